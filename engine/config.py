@@ -1,0 +1,36 @@
+"""One frozen object with every setting of the engine. Read nowhere else, and no environment variables anywhere."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+LoadFormat = Literal["safetensors", "dummy"]
+DtypeName = Literal["auto", "float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Settings of the engine; defaults suit the built-in checkpoint on a small CPU machine."""
+
+    model: Path  # a checkpoint folder in the published layout
+    load_format: LoadFormat = "safetensors"  # dummy: seeded random weights of the configured shape
+    dtype: DtypeName = "auto"  # auto: float32 on CPU, the checkpoint's own on CUDA
+    talker_device: str = "auto"  # auto: cuda:0 where there is one, else cpu
+    code2wav_device: str = "auto"
+    num_slots: int = 32  # streams stepped together by the talker
+    max_queued_streams: int = 32  # opened, waiting for a slot
+    max_context: int = 4096  # positions (prompt rows + frames) one stream may need
+    num_pages: int = 0  # KV pages of `page_size` positions; 0 = num_slots streams of `pages_per_slot_default`
+    page_size: int = 16
+    max_prefill_rows: int = 512  # prompt rows per step, over all streams
+    credit_frames: int = 48  # frames a stream may be ahead of what its client has taken
+    chunk_ramp: tuple[int, ...] = (1, 2, 4, 8, 12)  # frames per Code2Wav chunk; the last one repeats
+    max_decode_batch: int = 32  # streams per Code2Wav call
+    cpu_threads: int = 0  # per worker; 0 = half of the cores this process may use
+    hang_timeout_s: float = 60.0  # a worker busy with one step for longer is killed and restarted
+    start_timeout_s: float = 600.0
+    seed: int = 0  # of dummy weights
+
+    @property
+    def max_streams(self) -> int:
+        return self.num_slots + self.max_queued_streams

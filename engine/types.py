@@ -1,0 +1,98 @@
+"""Values that cross the engine: what an utterance asks for, what the prompt is, what comes back. No torch, no I/O."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+Int16Array = npt.NDArray[np.int16]
+Float32Array = npt.NDArray[np.float32]
+
+# Codec column of a prompt row: an id of the talker's codec embedding table (>= 0), or one of these.
+NO_ID = -1  # the part is absent (also used in the text column)
+X_VECTOR = -2  # the speaker embedding given with the stream
+REFERENCE_FRAME = -3  # row k of the reference codes is REFERENCE_FRAME - k
+
+
+class FinishReason(IntEnum):
+    """Why a stream ended. Each stream ends exactly once."""
+
+    COMPLETED = 1  # the model sampled its end token
+    MAX_FRAMES = 2  # `SamplingParams.max_frames` were made
+    CANCELLED = 3
+    FAILED = 4  # `StreamEnd.detail` says why
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """All sampling settings of one stream, complete: defaults come from the checkpoint's generation_config.json.
+
+    The `subtalker_` set belongs to the code predictor, the rest to the talker (first codebook).
+    """
+
+    do_sample: bool
+    temperature: float
+    top_k: int  # 0 = off
+    top_p: float
+    repetition_penalty: float
+    subtalker_do_sample: bool
+    subtalker_temperature: float
+    subtalker_top_k: int
+    subtalker_top_p: float
+    seed: int  # 0 .. 2**32 - 1
+    min_frames: int  # the end token is banned for this many first samples
+    max_frames: int  # N means N frames out
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SynthesisParams:
+    """One utterance as the caller wants it; the text comes separately."""
+
+    sampling: SamplingParams
+    speaker: str | None = None  # a name of the checkpoint's speaker table
+    language: str = "auto"
+    instruct: str = ""
+    non_streaming_mode: bool = False  # all text in the prompt, instead of one text token per codec frame
+    x_vector: Float32Array | None = None  # [talker hidden size]
+    reference_codes: Int16Array | None = None  # [frames, codebooks]; needs reference_text and x_vector
+    reference_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPlan:
+    """The prompt as ints, one entry per row, in both columns; row embedding = text part + codec part.
+
+    `trailing` holds the text ids known so far that follow the prompt, one per codec frame: frame t's successor adds
+    trailing[t]. More arrive with PushText until EndText; after the last one the talker adds tts_pad.
+    """
+
+    text_ids: tuple[int, ...]
+    codec_items: tuple[int, ...]
+    trailing: tuple[int, ...]
+    text_ended: bool
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.text_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class PcmChunk:
+    """Decoded audio of `num_frames` codec frames in a row, beginning with frame `first_frame` of the stream."""
+
+    first_frame: int
+    num_frames: int
+    samples: Int16Array  # [num_frames * frame_samples]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The last event of a stream."""
+
+    reason: FinishReason
+    num_frames: int  # made by the talker
+    queue_s: float  # open to prefill
+    generation_s: float  # prefill to the last frame
+    detail: str = ""
