@@ -1,0 +1,55 @@
+# One short command per chore; `make` alone lists them. ARGS="..." is passed on, e.g. make test ARGS="-k ring".
+
+PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3))
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+# Named after the torch asked for, so that another TORCH installs anew.
+INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test test-gpu lint format proto bench check
+
+help: ## list the commands
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+
+setup: $(INSTALLED) ## make .venv with everything in it (TORCH=torch==2.11.0 or PYTHON=... to choose)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@rm -f $(VENV)/installed-* && touch $@
+
+demo: setup ## speak a sentence word by word through a server of its own, into demo.wav
+	@$(BIN)/python -m clients.demo $(ARGS)
+
+serve: setup ## run the server in the foreground (ARGS="--model DIR --listen HOST:PORT")
+	@$(BIN)/sonorant-server $(ARGS)
+
+test: setup ## run the tests that need no GPU
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-gpu: setup ## run the tests that need a CUDA device
+	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+lint: setup ## ruff, mypy, import contracts, drift of the generated stubs
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python proto/generate.py --check
+	@if command -v buf >/dev/null; then buf lint proto; fi
+
+format: setup ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: setup ## regenerate the gRPC stubs after a change of a .proto file
+	$(BIN)/python proto/generate.py
+
+bench: setup ## closed-loop load on a server of its own (ARGS="--help")
+	@$(BIN)/python -m clients.bench $(ARGS)
+
+check: lint test ## everything CI runs
