@@ -1,0 +1,51 @@
+# syntax=docker/dockerfile:1
+#
+#   docker build -t sonorant .                    for CUDA: the wheels bring the CUDA libraries, the host its driver
+#   docker build -t sonorant:cpu --target cpu .   for CPU; --build-arg TORCH_INDEX_URL=<PyTorch's CPU wheel index> keeps
+#                                                 the CUDA libraries out of the image
+#   docker run --gpus all -p 50051:50051 -v /path/to/checkpoint:/models:ro sonorant --model /models
+#
+# Without --model the checkpoint inside the package is served.
+
+FROM python:3.11-slim-bookworm AS base
+ENV PATH=/opt/sonorant/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1
+
+FROM base AS build
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/sonorant
+WORKDIR /src
+COPY constraints.txt .
+
+FROM build AS build-cuda
+ARG TORCH=torch==2.13.0
+RUN pip install "${TORCH}"
+COPY . .
+RUN pip install --constraint constraints.txt .
+
+FROM build AS build-cpu
+ARG TORCH=torch==2.13.0
+ARG TORCH_INDEX_URL
+RUN pip install ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} "${TORCH}"
+COPY . .
+RUN pip install --constraint constraints.txt .
+
+FROM base AS runtime
+RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin sonorant
+USER 10001:10001
+WORKDIR /home/sonorant
+EXPOSE 50051
+STOPSIGNAL SIGTERM
+# The stock health service says SERVING once the model has spoken its warm-up utterance.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10m CMD ["sonorant", "health"]
+ENTRYPOINT ["sonorant-server", "--listen", "0.0.0.0:50051"]
+
+FROM runtime AS cpu
+COPY --from=build-cpu /opt/sonorant /opt/sonorant
+
+FROM runtime AS cuda
+ENV NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+COPY --from=build-cuda /opt/sonorant /opt/sonorant

@@ -1,0 +1,64 @@
+"""Where audio goes: a WAV file, raw bytes on a stream, or a player program. Knows nothing of where it comes from.
+
+Each is a context manager that hands out a `write(data)` function; leaving it finishes the file or lets the player end.
+"""
+
+import asyncio
+import shutil
+import wave
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+Write: TypeAlias = Callable[[bytes], None]
+
+
+@contextmanager
+def wav_file(path: Path, sample_rate_hz: int) -> Iterator[Write]:
+    """16-bit mono samples into a WAV file whose header is right once the context is left."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(sample_rate_hz)
+        yield file.writeframes
+
+
+@contextmanager
+def raw_stream(stream: BinaryIO) -> Iterator[Write]:
+    """Bytes as they come, flushed at once so that a program behind a pipe hears them without delay."""
+
+    def write(data: bytes) -> None:
+        stream.write(data)
+        stream.flush()
+
+    yield write
+
+
+def player_command(sample_rate_hz: int) -> list[str] | None:
+    """Command line of a player that takes 16-bit mono samples on stdin, or None where there is none."""
+    rate = str(sample_rate_hz)
+    if ffplay := shutil.which("ffplay"):
+        raw = ["-f", "s16le", "-ar", rate, "-i", "pipe:0"]  # one channel is what ffplay assumes
+        return [ffplay, "-loglevel", "error", "-nodisp", "-autoexit", "-fflags", "nobuffer", *raw]
+    if aplay := shutil.which("aplay"):
+        return [aplay, "--quiet", "--file-type=raw", "--format=S16_LE", "--channels=1", f"--rate={rate}", "-"]
+    return None
+
+
+@asynccontextmanager
+async def player(command: list[str]) -> AsyncIterator[Write]:
+    """Samples into a player's stdin. What the player has not yet taken waits here, so writing never delays reading."""
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+    stdin = process.stdin
+    assert stdin is not None
+    try:
+        yield stdin.write
+        with suppress(ConnectionError):  # the player was closed by its user
+            await stdin.drain()
+        stdin.close()
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
