@@ -1,15 +1,18 @@
-"""Typed view of a checkpoint folder's JSON files, published or tiny. Nothing about the model is known from anywhere else.
+"""Typed view of a checkpoint folder's JSON files, published or tiny; the only source of the model's sizes and ids.
 
 Layout (as published): `config.json`, `generation_config.json`, `vocab.json`, `merges.txt`, `tokenizer_config.json`,
-`model.safetensors`, `speech_tokenizer/{config.json, model.safetensors}`. Source: QwenLM/Qwen3-TTS
-`qwen_tts/core/models/configuration_qwen3_tts.py`, whose class defaults differ from the published files and are not used.
+`model.safetensors`, `speech_tokenizer/{config.json, model.safetensors}`. A key that a file leaves out has
+the default of the official configuration classes (QwenLM/Qwen3-TTS `qwen_tts/core/models/configuration_qwen3_tts.py`,
+`qwen_tts/core/tokenizer_12hz/configuration_qwen3_tts_tokenizer_v2.py`), where those have one: `save_pretrained` omits
+keys that equal it.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from engine.errors import CheckpointError
 from engine.types import SamplingParams
@@ -20,10 +23,107 @@ BUILTIN_VOICE_DIR = Path(__file__).parent / "builtin_voice"
 Json: TypeAlias = Mapping[str, Any]
 TaskName = Literal["custom_voice", "voice_design", "base"]
 TASKS: tuple[TaskName, ...] = ("custom_voice", "voice_design", "base")
+CODEC_TYPE = "qwen3_tts_tokenizer_12hz"
 
-# The published files never set these; they are the package's own fallbacks (qwen_tts/inference/qwen3_tts_model.py).
-MIN_NEW_TOKENS = 2
-FALLBACK_MAX_NEW_TOKENS = 2048
+# Defaults of the official configuration classes, for keys that a file leaves out.
+_MODEL_DEFAULTS: Json = {
+    "tokenizer_type": CODEC_TYPE,
+    "tts_model_size": "",
+    "im_start_token_id": 151644,
+    "im_end_token_id": 151645,
+    "assistant_token_id": 77091,
+    "tts_pad_token_id": 151671,
+    "tts_bos_token_id": 151672,
+    "tts_eos_token_id": 151673,
+    "talker_config": {},
+    "speaker_encoder_config": {},
+}
+_STACK_DEFAULTS: Json = {
+    "hidden_act": "silu",
+    "hidden_size": 1024,
+    "intermediate_size": 3072,
+    "num_attention_heads": 16,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000,
+    "rope_scaling": {},
+    "attention_bias": False,
+    "use_sliding_window": False,
+}
+_TALKER_DEFAULTS: Json = {
+    **_STACK_DEFAULTS,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 20,
+    "num_key_value_heads": 2,
+    "vocab_size": 3072,
+    "num_code_groups": 32,
+    "text_hidden_size": 2048,
+    "codec_pad_id": 4196,
+    "codec_bos_id": 4197,
+    "codec_eos_token_id": 4198,
+    "codec_think_id": 4202,
+    "codec_nothink_id": 4203,
+    "codec_think_bos_id": 4204,
+    "codec_think_eos_id": 4205,
+    "codec_language_id": {},
+    "spk_id": {},
+    "spk_is_dialect": {},
+    "code_predictor_config": {},
+}
+_CODE_PREDICTOR_DEFAULTS: Json = {
+    **_STACK_DEFAULTS,
+    "num_hidden_layers": 5,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 2048,
+    "num_code_groups": 32,
+}
+_SPEAKER_ENCODER_DEFAULTS: Json = {
+    "enc_dim": 1024,
+    "sample_rate": 24000,
+    "mel_dim": 128,
+    "enc_channels": (512, 512, 512, 512, 1536),
+    "enc_kernel_sizes": (5, 3, 3, 3, 1),
+    "enc_dilations": (1, 2, 3, 4, 1),
+    "enc_attention_channels": 128,
+    "enc_res2net_scale": 8,
+    "enc_se_channels": 128,
+}
+_CODEC_DEFAULTS: Json = {
+    "encoder_config": {},
+    "decoder_config": {},
+    "encoder_valid_num_quantizers": 16,
+    "input_sample_rate": 24000,
+    "output_sample_rate": 24000,
+    "decode_upsample_rate": 1920,
+    "encode_downsample_rate": 1920,
+}
+_CODEC_DECODER_DEFAULTS: Json = {
+    **_STACK_DEFAULTS,
+    "num_hidden_layers": 8,
+    "num_key_value_heads": 16,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": 72,
+    "latent_dim": 1024,
+    "codebook_size": 2048,
+    "decoder_dim": 1536,
+    "num_quantizers": 16,
+    "upsample_rates": (8, 5, 4, 3),
+    "upsampling_ratios": (2, 2),
+}
+# Of generation_config.json: Qwen3TTSModel._merge_generate_kwargs.
+_GENERATION_DEFAULTS: Json = {
+    "do_sample": True,
+    "temperature": 0.9,
+    "top_k": 50,
+    "top_p": 1.0,
+    "repetition_penalty": 1.05,
+    "subtalker_dosample": True,
+    "subtalker_temperature": 0.9,
+    "subtalker_top_k": 50,
+    "subtalker_top_p": 1.0,
+    "max_new_tokens": 2048,
+}
+MIN_NEW_TOKENS = 2  # fixed in Qwen3TTSForConditionalGeneration.generate
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +162,14 @@ class TalkerConfig:
     @property
     def suppressed_ids(self) -> range:
         """Ids the talker never samples, the end token aside: the last 1024 of the table, as the official package."""
-        return range(self.vocab_size - 1024, self.vocab_size)
+        return range(max(0, self.vocab_size - 1024), self.vocab_size)
 
 
 @dataclass(frozen=True, slots=True)
 class CodePredictorConfig:
     stack: TransformerConfig
     vocab_size: int  # codes per codebook
+    num_codebooks: int  # it has tables and heads for this many less one; at least the talker's
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +194,19 @@ class CodecDecoderConfig:
     latent_dim: int
     codebook_dim: int
     codebook_size: int
-    vector_dim: int  # of one codebook entry
     decoder_dim: int
     num_quantizers: int
-    num_semantic_quantizers: int
     upsample_rates: tuple[int, ...]
     upsampling_ratios: tuple[int, ...]
+
+    @property
+    def vector_dim(self) -> int:
+        """Of one codebook entry: the package takes half of codebook_dim, whatever the file says beside it."""
+        return self.codebook_dim // 2
+
+    @property
+    def frame_samples(self) -> int:
+        return math.prod(self.upsample_rates) * math.prod(self.upsampling_ratios)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +216,8 @@ class CodecConfig:
     encoder_valid_num_quantizers: int
     input_sample_rate: int
     output_sample_rate: int
-    frame_samples: int  # decode_upsample_rate
-    encode_frame_samples: int  # encode_downsample_rate
+    frame_samples: int
+    encode_frame_samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +255,12 @@ class Checkpoint:
     @property
     def languages(self) -> tuple[str, ...]:
         """Languages a caller may name: the table without the dialects, which speakers imply."""
-        return tuple(sorted(name for name in self.talker.language_ids if not name.endswith("_dialect")))
+        return tuple(sorted(name for name in self.talker.language_ids if "dialect" not in name))
 
     @property
     def takes_instruct(self) -> bool:
         """The 0.6B checkpoints were not trained on instructions; the package drops them by this very test."""
-        return self.task != "base" and "0b6" not in self.size
+        return self.task == "voice_design" or (self.task == "custom_voice" and self.size not in "0b6")
 
 
 def resolve_model(name_or_path: str) -> Path:
@@ -169,22 +277,21 @@ def resolve_model(name_or_path: str) -> Path:
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read the JSON files. Raises CheckpointError naming the file and key that is missing or unusable."""
-    config = _Section.read(folder / "config.json")
-    codec = _Section.read(folder / "speech_tokenizer" / "config.json")
+    config = _Section.read(folder / "config.json", _MODEL_DEFAULTS)
     task = config.text("tts_model_type")
     if task not in TASKS:
         raise CheckpointError(f"{config.path}: tts_model_type is {task!r}; supported are {', '.join(TASKS)}")
-    if config.text("tokenizer_type") != "qwen3_tts_tokenizer_12hz":
+    if config.text("tokenizer_type") != CODEC_TYPE:
         raise CheckpointError(
-            f"{config.path}: tokenizer_type is {config.text('tokenizer_type')!r}; only qwen3_tts_tokenizer_12hz is supported"
+            f"{config.path}: tokenizer_type is {config.text('tokenizer_type')!r}; only {CODEC_TYPE} is supported"
         )
-    talker = config.section("talker_config")
-    return Checkpoint(
+    talker = config.section("talker_config", _TALKER_DEFAULTS)
+    checkpoint = Checkpoint(
         folder=folder,
         name=folder.resolve().name,
-        task=cast(TaskName, task),
+        task=task,
         size=config.text("tts_model_size"),
-        dtype=str(config.get("dtype") or config.get("torch_dtype") or "bfloat16"),
+        dtype=str(config.values.get("dtype") or config.values.get("torch_dtype") or "bfloat16"),
         text_ids=TextIds(
             im_start=config.integer("im_start_token_id"),
             im_end=config.integer("im_end_token_id"),
@@ -194,15 +301,35 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             tts_eos=config.integer("tts_eos_token_id"),
         ),
         talker=_talker(talker),
-        code_predictor=_code_predictor(talker.section("code_predictor_config")),
-        codec=_codec(codec),
-        speaker_encoder=_speaker_encoder(config.section("speaker_encoder_config")) if task == "base" else None,
-        default_sampling=_default_sampling(folder / "generation_config.json"),
+        code_predictor=_code_predictor(talker.section("code_predictor_config", _CODE_PREDICTOR_DEFAULTS)),
+        codec=_codec(_Section.read(folder / "speech_tokenizer" / "config.json", _CODEC_DEFAULTS)),
+        speaker_encoder=_speaker_encoder(config.section("speaker_encoder_config", _SPEAKER_ENCODER_DEFAULTS))
+        if task == "base"
+        else None,
+        default_sampling=_default_sampling(_Section.read(folder / "generation_config.json", _GENERATION_DEFAULTS)),
     )
+    _check_consistent(checkpoint)
+    return checkpoint
+
+
+def _check_consistent(c: Checkpoint) -> None:
+    books = c.talker.num_codebooks
+    if not books == c.codec.decoder.num_quantizers <= c.code_predictor.num_codebooks:
+        raise CheckpointError(
+            f"{c.folder}: the number of codebooks must be one: the talker has {books} (num_code_groups), the code "
+            f"predictor {c.code_predictor.num_codebooks}, the codec's decoder {c.codec.decoder.num_quantizers} "
+            "(num_quantizers)"
+        )
+    hidden_size = c.talker.stack.hidden_size
+    if c.speaker_encoder is not None and c.speaker_encoder.enc_dim != hidden_size:
+        raise CheckpointError(
+            f"{c.folder / 'config.json'}: speaker_encoder_config: enc_dim is {c.speaker_encoder.enc_dim}; "
+            f"it must be the talker's hidden_size {hidden_size}"
+        )
 
 
 def _talker(c: "_Section") -> TalkerConfig:
-    dialects = {str(k).lower(): v for k, v in c.table("spk_is_dialect").items()}
+    dialects = {name.lower(): dialect for name, dialect in c.table("spk_is_dialect").items()}
     return TalkerConfig(
         stack=_stack(c),
         vocab_size=c.integer("vocab_size"),
@@ -216,102 +343,115 @@ def _talker(c: "_Section") -> TalkerConfig:
         codec_nothink_id=c.integer("codec_nothink_id"),
         codec_think_bos_id=c.integer("codec_think_bos_id"),
         codec_think_eos_id=c.integer("codec_think_eos_id"),
-        language_ids={str(k).lower(): int(v) for k, v in c.table("codec_language_id").items()},
-        speaker_ids={str(k).lower(): int(v) for k, v in c.table("spk_id").items()},
-        speaker_dialects={k: str(v) for k, v in dialects.items() if v},
+        language_ids=c.ids("codec_language_id"),
+        speaker_ids=c.ids("spk_id"),
+        speaker_dialects={name: str(dialect).lower() for name, dialect in dialects.items() if dialect},
     )
 
 
 def _code_predictor(c: "_Section") -> CodePredictorConfig:
-    return CodePredictorConfig(stack=_stack(c), vocab_size=c.integer("vocab_size"))
+    return CodePredictorConfig(
+        stack=_stack(c), vocab_size=c.integer("vocab_size"), num_codebooks=c.integer("num_code_groups")
+    )
 
 
 def _codec(c: "_Section") -> CodecConfig:
-    d = c.section("decoder_config")
+    d = c.section("decoder_config", _CODEC_DECODER_DEFAULTS)
+    decoder = CodecDecoderConfig(
+        stack=_stack(d),
+        sliding_window=d.integer("sliding_window"),
+        latent_dim=d.integer("latent_dim"),
+        codebook_dim=d.integer("codebook_dim"),
+        codebook_size=d.integer("codebook_size"),
+        decoder_dim=d.integer("decoder_dim"),
+        num_quantizers=d.integer("num_quantizers"),
+        upsample_rates=d.integers("upsample_rates"),
+        upsampling_ratios=d.integers("upsampling_ratios"),
+    )
+    # The package cuts each frame's audio to decode_upsample_rate samples: more than there are changes nothing.
+    if c.integer("decode_upsample_rate") < decoder.frame_samples:
+        raise CheckpointError(
+            f"{c.path}: decode_upsample_rate is {c.integer('decode_upsample_rate')}; the decoder's rates make "
+            f"{decoder.frame_samples} samples of a frame"
+        )
     return CodecConfig(
-        decoder=CodecDecoderConfig(
-            stack=_stack(d),
-            sliding_window=d.integer("sliding_window"),
-            latent_dim=d.integer("latent_dim"),
-            codebook_dim=d.integer("codebook_dim"),
-            codebook_size=d.integer("codebook_size"),
-            # The package builds the codebooks with half of codebook_dim, whatever the file says beside it.
-            vector_dim=d.integer("codebook_dim") // 2,
-            decoder_dim=d.integer("decoder_dim"),
-            num_quantizers=d.integer("num_quantizers"),
-            num_semantic_quantizers=d.integer("num_semantic_quantizers"),
-            upsample_rates=d.integers("upsample_rates"),
-            upsampling_ratios=d.integers("upsampling_ratios"),
-        ),
+        decoder=decoder,
         encoder=c.table("encoder_config"),
         encoder_valid_num_quantizers=c.integer("encoder_valid_num_quantizers"),
         input_sample_rate=c.integer("input_sample_rate"),
         output_sample_rate=c.integer("output_sample_rate"),
-        frame_samples=c.integer("decode_upsample_rate"),
+        frame_samples=decoder.frame_samples,
         encode_frame_samples=c.integer("encode_downsample_rate"),
     )
 
 
 def _stack(c: "_Section") -> TransformerConfig:
-    if c.get("hidden_act", "silu") != "silu":
-        raise CheckpointError(f"{c.path}: hidden_act is {c.get('hidden_act')!r}; only silu is supported")
-    heads = c.integer("num_attention_heads")
+    if c.text("hidden_act") != "silu":
+        raise CheckpointError(f"{c.path}: hidden_act is {c.text('hidden_act')!r}; only silu is supported")
+    scaling = c.table("rope_scaling")
+    rope_type = scaling.get("rope_type", scaling.get("type", "default"))
+    if rope_type != "default":
+        raise CheckpointError(f"{c.path}: rope_scaling has rope_type {rope_type!r}; only default is supported")
+    if c.flag("use_sliding_window"):
+        raise CheckpointError(f"{c.path}: use_sliding_window is on; only full attention is supported")
+    heads, kv_heads = c.integer("num_attention_heads"), c.integer("num_key_value_heads")
+    if heads % kv_heads:
+        raise CheckpointError(f"{c.path}: {heads} attention heads cannot share {kv_heads} key-value heads evenly")
+    hidden_size = c.integer("hidden_size")
     return TransformerConfig(
-        hidden_size=c.integer("hidden_size"),
+        hidden_size=hidden_size,
         intermediate_size=c.integer("intermediate_size"),
         num_layers=c.integer("num_hidden_layers"),
         num_heads=heads,
-        num_kv_heads=c.integer("num_key_value_heads"),
-        head_dim=c.integer("head_dim", c.integer("hidden_size") // heads),
+        num_kv_heads=kv_heads,
+        head_dim=c.integer("head_dim") if c.has("head_dim") else hidden_size // heads,
         rms_norm_eps=c.number("rms_norm_eps"),
         rope_theta=c.number("rope_theta"),
-        attention_bias=bool(c.get("attention_bias", False)),
+        attention_bias=c.flag("attention_bias"),
     )
 
 
 def _speaker_encoder(c: "_Section") -> SpeakerEncoderConfig:
     return SpeakerEncoderConfig(
         enc_dim=c.integer("enc_dim"),
-        sample_rate=c.integer("sample_rate", 24000),
-        mel_dim=c.integer("mel_dim", 128),
-        channels=c.integers("enc_channels", (512, 512, 512, 512, 1536)),
-        kernel_sizes=c.integers("enc_kernel_sizes", (5, 3, 3, 3, 1)),
-        dilations=c.integers("enc_dilations", (1, 2, 3, 4, 1)),
-        attention_channels=c.integer("enc_attention_channels", 128),
-        res2net_scale=c.integer("enc_res2net_scale", 8),
-        se_channels=c.integer("enc_se_channels", 128),
+        sample_rate=c.integer("sample_rate"),
+        mel_dim=c.integer("mel_dim"),
+        channels=c.integers("enc_channels"),
+        kernel_sizes=c.integers("enc_kernel_sizes"),
+        dilations=c.integers("enc_dilations"),
+        attention_channels=c.integer("enc_attention_channels"),
+        res2net_scale=c.integer("enc_res2net_scale"),
+        se_channels=c.integer("enc_se_channels"),
     )
 
 
-def _default_sampling(path: Path) -> SamplingParams:
-    """The package's own fallbacks stand in for absent keys (Qwen3TTSModel._merge_generate_kwargs)."""
-    c = _Section.read(path)
+def _default_sampling(c: "_Section") -> SamplingParams:
     return SamplingParams(
-        do_sample=bool(c.get("do_sample", True)),
-        temperature=c.number("temperature", 0.9),
-        top_k=c.integer("top_k", 50),
-        top_p=c.number("top_p", 1.0),
-        repetition_penalty=c.number("repetition_penalty", 1.05),
-        subtalker_do_sample=bool(c.get("subtalker_dosample", True)),
-        subtalker_temperature=c.number("subtalker_temperature", 0.9),
-        subtalker_top_k=c.integer("subtalker_top_k", 50),
-        subtalker_top_p=c.number("subtalker_top_p", 1.0),
+        do_sample=c.flag("do_sample"),
+        temperature=c.number("temperature"),
+        top_k=c.integer("top_k"),
+        top_p=c.number("top_p"),
+        repetition_penalty=c.number("repetition_penalty"),
+        subtalker_do_sample=c.flag("subtalker_dosample"),
+        subtalker_temperature=c.number("subtalker_temperature"),
+        subtalker_top_k=c.integer("subtalker_top_k"),
+        subtalker_top_p=c.number("subtalker_top_p"),
         seed=0,
         min_frames=MIN_NEW_TOKENS,
         # At max_new_tokens M the package returns M - 1 frames: the last first code never gets its other codebooks.
-        max_frames=c.integer("max_new_tokens", FALLBACK_MAX_NEW_TOKENS) - 1,
+        max_frames=c.integer("max_new_tokens") - 1,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """One JSON object with its place, so that every complaint can say where."""
+    """One JSON object, defaults filled in, with its place, so that every complaint can say where."""
 
     path: str
     values: Json
 
     @classmethod
-    def read(cls, file: Path) -> "_Section":
+    def read(cls, file: Path, defaults: Json) -> "_Section":
         try:
             values = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -320,43 +460,55 @@ class _Section:
             raise CheckpointError(f"{file} cannot be read: {error}") from error
         if not isinstance(values, dict):
             raise CheckpointError(f"{file} does not hold a JSON object")
-        return cls(str(file), values)
+        return cls(str(file), _filled(values, defaults))
 
-    def get(self, key: str, default: object = None) -> Any:
-        return self.values.get(key, default)
+    def section(self, key: str, defaults: Json) -> "_Section":
+        return _Section(f"{self.path}: {key}", _filled(self.table(key), defaults))
 
-    def section(self, key: str) -> "_Section":
-        return _Section(f"{self.path}: {key}", self.table(key))
+    def has(self, key: str) -> bool:
+        return self.values.get(key) is not None
 
     def table(self, key: str) -> Json:
-        value = self._required(key, None)
+        value = self._required(key)
         if not isinstance(value, dict):
             raise CheckpointError(f"{self.path}: {key} must be an object, not {value!r}")
         return value
 
-    def text(self, key: str) -> str:
-        return str(self._required(key, None))
+    def ids(self, key: str) -> Mapping[str, int]:
+        """A table of names, lower-cased, and ids."""
+        section = self.section(key, {})
+        return {name.lower(): section.integer(name) for name in section.values}
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        value = self._required(key, default)
+    def text(self, key: str) -> str:
+        return str(self._required(key))
+
+    def flag(self, key: str) -> bool:
+        return bool(self._required(key))
+
+    def integer(self, key: str) -> int:
+        value = self._required(key)
         if not isinstance(value, int) or isinstance(value, bool):
             raise CheckpointError(f"{self.path}: {key} must be an integer, not {value!r}")
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
-        value = self._required(key, default)
+    def number(self, key: str) -> float:
+        value = self._required(key)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise CheckpointError(f"{self.path}: {key} must be a number, not {value!r}")
         return float(value)
 
-    def integers(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
-        value = self._required(key, default)
+    def integers(self, key: str) -> tuple[int, ...]:
+        value = self._required(key)
         if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
             raise CheckpointError(f"{self.path}: {key} must be a list of integers, not {value!r}")
         return tuple(value)
 
-    def _required(self, key: str, default: object) -> Any:
-        value = self.values.get(key, default)
+    def _required(self, key: str) -> Any:
+        value = self.values.get(key)
         if value is None:
             raise CheckpointError(f"{self.path}: {key} is missing")
         return value
+
+
+def _filled(values: Json, defaults: Json) -> Json:
+    return {**defaults, **{key: value for key, value in values.items() if value is not None}}
