@@ -1,15 +1,21 @@
-"""What a worker loop knows of its neighbours: an inbox and an outbox of records. Nothing here knows what carries them.
+"""What a worker loop knows of its neighbours: an inbox and an outbox of records.
 
-`QueueChannel` is both ends in memory; `engine.ipc.ring` carries records between processes.
+`QueueChannel` is both ends within one process; `RingOutbox` and `RingInbox` are the two ends between processes.
 """
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from threading import Condition
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
+
+from engine.ipc.doorbell import Doorbell
+from engine.ipc.messages import Record, decode, encode
+from engine.ipc.ring import Ring
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
+R = TypeVar("R", bound=Record)
 
 
 class PeerGone(Exception):
@@ -66,3 +72,76 @@ class QueueChannel(Generic[T]):
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+
+
+class RingOutbox(Generic[R]):
+    """The writing end. `fileno` is readable when the reader has given room back or is gone."""
+
+    def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
+        self._ring = ring
+        self._doorbell = doorbell
+
+    def publish(self, records: Sequence[R]) -> None:
+        """Blocks while the ring is full, which rings of the sizes that the engine gives them are not."""
+        published = self.try_publish(records)
+        while published < len(records):
+            self._doorbell.wait()
+            published += self.try_publish(records[published:])
+
+    def try_publish(self, records: Sequence[R]) -> int:
+        """Publish as many as there is room for, as one batch, without blocking; how many that was."""
+        self._doorbell.clear()
+        if self._doorbell.peer_gone:
+            raise PeerGone
+        published = 0
+        for record in records:
+            if not self._ring.write(encode(record)):
+                break
+            published += 1
+        if published:
+            self._ring.publish()
+            self._doorbell.ring()
+        return published
+
+    def fileno(self) -> int:
+        return self._doorbell.fileno()
+
+    def fds(self) -> tuple[int, ...]:
+        return (*self._ring.fds(), *self._doorbell.fds())
+
+
+class RingInbox(Generic[R]):
+    """The reading end. `fileno` is readable when there may be something to drain or the writer is gone."""
+
+    def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
+        self._ring = ring
+        self._doorbell = doorbell
+
+    def drain(self) -> list[R]:
+        self._doorbell.clear()
+        records: list[R] = []
+        while (payload := self._ring.read()) is not None:
+            records.append(cast(R, decode(payload)))
+        if records:
+            self._ring.release()
+            self._doorbell.ring()
+        elif self._doorbell.peer_gone:
+            raise PeerGone
+        return records
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ring.used_bytes:
+            if self._doorbell.peer_gone:
+                raise PeerGone
+            remaining_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if remaining_s is not None and remaining_s <= 0:
+                return
+            self._doorbell.wait(remaining_s)
+            self._doorbell.clear()
+
+    def fileno(self) -> int:
+        return self._doorbell.fileno()
+
+    def fds(self) -> tuple[int, ...]:
+        return (*self._ring.fds(), *self._doorbell.fds())

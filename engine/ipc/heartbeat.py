@@ -48,6 +48,7 @@ class Heartbeat:
 
 
 def _inherited(fd: int) -> Heartbeat:
+    os.set_inheritable(fd, False)
     heartbeat = object.__new__(Heartbeat)
     heartbeat._attach(fd)
     return heartbeat

@@ -8,13 +8,17 @@ Per stream the order above holds on every ring, and each OpenStream is answered 
 A stream that ends before it got a slot has an EndStream and nothing else on rings B and C.
 """
 
+import pickle
+import struct
 from dataclasses import dataclass
-from typing import TypeAlias
+from enum import IntEnum
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams, StreamEnd
+from engine.ipc.ring import Buffer
+from engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, SamplingParams, StreamEnd
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -98,3 +102,114 @@ class PcmBatch:
 Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | Shutdown
 FrameRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream | Shutdown
 PcmRecord: TypeAlias = PcmBatch | EndStream
+Record: TypeAlias = Command | FrameRecord | PcmRecord
+
+
+# Layout of a record: HEADER, then what the kind calls for. Little-endian as the machine is; arrays follow aligned.
+#
+#   OpenStream                stream_id     pickle of the record (ring A only: once per stream, many optional parts)
+#   PushText     num_ids      stream_id     i32 ids
+#   GrantCredit  num_frames   stream_id
+#   BeginStream  num_frames   stream_id     i16 prime codes [num_frames, codebooks]; num_frames is 0 without any
+#   FrameBatch   rows         0             i64 stream ids, i32 frame indices, i16 codes [rows, codebooks]
+#   PcmBatch     rows         num_frames    i64 stream ids, i32 first frames, i16 samples [rows, samples]
+#   EndStream    reason       stream_id     END, detail in UTF-8
+#   EndText, CancelStream, FlushStream: 0, stream_id; Shutdown: 0, 0
+HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what stands there instead)
+END = struct.Struct("=q2d")  # num_frames, queue_s, generation_s
+
+
+class _Kind(IntEnum):
+    OPEN_STREAM = 1
+    PUSH_TEXT = 2
+    END_TEXT = 3
+    GRANT_CREDIT = 4
+    CANCEL_STREAM = 5
+    SHUTDOWN = 6
+    BEGIN_STREAM = 7
+    FRAME_BATCH = 8
+    FLUSH_STREAM = 9
+    END_STREAM = 10
+    PCM_BATCH = 11
+
+
+def encode(record: Record) -> list[Buffer]:
+    """The record as bytes, in parts to be put one behind the other. Parts may be views of the record's arrays."""
+    match record:
+        case OpenStream(stream_id=stream_id):
+            return [HEADER.pack(_Kind.OPEN_STREAM, 0, stream_id), pickle.dumps(record, pickle.HIGHEST_PROTOCOL)]
+        case PushText(stream_id, token_ids):
+            ids = np.array(token_ids, np.int32)
+            return [HEADER.pack(_Kind.PUSH_TEXT, len(token_ids), stream_id), ids.tobytes()]
+        case EndText(stream_id):
+            return [HEADER.pack(_Kind.END_TEXT, 0, stream_id)]
+        case GrantCredit(stream_id, num_frames):
+            return [HEADER.pack(_Kind.GRANT_CREDIT, num_frames, stream_id)]
+        case CancelStream(stream_id):
+            return [HEADER.pack(_Kind.CANCEL_STREAM, 0, stream_id)]
+        case Shutdown():
+            return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
+        case BeginStream(stream_id, prime_codes):
+            if prime_codes is None:
+                return [HEADER.pack(_Kind.BEGIN_STREAM, 0, stream_id)]
+            return [HEADER.pack(_Kind.BEGIN_STREAM, len(prime_codes), stream_id), _bytes(prime_codes, np.int16)]
+        case FrameBatch(stream_ids, frame_indices, codes):
+            head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0)
+            return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(codes, np.int16)]
+        case FlushStream(stream_id):
+            return [HEADER.pack(_Kind.FLUSH_STREAM, 0, stream_id)]
+        case EndStream(stream_id, end):
+            head = HEADER.pack(_Kind.END_STREAM, end.reason, stream_id)
+            return [head, END.pack(end.num_frames, end.queue_s, end.generation_s), end.detail.encode()]
+        case PcmBatch(stream_ids, first_frames, num_frames, samples):
+            head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames)
+            return [head, _bytes(stream_ids, np.int64), _bytes(first_frames, np.int32), _bytes(samples, np.int16)]
+
+
+def _bytes(array: npt.NDArray[Any], dtype: type[np.generic]) -> memoryview:
+    """A view of the array's memory. The dtype is part of the layout, so it is not converted but insisted on."""
+    if array.dtype != dtype:
+        raise TypeError(f"array of {array.dtype} where the ring carries {np.dtype(dtype)}")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def decode(payload: Buffer) -> Record:
+    """The record from its bytes, which are copied: the result outlives the ring's room."""
+    kind, count, stream_id = HEADER.unpack_from(payload)
+    body = bytearray(payload[HEADER.size :])
+    match kind:
+        case _Kind.OPEN_STREAM:
+            record: OpenStream = pickle.loads(body)
+            return record
+        case _Kind.PUSH_TEXT:
+            return PushText(stream_id, tuple(np.frombuffer(body, np.int32).tolist()))
+        case _Kind.END_TEXT:
+            return EndText(stream_id)
+        case _Kind.GRANT_CREDIT:
+            return GrantCredit(stream_id, count)
+        case _Kind.CANCEL_STREAM:
+            return CancelStream(stream_id)
+        case _Kind.SHUTDOWN:
+            return Shutdown()
+        case _Kind.BEGIN_STREAM:
+            codes = np.frombuffer(body, np.int16).reshape(count, -1) if count else None
+            return BeginStream(stream_id, codes)
+        case _Kind.FRAME_BATCH:
+            return FrameBatch(*_rows(body, count))
+        case _Kind.FLUSH_STREAM:
+            return FlushStream(stream_id)
+        case _Kind.END_STREAM:
+            num_frames, queue_s, generation_s = END.unpack_from(body)
+            detail = body[END.size :].decode()
+            return EndStream(stream_id, StreamEnd(FinishReason(count), num_frames, queue_s, generation_s, detail))
+        case _Kind.PCM_BATCH:
+            stream_ids, first_frames, samples = _rows(body, count)
+            return PcmBatch(stream_ids, first_frames, stream_id, samples)
+    raise ValueError(f"ring record of unknown kind {kind}")
+
+
+def _rows(body: bytearray, rows: int) -> tuple[Int64Array, Int32Array, Int16Array]:
+    stream_ids = np.frombuffer(body, np.int64, rows)
+    indices = np.frombuffer(body, np.int32, rows, stream_ids.nbytes)
+    values = np.frombuffer(body, np.int16, offset=stream_ids.nbytes + indices.nbytes).reshape(rows, -1)
+    return stream_ids, indices, values

@@ -1,0 +1,75 @@
+"""Starting one of our functions in a fresh interpreter, with the file descriptors it is given and no others.
+
+`multiprocessing` would do, but its spawn imports the caller's main module again in every child (for a worker that means
+the whole gRPC stack) and keeps a resource tracker process beside them. Rings, doorbells and heartbeats pickle as the
+numbers of their descriptors, which mean the same in the child that inherits them, and nothing anywhere else.
+"""
+
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Connection, Pipe
+from typing import IO, Any, Protocol
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+# What the new interpreter is told to do; needs the standard library alone until it knows the parent's sys.path.
+BOOTSTRAP = """
+import pickle, sys
+file = open(int(sys.argv[2]), "rb")
+sys.path[:] = pickle.load(file)
+from engine.ipc.child import main
+main(file)
+"""
+
+
+class Inheritable(Protocol):
+    def fds(self) -> tuple[int, ...]: ...
+
+
+class Child:
+    """A running child. `ready` receives what `target` sends on the connection that it gets as its last argument."""
+
+    def __init__(self, name: str, target: Callable[..., None], args: tuple[Any, ...], inherited: Iterable[Inheritable]):
+        self.ready, child_end = Pipe(duplex=False)
+        with child_end, os.fdopen(os.memfd_create("sonorant-child"), "w+b") as file:
+            pickle.dump(sys.path, file)
+            pickle.dump((logging.getLogger().getEffectiveLevel(), target, args, child_end.fileno()), file)
+            file.seek(0)  # the child shares this position
+            command = [sys.executable, "-c", BOOTSTRAP, f"sonorant-{name}", str(file.fileno())]
+            fds = [file.fileno(), child_end.fileno(), *(fd for each in inherited for fd in each.fds())]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
+        self._pidfd = os.pidfd_open(self._process.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """Readable once the child is dead."""
+        return self._pidfd
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> int:
+        """The exit code, as soon as the child is dead; minus the signal's number if one killed it."""
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Release what belongs to a dead child."""
+        self.ready.close()
+        os.close(self._pidfd)
+
+
+def main(file: IO[bytes]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when we stop
+    with file:
+        level, target, args, ready_fd = pickle.load(file)
+    logging.basicConfig(level=level, format=LOG_FORMAT)
+    os.set_inheritable(ready_fd, False)
+    target(*args, Connection(ready_fd, readable=False))
