@@ -1,0 +1,384 @@
+"""Who prefills, who steps, who waits, who ends. Pure: no torch, no channels; the clock is an argument.
+
+One turn: `on_record` for each command, `next_step` for what to run, the runner runs it, `apply` for what came out. No
+command is taken between `next_step` and `apply`, so every decision sees the result of the step before it.
+
+* Admission is first come, first served, and takes a slot and pages for all that a stream may need, so that nothing can
+  run short later.
+* Prompt rows share a budget per step: a long prompt goes in by pieces beside the live streams instead of stalling them.
+* A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. All its
+  limits are folded into one frame number, `stop_at`, which changes only with a command: a step costs each row one
+  comparison.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from engine.checkpoint import Checkpoint
+from engine.config import EngineConfig
+from engine.ipc.messages import (
+    BeginStream,
+    CancelStream,
+    EndStream,
+    EndText,
+    FlushStream,
+    FrameBatch,
+    FrameRecord,
+    GrantCredit,
+    OpenStream,
+    PushText,
+)
+from engine.talker.faults import fault_of_ids, fault_of_stream
+from engine.talker.pages import PagePool
+from engine.talker.slots import SlotState, SlotTable
+from engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, SamplingParams, StreamEnd
+
+StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream
+
+NEVER = sys.maxsize  # a frame number that no stream reaches
+NO_SLOT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRow:
+    """Rows start:stop of a prompt. If stop == plan.num_rows the row also samples frame 0."""
+
+    slot: int
+    pages: tuple[int, ...]
+    plan: PromptPlan
+    start: int  # 0 resets everything kept for the slot
+    stop: int
+    sampling: SamplingParams
+    x_vector: Float32Array | None  # [hidden]
+    reference_codes: Int16Array | None  # [frames, codebooks]
+    allow_eos: bool
+
+    @property
+    def samples(self) -> bool:
+        return self.stop == self.plan.num_rows
+
+
+class DecodeRow(NamedTuple):
+    """Feeds the slot's last frame and `text_id` at `position`, then samples frame `frame_index`.
+
+    A tuple because a step may have a thousand of them, and a frozen dataclass takes 2.5 times as long to build.
+    """
+
+    slot: int
+    text_id: int
+    position: int
+    frame_index: int
+    allow_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What to do now: publish `records`, then run the rows."""
+
+    records: Sequence[FrameRecord]
+    prefills: Sequence[PrefillRow]
+    decodes: Sequence[DecodeRow]
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.prefills or self.decodes)
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """One open stream. Whatever a step reads or writes is a plain field: there are a thousand of these per step."""
+
+    stream_id: int
+    open: OpenStream
+    opened_s: float
+    first_position: int  # frame t is sampled there + t
+    trailing: list[int]  # text ids after the prompt; frame t is fed trailing[t - 1]
+    text_ended: bool
+    granted_frames: int  # frames that may be made, from the first on
+    slot: int = NO_SLOT
+    pages: tuple[int, ...] = ()
+    started_s: float = 0.0
+    last_frame_s: float = 0.0
+    num_rows_done: int = 0
+    num_frames: int = 0  # frames made, which is also the index of the next
+    stop_at: int = field(init=False)  # frames below this need nothing that is not there
+    eos_from: int = field(init=False)  # first frame that may be the end token
+
+    def __post_init__(self) -> None:
+        self.update_limits()
+
+    def update_limits(self) -> None:
+        sampling = self.open.sampling
+        text_limit = NEVER if self.text_ended else len(self.trailing) + 1
+        self.stop_at = min(self.granted_frames, text_limit, sampling.max_frames)
+        self.eos_from = sampling.min_frames if self.text_ended and not sampling.ignore_eos else NEVER
+
+
+class Scheduler:
+    """Owns every open stream of one talker, its slots and its pages."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        checkpoint: Checkpoint,
+        num_pages: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._clock = clock
+        self._max_context = config.max_context
+        self._max_prefill_rows = config.max_prefill_rows
+        self._tts_pad_id = checkpoint.text_ids.tts_pad
+        self._eos_id = checkpoint.talker.codec_eos_id
+        self._slots = SlotTable(config.num_slots)
+        self._pages = PagePool(num_pages, config.page_size)
+        # Each open stream is in `_streams` and in one of: waiting, prefilling, decoding, paused (STARVED or BLOCKED).
+        self._streams: dict[int, _Stream] = {}
+        self._waiting: dict[int, _Stream] = {}  # a dict is a queue that forgets from the middle at no cost
+        self._prefilling: dict[int, _Stream] = {}
+        self._decoding: dict[int, _Stream] = {}
+        self._stepped: list[_Stream] = []  # the streams that sample in the step under way, in row order
+        self._num_first_frames = 0  # so many of these come from prefill
+        self._records: list[FrameRecord] = []  # to be published with the next plan
+
+    @property
+    def num_streams(self) -> int:
+        return len(self._streams)
+
+    # Commands
+
+    def on_record(self, command: StreamCommand) -> None:
+        """Take one command. One for a stream that has ended has crossed that end on its way, and is dropped."""
+        if isinstance(command, OpenStream):
+            self._on_open(command)
+            return
+        stream = self._streams.get(command.stream_id)
+        if stream is None:
+            return
+        match command:
+            case PushText(token_ids=token_ids):
+                self._on_text(stream, token_ids)
+            case EndText():
+                stream.text_ended = True
+                self._on_limits_changed(stream)
+            case GrantCredit(num_frames=num_frames):
+                if num_frames < 1:
+                    raise ValueError(f"stream {command.stream_id} was granted {num_frames} frames, which is no grant")
+                stream.granted_frames += num_frames
+                self._on_limits_changed(stream)
+            case CancelStream():
+                self._end(stream, FinishReason.CANCELLED)
+
+    def _on_open(self, command: OpenStream) -> None:
+        stream_id = command.stream_id
+        if stream_id in self._streams:
+            raise ValueError(f"stream {stream_id} was opened twice")
+        if command.credit_frames < 1:
+            raise ValueError(f"stream {stream_id} was opened with a credit of {command.credit_frames}; frame 0 needs 1")
+        stream = _Stream(
+            stream_id=stream_id,
+            open=command,
+            opened_s=self._clock(),
+            first_position=command.plan.num_rows - 1,
+            trailing=list(command.plan.trailing),
+            text_ended=command.plan.text_ended,
+            granted_frames=command.credit_frames,
+        )
+        self._streams[stream_id] = stream
+        self._waiting[stream_id] = stream
+        if fault := self._fault_of(command):
+            self._end(stream, FinishReason.FAILED, fault)
+
+    def _fault_of(self, command: OpenStream) -> str:
+        positions = _positions_of(command)
+        if positions > self._max_context:
+            return (
+                f"{command.plan.num_rows} prompt rows and {command.sampling.max_frames} frames need {positions} "
+                f"positions, max_context is {self._max_context}: lower max_frames or shorten the prompt"
+            )
+        if (num_pages := self._pages.pages_for(positions)) > self._pages.num_pages:
+            return (
+                f"{positions} positions need {num_pages} KV pages, the talker has {self._pages.num_pages} in all: "
+                f"lower max_frames or shorten the prompt"
+            )
+        return fault_of_stream(command, self._checkpoint)
+
+    def _on_text(self, stream: _Stream, token_ids: Sequence[int]) -> None:
+        if stream.text_ended:
+            raise ValueError(f"stream {stream.stream_id} got text after the end of its text")
+        if fault := fault_of_ids("text", token_ids, 0, self._checkpoint.talker.text_vocab_size):
+            self._end(stream, FinishReason.FAILED, fault)
+            return
+        stream.trailing.extend(token_ids)
+        self._on_limits_changed(stream)
+
+    def _on_limits_changed(self, stream: _Stream) -> None:
+        stream.update_limits()
+        if stream.slot != NO_SLOT and self._slots.state(stream.slot) in (SlotState.STARVED, SlotState.BLOCKED):
+            self._settle(stream)
+
+    # The step
+
+    def next_step(self) -> StepPlan:
+        """What to run now. With rows in it, `apply` must follow before anything else."""
+        self._admit()
+        prefills = self._prefill_rows() if self._prefilling else []
+        pad = self._tts_pad_id
+        decodes = []
+        for stream in self._decoding.values():
+            frame = stream.num_frames
+            trailing = stream.trailing
+            decodes.append(
+                DecodeRow(
+                    stream.slot,
+                    trailing[frame - 1] if frame <= len(trailing) else pad,
+                    stream.first_position + frame,
+                    frame,
+                    frame >= stream.eos_from,
+                )
+            )
+            self._stepped.append(stream)
+        return StepPlan(self._take_records(), prefills, decodes)
+
+    def apply(self, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
+        """Account for the outcome of the step; returns what Code2Wav must hear of it. Takes `codes` over."""
+        now = self._clock()
+        stepped, self._stepped = self._stepped, []
+        first_frames, self._num_first_frames = stepped[: self._num_first_frames], 0
+        if len(codes) != len(stepped):
+            raise RuntimeError(f"the runner returned {len(codes)} rows, {len(stepped)} were to sample")
+        if not stepped:
+            return []
+        for stream in first_frames:
+            self._slots.move(stream.slot, SlotState.DECODE)
+            self._decoding[stream.stream_id] = stream
+        is_end = codes[:, 0] == self._eos_id
+        made, ended = stepped, []
+        if is_end.any():
+            made = [stream for stream, end in zip(stepped, is_end.tolist(), strict=True) if not end]
+            ended = [stream for stream, end in zip(stepped, is_end.tolist(), strict=True) if end]
+            codes = codes[~is_end]
+        if made:
+            self._records.append(
+                FrameBatch(
+                    stream_ids=np.array([stream.stream_id for stream in made], np.int64),
+                    frame_indices=np.array([stream.num_frames for stream in made], np.int32),
+                    codes=codes,
+                )
+            )
+        for stream in made:
+            stream.last_frame_s = now
+            stream.num_frames += 1
+            if stream.num_frames >= stream.stop_at:
+                self._on_limit_reached(stream)
+        for stream in ended:
+            self._end(stream, FinishReason.COMPLETED)
+        return self._take_records()
+
+    def _admit(self) -> None:
+        """First come, first served: one that waits for pages holds up those behind it, or it might wait forever."""
+        while self._waiting and self._slots.num_free:
+            stream = next(iter(self._waiting.values()))
+            num_pages = self._pages.pages_for(_positions_of(stream.open))
+            if num_pages > self._pages.num_free:
+                return
+            del self._waiting[stream.stream_id]
+            self._prefilling[stream.stream_id] = stream
+            stream.slot = self._slots.take()
+            stream.pages = self._pages.lease(num_pages)
+            stream.started_s = self._clock()
+            self._records.append(BeginStream(stream.stream_id, stream.open.reference_codes))
+
+    def _prefill_rows(self) -> list[PrefillRow]:
+        rows = []
+        budget = self._max_prefill_rows
+        for stream in list(self._prefilling.values()):
+            if not budget:
+                break
+            plan = stream.open.plan
+            start = stream.num_rows_done
+            stop = stream.num_rows_done = min(plan.num_rows, start + budget)
+            budget -= stop - start
+            rows.append(
+                PrefillRow(
+                    slot=stream.slot,
+                    pages=stream.pages,
+                    plan=plan,
+                    start=start,
+                    stop=stop,
+                    sampling=stream.open.sampling,
+                    x_vector=stream.open.x_vector,
+                    reference_codes=stream.open.reference_codes,
+                    allow_eos=stream.eos_from == 0,
+                )
+            )
+            if stop == plan.num_rows:
+                del self._prefilling[stream.stream_id]
+                self._stepped.append(stream)
+        self._num_first_frames = len(self._stepped)
+        return rows
+
+    # Changes of state
+
+    def _on_limit_reached(self, stream: _Stream) -> None:
+        """The stream cannot be stepped again as things are: it is complete, or it pauses."""
+        if stream.num_frames >= stream.open.sampling.max_frames:
+            self._end(stream, FinishReason.MAX_FRAMES)
+            return
+        del self._decoding[stream.stream_id]
+        self._settle(stream)
+        self._records.append(FlushStream(stream.stream_id))
+
+    def _settle(self, stream: _Stream) -> None:
+        """Bring the state of a stream that has a slot and a frame 0 in line with what it has to go on with.
+
+        Without credit it is BLOCKED, whatever its text: text is late only once it could be used.
+        """
+        if stream.num_frames < stream.stop_at:
+            state = SlotState.DECODE
+            self._decoding[stream.stream_id] = stream
+        elif stream.num_frames >= stream.granted_frames:
+            state = SlotState.BLOCKED
+        else:
+            state = SlotState.STARVED
+        if state is not self._slots.state(stream.slot):
+            self._slots.move(stream.slot, state)
+
+    def _end(self, stream: _Stream, reason: FinishReason, detail: str = "") -> None:
+        """The one way out: everything the stream holds is free again, and its EndStream is on the way."""
+        del self._streams[stream.stream_id]
+        for group in (self._waiting, self._prefilling, self._decoding):
+            group.pop(stream.stream_id, None)
+        if stream.slot == NO_SLOT:
+            queue_s, generation_s = self._clock() - stream.opened_s, 0.0
+        else:
+            self._slots.move(stream.slot, SlotState.FREE)
+            self._pages.give_back(stream.pages)
+            queue_s = stream.started_s - stream.opened_s
+            generation_s = stream.last_frame_s - stream.started_s if stream.num_frames else 0.0
+        end = StreamEnd(reason, stream.num_frames, queue_s, generation_s, detail)
+        self._records.append(EndStream(stream.stream_id, end))
+
+    def _take_records(self) -> list[FrameRecord]:
+        records, self._records = self._records, []
+        return records
+
+    # Checks
+
+    def check_conservation(self) -> None:
+        """With no stream open, every slot and page is free, once. Raises if that does not hold."""
+        self._slots.check_conservation()
+        self._pages.check_conservation()
+        if not self._streams and (self._slots.num_used or self._pages.num_used):
+            raise RuntimeError(
+                f"no stream is open, yet {self._slots.num_used} slots and {self._pages.num_used} KV pages are in use"
+            )
+
+
+def _positions_of(command: OpenStream) -> int:
+    return command.plan.num_rows + command.sampling.max_frames

@@ -1,0 +1,71 @@
+"""The slot table: which rows of the talker are taken and what each is doing. Knows nothing of streams or of the model.
+
+    FREE -> PREFILL -> DECODE <-> STARVED (no text to feed)
+                              <-> BLOCKED (no credit)
+    any live state -> FREE      (end, cancel or failure)
+
+There is no draining state. A step is applied before the next command is read, so no step is ever in flight when a slot
+is given back, and what Code2Wav still has to decode lives in a slot of its own.
+"""
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+
+class SlotState(IntEnum):
+    FREE = 0
+    PREFILL = 1
+    DECODE = 2
+    STARVED = 3
+    BLOCKED = 4
+
+
+TRANSITIONS: Mapping[SlotState, frozenset[SlotState]] = {
+    SlotState.FREE: frozenset({SlotState.PREFILL}),
+    # The last prompt row samples frame 0, which may use up the credit, or all the text there is.
+    SlotState.PREFILL: frozenset({SlotState.DECODE, SlotState.FREE}),
+    SlotState.DECODE: frozenset({SlotState.STARVED, SlotState.BLOCKED, SlotState.FREE}),
+    # A stream that lacks both is BLOCKED: text is late only once it could be used.
+    SlotState.STARVED: frozenset({SlotState.DECODE, SlotState.FREE}),
+    SlotState.BLOCKED: frozenset({SlotState.DECODE, SlotState.STARVED, SlotState.FREE}),
+}
+
+
+class SlotTable:
+    """States of `num_slots` slots and the list of free ones."""
+
+    def __init__(self, num_slots: int) -> None:
+        self._states = [SlotState.FREE] * num_slots
+        self._free = list(reversed(range(num_slots)))
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    @property
+    def num_used(self) -> int:
+        return len(self._states) - len(self._free)
+
+    def state(self, slot: int) -> SlotState:
+        return self._states[slot]
+
+    def take(self) -> int:
+        """A free slot, now in PREFILL. The caller has looked at `num_free`."""
+        slot = self._free.pop()
+        self.move(slot, SlotState.PREFILL)
+        return slot
+
+    def move(self, slot: int, state: SlotState) -> None:
+        """Change the state of a slot; a change that the table does not have is a bug and raises."""
+        before = self._states[slot]
+        if state not in TRANSITIONS[before]:
+            raise RuntimeError(f"slot {slot} cannot go from {before.name} to {state.name}")
+        self._states[slot] = state
+        if state is SlotState.FREE:
+            self._free.append(slot)
+
+    def check_conservation(self) -> None:
+        """Free slots are on the list once, all others are not. Raises if that does not hold."""
+        free = [slot for slot, state in enumerate(self._states) if state is SlotState.FREE]
+        if sorted(self._free) != free:
+            raise RuntimeError(f"slots leaked: free by state {free}, on the list {sorted(self._free)}")
