@@ -1,0 +1,136 @@
+from sonorant.tts.v1 import audio_pb2 as _audio_pb2
+from sonorant.tts.v1 import synthesis_pb2 as _synthesis_pb2
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class CommitMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    COMMIT_MODE_UNSPECIFIED: _ClassVar[CommitMode]
+    COMMIT_MODE_TOKEN: _ClassVar[CommitMode]
+    COMMIT_MODE_SENTENCE: _ClassVar[CommitMode]
+    COMMIT_MODE_MANUAL: _ClassVar[CommitMode]
+COMMIT_MODE_UNSPECIFIED: CommitMode
+COMMIT_MODE_TOKEN: CommitMode
+COMMIT_MODE_SENTENCE: CommitMode
+COMMIT_MODE_MANUAL: CommitMode
+
+class TextPolicy(_message.Message):
+    __slots__ = ("mode", "max_buffer_delay_ms", "first_chunk_min_chars")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MAX_BUFFER_DELAY_MS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_CHUNK_MIN_CHARS_FIELD_NUMBER: _ClassVar[int]
+    mode: CommitMode
+    max_buffer_delay_ms: int
+    first_chunk_min_chars: int
+    def __init__(self, mode: _Optional[_Union[CommitMode, str]] = ..., max_buffer_delay_ms: _Optional[int] = ..., first_chunk_min_chars: _Optional[int] = ...) -> None: ...
+
+class SpeakConfig(_message.Message):
+    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms")
+    SYNTHESIS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_POLICY_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    synthesis: _synthesis_pb2.SynthesisConfig
+    text_policy: TextPolicy
+    timestamps: _synthesis_pb2.TimestampMode
+    max_lead_ms: int
+    idle_timeout_ms: int
+    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class Flush(_message.Message):
+    __slots__ = ("flush_id",)
+    FLUSH_ID_FIELD_NUMBER: _ClassVar[int]
+    flush_id: int
+    def __init__(self, flush_id: _Optional[int] = ...) -> None: ...
+
+class EndUtterance(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Cancel(_message.Message):
+    __slots__ = ("played_ms",)
+    PLAYED_MS_FIELD_NUMBER: _ClassVar[int]
+    played_ms: int
+    def __init__(self, played_ms: _Optional[int] = ...) -> None: ...
+
+class PlaybackReport(_message.Message):
+    __slots__ = ("played_ms",)
+    PLAYED_MS_FIELD_NUMBER: _ClassVar[int]
+    played_ms: int
+    def __init__(self, played_ms: _Optional[int] = ...) -> None: ...
+
+class SpeakRequest(_message.Message):
+    __slots__ = ("utterance_id", "config", "text", "flush", "end", "cancel", "playback")
+    UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    PLAYBACK_FIELD_NUMBER: _ClassVar[int]
+    utterance_id: str
+    config: SpeakConfig
+    text: str
+    flush: Flush
+    end: EndUtterance
+    cancel: Cancel
+    playback: PlaybackReport
+    def __init__(self, utterance_id: _Optional[str] = ..., config: _Optional[_Union[SpeakConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., end: _Optional[_Union[EndUtterance, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., playback: _Optional[_Union[PlaybackReport, _Mapping]] = ...) -> None: ...
+
+class SessionStarted(_message.Message):
+    __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    MAX_UTTERANCE_CHARS_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    model: str
+    audio: _audio_pb2.AudioFormat
+    max_utterance_chars: int
+    max_lead_ms: int
+    idle_timeout_ms: int
+    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., max_utterance_chars: _Optional[int] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ...) -> None: ...
+
+class FlushDone(_message.Message):
+    __slots__ = ("flush_id", "audio_ms")
+    FLUSH_ID_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
+    flush_id: int
+    audio_ms: int
+    def __init__(self, flush_id: _Optional[int] = ..., audio_ms: _Optional[int] = ...) -> None: ...
+
+class GoAway(_message.Message):
+    __slots__ = ("drain_ms",)
+    DRAIN_MS_FIELD_NUMBER: _ClassVar[int]
+    drain_ms: int
+    def __init__(self, drain_ms: _Optional[int] = ...) -> None: ...
+
+class SpeakResponse(_message.Message):
+    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away")
+    UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_DONE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
+    GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    utterance_id: str
+    session: SessionStarted
+    started: _synthesis_pb2.UtteranceStarted
+    audio: _audio_pb2.AudioChunk
+    marks: _synthesis_pb2.Marks
+    flush_done: FlushDone
+    done: _synthesis_pb2.UtteranceDone
+    warning: _synthesis_pb2.Warning
+    go_away: GoAway
+    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
