@@ -1,0 +1,149 @@
+"""Whether a checkpoint can speak as an utterance asks. Every message says what is wrong and what to do about it."""
+
+import math
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import numpy as np
+
+from engine.checkpoint import Checkpoint
+from engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
+from engine.types import SamplingParams, SynthesisParams
+
+MAX_SEED = 2**32 - 1
+
+_LANGUAGE_TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{1,8})*")  # BCP-47, near enough: only its first part counts
+_LANGUAGE_OF_SUBTAG = {
+    "cmn": "chinese",
+    "de": "german",
+    "en": "english",
+    "es": "spanish",
+    "fr": "french",
+    "it": "italian",
+    "ja": "japanese",
+    "ko": "korean",
+    "pt": "portuguese",
+    "ru": "russian",
+    "zh": "chinese",
+}
+
+
+def check_params(params: SynthesisParams, checkpoint: Checkpoint) -> None:
+    """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask; lengths are not looked at."""
+    if checkpoint.task == "custom_voice":
+        _check_speaker(params.speaker, checkpoint)
+    elif params.speaker:
+        has = "its voice comes from reference audio" if checkpoint.task == "base" else "its voice comes from instruct"
+        raise UnsupportedTask(
+            "speaker", f"{checkpoint.name} has no speakers, {has}; leave speaker out or load a CustomVoice checkpoint"
+        )
+    if checkpoint.task == "base":
+        _check_reference(params, checkpoint)
+        if params.instruct:
+            raise UnsupportedTask(
+                "instruct",
+                f"{checkpoint.name} clones voices and takes no instruct; leave it out, or load a CustomVoice or "
+                "VoiceDesign checkpoint",
+            )
+    elif params.x_vector is not None or params.reference_codes is not None or params.reference_text:
+        raise UnsupportedTask(
+            "x_vector", f"{checkpoint.name} cannot clone a voice; leave the reference out or load a Base checkpoint"
+        )
+    resolve_language(params.language, checkpoint)
+    _check_sampling(params.sampling)
+
+
+def resolve_language(name: str, checkpoint: Checkpoint) -> str | None:
+    """The checkpoint's name of a language given by name or tag; None for "auto" and "", where the text decides."""
+    wanted = name.strip().lower()
+    if wanted in ("auto", ""):
+        return None
+    tag = _LANGUAGE_TAG.fullmatch(wanted)
+    language = _LANGUAGE_OF_SUBTAG.get(tag[1], wanted) if tag else wanted
+    if language not in checkpoint.languages:
+        raise InvalidSynthesis(
+            "language",
+            f"{checkpoint.name} does not speak language {name!r}{_did_you_mean(wanted, checkpoint.languages)}; "
+            f"use auto, {_listed(checkpoint.languages)}, or a tag such as en-US of one of them",
+        )
+    return language
+
+
+def _check_speaker(name: str | None, checkpoint: Checkpoint) -> None:
+    names = sorted(checkpoint.talker.speaker_ids)
+    if not name:
+        raise InvalidSynthesis("speaker", f"{checkpoint.name} needs a speaker: {_listed(names)}")
+    if name.lower() not in names:
+        raise UnknownSpeaker(
+            "speaker",
+            f"{checkpoint.name} has no speaker {name!r}{_did_you_mean(name.lower(), names)}; use {_listed(names)}",
+        )
+
+
+def _check_reference(params: SynthesisParams, checkpoint: Checkpoint) -> None:
+    hidden_size, x_vector = checkpoint.talker.stack.hidden_size, params.x_vector
+    if x_vector is None:
+        raise InvalidSynthesis("x_vector", f"{checkpoint.name} clones voices; give it a voice or reference audio")
+    if x_vector.shape != (hidden_size,):
+        raise InvalidSynthesis(
+            "x_vector",
+            f"the speaker embedding has shape {x_vector.shape}, {checkpoint.name} needs ({hidden_size},); make it from "
+            "the reference audio with this checkpoint",
+        )
+    if not np.isfinite(x_vector).all():
+        raise InvalidSynthesis("x_vector", "the speaker embedding has values that are not finite; make it again")
+    codes = params.reference_codes
+    if codes is None:
+        if params.reference_text:
+            raise InvalidSynthesis(
+                "reference_text", "reference_text belongs to reference_codes; give both, or neither for the voice alone"
+            )
+        return
+    num_codebooks, codebook_size = checkpoint.talker.num_codebooks, checkpoint.codec.decoder.codebook_size
+    if codes.ndim != 2 or codes.shape[1] != num_codebooks or not len(codes):
+        raise InvalidSynthesis(
+            "reference_codes",
+            f"reference_codes have shape {codes.shape}, {checkpoint.name} needs (frames, {num_codebooks}) with one "
+            "frame or more; encode the reference audio with this checkpoint's codec",
+        )
+    if codes.min() < 0 or codes.max() >= codebook_size:
+        raise InvalidSynthesis(
+            "reference_codes",
+            f"reference_codes run from {codes.min()} to {codes.max()}, a code is 0 to {codebook_size - 1}; encode the "
+            "reference audio with this checkpoint's codec",
+        )
+    if not params.reference_text.strip():
+        raise InvalidSynthesis(
+            "reference_text",
+            "reference_text is empty; give the words spoken in the reference audio, or leave reference_codes out",
+        )
+
+
+def _check_sampling(s: SamplingParams) -> None:
+    def require(holds: bool, field: str, must: str) -> None:
+        if not holds:
+            raise InvalidSynthesis(field, f"{field} is {getattr(s, field)!r}; it must be {must}")
+
+    for prefix, sampled in (("", s.do_sample), ("subtalker_", s.subtalker_do_sample)):
+        temperature, top_p = getattr(s, f"{prefix}temperature"), getattr(s, f"{prefix}top_p")
+        require(
+            not sampled or 0 < temperature < math.inf,
+            f"{prefix}temperature",
+            f"above 0 and finite; for the likeliest code at each step turn {prefix}do_sample off",
+        )
+        require(getattr(s, f"{prefix}top_k") >= 0, f"{prefix}top_k", "0 (no limit) or more")
+        require(0 < top_p <= 1, f"{prefix}top_p", "above 0 and at most 1 (no limit)")
+    require(0 < s.repetition_penalty < math.inf, "repetition_penalty", "above 0 and finite; 1 is no penalty")
+    require(0 <= s.seed <= MAX_SEED, "seed", f"0 to {MAX_SEED}")
+    require(s.min_frames >= 0, "min_frames", "0 or more")
+    require(s.max_frames >= 1, "max_frames", "1 or more")
+
+
+def _did_you_mean(wanted: str, names: Sequence[str]) -> str:
+    close = get_close_matches(wanted, names, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)
