@@ -1,21 +1,22 @@
 """Where audio goes: a WAV file, raw bytes on a stream, or a player program. Knows nothing of where it comes from.
 
-Each is a context manager that hands out a `write(data)` function; leaving it finishes the file or lets the player end.
+Each is an async context manager that hands out a `write(data)` function; leaving it finishes the file, or waits until
+the player has played everything.
 """
 
 import asyncio
 import shutil
 import wave
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 Write: TypeAlias = Callable[[bytes], None]
 
 
-@contextmanager
-def wav_file(path: Path, sample_rate_hz: int) -> Iterator[Write]:
+@asynccontextmanager
+async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
     """16-bit mono samples into a WAV file whose header is right once the context is left."""
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -24,8 +25,8 @@ def wav_file(path: Path, sample_rate_hz: int) -> Iterator[Write]:
         yield file.writeframes
 
 
-@contextmanager
-def raw_stream(stream: BinaryIO) -> Iterator[Write]:
+@asynccontextmanager
+async def raw_stream(stream: BinaryIO) -> AsyncIterator[Write]:
     """Bytes as they come, flushed at once so that a program behind a pipe hears them without delay."""
 
     def write(data: bytes) -> None:

@@ -1,7 +1,7 @@
 """What a listener of one utterance would have heard, worked out from arrival times. Pure: no clock, no I/O, no gRPC.
 
-The listener has no start buffer: the first chunk plays when it arrives, each later one as soon as it is here and the one
-before it is over. Waiting in between is a gap. Times are seconds of one monotonic clock.
+The listener has no start buffer: the first chunk plays when it arrives, each later one as soon as it is here and the
+one before it is over. Waiting in between is a gap. Times are seconds of one monotonic clock.
 """
 
 from dataclasses import dataclass

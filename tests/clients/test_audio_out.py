@@ -12,9 +12,9 @@ from clients import audio_out
 PCM = bytes(range(200)) * 5
 
 
-def test_wav_file_has_a_right_header(tmp_path: Path) -> None:
+async def test_wav_file_has_a_right_header(tmp_path: Path) -> None:
     path = tmp_path / "out.wav"
-    with audio_out.wav_file(path, 24000) as write:
+    async with audio_out.wav_file(path, 24000) as write:
         write(PCM[:300])
         write(PCM[300:])
     with wave.open(str(path)) as file:
@@ -22,9 +22,9 @@ def test_wav_file_has_a_right_header(tmp_path: Path) -> None:
         assert file.readframes(file.getnframes()) == PCM
 
 
-def test_raw_stream_passes_bytes_on_at_once() -> None:
+async def test_raw_stream_passes_bytes_on_at_once() -> None:
     stream = io.BytesIO()
-    with audio_out.raw_stream(stream) as write:
+    async with audio_out.raw_stream(stream) as write:
         write(PCM)
         assert stream.getvalue() == PCM
 

@@ -1,0 +1,1 @@
+"""Load on a server, measured where it is heard: at the client."""

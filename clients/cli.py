@@ -1,0 +1,105 @@
+"""The `sonorant` command: one function per subcommand, errors as one line on stderr."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from google.protobuf.json_format import MessageToJson
+
+from clients import say
+from clients.client import DEFAULT_TARGET, SpeechClient
+from clients.errors import SpeechError
+from sonorant.tts.v1.voice_pb2 import VoiceKind
+
+EXAMPLES = """\
+examples:
+  sonorant say "Hello, world." --wav hello.wav
+  sonorant voices
+  sonorant health --server gpu-host:50051
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sonorant",
+        description="Talk to a Sonorant speech server.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--server", default=DEFAULT_TARGET, metavar="HOST:PORT", help="default: %(default)s")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = commands.add_parser(
+        "say",
+        parents=[common],
+        help="speak a text",
+        description="Speak a text; text goes out as it arrives while audio comes in.",
+        epilog=say.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    say.add_arguments(command)
+    command.set_defaults(run=say.run)
+
+    command = commands.add_parser("voices", parents=[common], help="list the voices")
+    command.add_argument("--language", default="", metavar="NAME", help="only those that speak it")
+    command.set_defaults(run=voices)
+
+    command = commands.add_parser("capabilities", parents=[common], help="what the server can do, as JSON")
+    command.set_defaults(run=capabilities)
+
+    command = commands.add_parser(
+        "health", parents=[common], help="print the health status; exit status 0 only if it is SERVING"
+    )
+    command.set_defaults(run=health)
+    return parser
+
+
+async def voices(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        for voice in await client.voices(args.language):
+            kind = VoiceKind.Name(voice.kind).removeprefix("VOICE_KIND_").lower()
+            print(f"{voice.voice_id:20} {kind:10} {', '.join(voice.languages)}".rstrip())
+    return 0
+
+
+async def capabilities(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        message = await client.capabilities()
+    print(MessageToJson(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+    return 0
+
+
+async def health(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        status = await client.health()
+    print(status)
+    return 0 if status == "SERVING" else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    args = parser().parse_args(arguments)
+    try:
+        status = asyncio.run(args.run(args))
+    except SpeechError as error:
+        status = _complain(f"{error}" + "".join(f"\n  {field}: {text}" for field, text in error.fields.items()))
+    except BrokenPipeError:  # whoever read our stdout has gone; keep the interpreter from flushing into it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    except (OSError, ValueError) as error:
+        status = _complain(str(error))
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
+
+
+def _complain(message: str) -> int:
+    print(f"sonorant: {message}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""The client library: one `SpeechClient` per server, any number of RPCs on it. Knows only the proto.
+
+    async with SpeechClient("127.0.0.1:50051") as client:
+        async with client.speak(synthesis_config(language="english")) as session:
+            await session.send_text("Hello, world.")
+            await session.finish()
+            async for event in session:
+                if isinstance(event.payload, AudioChunk):
+                    play(event.payload.data)
+
+Messages are the proto's own; its comments are their reference. All calls of a process belong on one event loop
+(grpc.aio does not bear several). Cancelling a task in the middle of a read or write cancels the whole RPC.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from clients.errors import ServerUnavailable, SpeechError, from_rpc_error
+from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
+from sonorant.tts.v1.speak_pb2 import (
+    Cancel,
+    EndUtterance,
+    Flush,
+    FlushDone,
+    GoAway,
+    PlaybackReport,
+    SessionStarted,
+    SpeakConfig,
+    SpeakRequest,
+)
+from sonorant.tts.v1.synthesis_pb2 import Marks, Sampling, SynthesisConfig, UtteranceDone, UtteranceStarted, Warning
+from sonorant.tts.v1.text_to_speech_service_pb2 import (
+    GetCapabilitiesRequest,
+    GetCapabilitiesResponse,
+    SynthesizeRequest,
+    SynthesizeResponse,
+    SynthesizeStreamRequest,
+)
+from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
+from sonorant.tts.v1.voice_pb2 import Voice, VoiceSelector
+from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
+from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
+
+DEFAULT_TARGET = "127.0.0.1:50051"
+ALL_UTTERANCES = "*"
+
+Payload: TypeAlias = UtteranceStarted | AudioChunk | Marks | FlushDone | UtteranceDone | Warning | GoAway
+
+_ENCODING_PREFIX = "AUDIO_ENCODING_"
+ENCODINGS = tuple(name.removeprefix(_ENCODING_PREFIX).lower() for name in AudioEncoding.keys()[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One message of a session: what it says, and about which utterance ("" if about none)."""
+
+    utterance_id: str
+    payload: Payload
+
+
+def synthesis_config(
+    *,
+    voice: str = "",
+    design: str = "",
+    language: str = "",
+    instructions: str = "",
+    encoding: str = "",
+    sample_rate_hz: int = 0,
+    frame_duration_ms: int = 0,
+    max_audio_ms: int = 0,
+    non_streaming_mode: bool | None = None,
+    **sampling: Any,
+) -> SynthesisConfig:
+    """The common fields of a SynthesisConfig by keyword, and those of its `Sampling` (temperature, seed, ...).
+
+    What is left out is the server's or the checkpoint's default. `design` describes a voice, in place of `voice`.
+    """
+    if encoding and encoding not in ENCODINGS:
+        raise ValueError(f"encoding {encoding!r} is unknown; use one of {', '.join(ENCODINGS)}")
+    config = SynthesisConfig(
+        voice=VoiceSelector(design=design) if design else VoiceSelector(voice_id=voice) if voice else None,
+        language=language,
+        instructions=instructions,
+        audio=AudioFormat(
+            encoding=AudioEncoding.Value(_ENCODING_PREFIX + (encoding or "unspecified").upper()),
+            sample_rate_hz=sample_rate_hz,
+            frame_duration_ms=frame_duration_ms,
+        ),
+        sampling=Sampling(**sampling),
+        max_audio_ms=max_audio_ms,
+    )
+    if non_streaming_mode is not None:
+        config.non_streaming_mode = non_streaming_mode
+    return config
+
+
+class SpeechClient:
+    """A channel to one server. Every method raises the errors of `clients.errors`."""
+
+    def __init__(self, target: str = DEFAULT_TARGET) -> None:
+        self.target = target
+        self._channel = grpc.aio.insecure_channel(target)
+        self._speech = TextToSpeechServiceStub(self._channel)
+        self._voices = VoiceServiceStub(self._channel)
+        self._health = health_pb2_grpc.HealthStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancels what is still running."""
+        await self._channel.close()
+
+    def speak(
+        self,
+        config: SynthesisConfig | None = None,
+        *,
+        max_lead_ms: int | None = None,
+        idle_timeout_ms: int | None = None,
+    ) -> "Session":
+        """Text in while audio comes out. Use as `async with client.speak(...) as session`."""
+        first = SpeakConfig(synthesis=config, max_lead_ms=max_lead_ms, idle_timeout_ms=idle_timeout_ms)
+        return Session(self._speech, self.target, first)
+
+    async def stream(
+        self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None
+    ) -> AsyncIterator[Payload]:
+        """Audio of a whole text, as it is made: started, warnings and audio chunks, done."""
+        call = self._speech.SynthesizeStream(SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms))
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                yield getattr(response, response.WhichOneof("payload"))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self.target) from None
+        finally:
+            call.cancel()
+
+    async def synthesize(self, text: str, config: SynthesisConfig | None = None) -> SynthesizeResponse:
+        """The whole clip at once; for more than about a minute of audio use `stream`."""
+        response: SynthesizeResponse = await self._unary(
+            self._speech.Synthesize, SynthesizeRequest(config=config, text=text)
+        )
+        return response
+
+    async def voices(self, language: str = "") -> list[Voice]:
+        """All voices, or those that speak `language`."""
+        request = ListVoicesRequest(language=language, page_size=1000)
+        voices: list[Voice] = []
+        while True:
+            page = await self._unary(self._voices.ListVoices, request)
+            voices.extend(page.voices)
+            if not page.next_page_token:
+                return voices
+            request.page_token = page.next_page_token
+
+    async def capabilities(self) -> GetCapabilitiesResponse:
+        response: GetCapabilitiesResponse = await self._unary(self._speech.GetCapabilities, GetCapabilitiesRequest())
+        return response
+
+    async def health(self, service: str = "") -> str:
+        """What the server's health service says: SERVING, NOT_SERVING, ..."""
+        response = await self._unary(self._health.Check, health_pb2.HealthCheckRequest(service=service))
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
+
+    async def wait_until_serving(self, timeout_s: float) -> None:
+        """Waits for a server that is still starting, one that does not even listen yet included."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not await self._watch_until_serving():
+                    pass
+        except TimeoutError:
+            message = f"the server at {self.target} is not serving after {timeout_s:g} s"
+            raise ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message) from None
+
+    async def _watch_until_serving(self) -> bool:
+        """False if the connection broke before the server was ready."""
+        call = self._health.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                if response.status == health_pb2.HealthCheckResponse.SERVING:
+                    return True
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise from_rpc_error(error, self.target) from None
+        finally:
+            call.cancel()
+        return False
+
+    async def _unary(self, method: grpc.aio.UnaryUnaryMultiCallable, request: Message) -> Any:
+        try:
+            return await method(request)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self.target) from None
+
+
+class Session:
+    """One `Speak` RPC: send text and controls from any task, iterate over its events in one.
+
+    `utterance_id=""` is the current utterance; the server numbers them. Iteration ends when the server has nothing more
+    to say, and raises the RPC's error if it ended with one. Leaving the context before that cancels everything.
+    """
+
+    started: SessionStarted  # the server's first message, there once the context is entered
+
+    def __init__(self, stub: TextToSpeechServiceStub, target: str, config: SpeakConfig) -> None:
+        self._stub = stub
+        self._target = target
+        self._config = config
+        self._writing = asyncio.Lock()  # a call takes one write at a time
+
+    async def __aenter__(self) -> Self:
+        # The reply is awaited before any text is sent, so that a server that refuses can say why: grpc.aio overwrites
+        # the status of a call when a write meets its end.
+        self._call = self._stub.Speak()
+        try:
+            await self._write(SpeakRequest(config=self._config))
+            first = await self._read()
+        except BaseException:
+            self._call.cancel()
+            raise
+        if first is None:
+            raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self._target} ended the session unasked")
+        self.started = first.session
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._call.cancel()
+
+    async def send_text(self, text: str, utterance_id: str = "") -> None:
+        """Appended to the utterance exactly as it is: give the spaces between words, too."""
+        await self._write(SpeakRequest(utterance_id=utterance_id, text=text))
+
+    async def flush(self, flush_id: int = 0, utterance_id: str = "") -> None:
+        """Speak all that was sent so far to its end; the utterance stays open."""
+        await self._write(SpeakRequest(utterance_id=utterance_id, flush=Flush(flush_id=flush_id)))
+
+    async def end(self, utterance_id: str = "") -> None:
+        """No more text for this utterance; the next text opens another."""
+        await self._write(SpeakRequest(utterance_id=utterance_id, end=EndUtterance()))
+
+    async def cancel(self, utterance_id: str = "", played_ms: int | None = None) -> None:
+        """Barge-in: drop what is not spoken yet. ALL_UTTERANCES for every one of the session."""
+        await self._write(SpeakRequest(utterance_id=utterance_id, cancel=Cancel(played_ms=played_ms)))
+
+    async def report_playback(self, played_ms: int, utterance_id: str = "") -> None:
+        """Tell the server how much the listener has really heard."""
+        await self._write(SpeakRequest(utterance_id=utterance_id, playback=PlaybackReport(played_ms=played_ms)))
+
+    async def configure(self, config: SynthesisConfig) -> None:
+        """For the utterances that are not opened yet."""
+        await self._write(SpeakRequest(config=SpeakConfig(synthesis=config)))
+
+    async def finish(self) -> None:
+        """No more messages at all: what is open is spoken to its end, then the iteration ends."""
+        async with self._writing:
+            await self._call.done_writing()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        response = await self._read()
+        if response is None:
+            raise StopAsyncIteration
+        return Event(response.utterance_id, getattr(response, response.WhichOneof("payload")))
+
+    async def _read(self) -> Message | None:
+        try:
+            response = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self._target) from None
+        return None if response is grpc.aio.EOF else response
+
+    async def _write(self, request: SpeakRequest) -> None:
+        try:
+            async with self._writing:
+                await self._call.write(request)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self._target) from None
+        except asyncio.InvalidStateError:
+            message = "the session is over: nothing more can be sent; its events say why"
+            raise SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message) from None

@@ -1,0 +1,93 @@
+"""What went wrong at the server or on the way to it, as exceptions a caller can act on.
+
+The server explains an error with google.rpc details, either as the RPC's status or inside an `UtteranceDone`; both end
+up here. Which code means what is written above `TextToSpeechService` in the proto.
+"""
+
+from collections.abc import Mapping
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+class SpeechError(Exception):
+    """Base of the errors below, and the error itself where none of them fits (a bug in the server, say)."""
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        message: str,
+        *,
+        reason: str = "",
+        fields: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason  # the server's SCREAMING_SNAKE word for it, "" if it gave none
+        self.fields = dict(fields or {})  # path of each wrong field -> what is wrong with it
+        self.retry_after_s = retry_after_s
+
+
+class InvalidRequest(SpeechError):
+    """The request is wrong, or asks for what this server or its checkpoint does not do. Sending it again is no use."""
+
+
+class VoiceNotFound(SpeechError):
+    """The server has no such voice."""
+
+
+class ServerBusy(SpeechError):
+    """All places are taken; try again after `retry_after_s`."""
+
+
+class ServerUnavailable(SpeechError):
+    """No server there, connection gone, or the server is starting, restarting or going; try again, or elsewhere."""
+
+
+_KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.UNIMPLEMENTED: InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: VoiceNotFound,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ServerBusy,
+    grpc.StatusCode.UNAVAILABLE: ServerUnavailable,
+}
+
+
+def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
+    """The typed form of what an RPC to `target` raised."""
+    status = rpc_status.from_call(error)
+    if status is not None:
+        return from_status(status)
+    if error.code() is grpc.StatusCode.UNAVAILABLE:  # no details: not the server's own words
+        message = f"no answer from a Sonorant server at {target} ({error.details()}); start one with: sonorant-server"
+        return ServerUnavailable(error.code(), message)
+    return _KINDS.get(error.code(), SpeechError)(error.code(), error.details() or error.code().name)
+
+
+def from_status(status: status_pb2.Status) -> SpeechError:
+    """The typed form of a google.rpc.Status."""
+    code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
+    info = error_details_pb2.ErrorInfo()
+    request = error_details_pb2.BadRequest()
+    retry = error_details_pb2.RetryInfo()
+    has_retry = _unpack(status, retry)
+    _unpack(status, info)
+    _unpack(status, request)
+    return _KINDS.get(code, SpeechError)(
+        code,
+        status.message or code.name,
+        reason=info.reason,
+        fields={violation.field: violation.description for violation in request.field_violations},
+        retry_after_s=retry.retry_delay.ToTimedelta().total_seconds() if has_retry else None,
+    )
+
+
+def _unpack(status: status_pb2.Status, into: Message) -> bool:
+    return any(detail.Unpack(into) for detail in status.details)

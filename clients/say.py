@@ -1,0 +1,251 @@
+"""`sonorant say`: text from an argument, a file or stdin to speech in a file, on stdout or at the sound card.
+
+Text goes out as it arrives while audio comes in. What the listener got is reported on stderr.
+"""
+
+import argparse
+import asyncio
+import codecs
+import math
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from clients import audio_out
+from clients.client import ENCODINGS, Session, SpeechClient, synthesis_config
+from clients.errors import from_status
+from clients.playback import PlaybackMeter, PlaybackReport
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.synthesis_pb2 import (
+    FinishReason,
+    Sampling,
+    SynthesisConfig,
+    UtteranceDone,
+    UtteranceStarted,
+    Warning,
+)
+
+EXAMPLES = """\
+examples:
+  sonorant say "Hello, world."                                  play it (needs ffplay or aplay)
+  sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice of `sonorant voices`
+  sonorant say --file story.txt --wav story.wav --seed 7
+  some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
+  sonorant say "One word at a time." --word-by-word --pause-ms 200 --raw | aplay -f S16_LE -r 24000
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    text = parser.add_argument_group("text (one of; stdin if none is given)").add_mutually_exclusive_group()
+    text.add_argument("text", nargs="?", help="the text; - for stdin")
+    text.add_argument("--file", type=Path, help="a UTF-8 text file")
+
+    pace = parser.add_argument_group("pace of the text")
+    pace.add_argument("--word-by-word", action="store_true", help="send each word in a message of its own")
+    pauses = pace.add_mutually_exclusive_group()
+    pauses.add_argument("--pause-ms", type=_positive, metavar="N", help="wait so long after each word")
+    pauses.add_argument("--words-per-minute", type=_positive, metavar="N", help="the same, as a speed")
+
+    output = parser.add_argument_group("output (the sound card if none is given)").add_mutually_exclusive_group()
+    output.add_argument("--wav", type=Path, metavar="FILE", help="into a WAV file")
+    output.add_argument("--raw", action="store_true", help="bytes on stdout, as they come")
+
+    audio = parser.add_argument_group("audio")
+    audio.add_argument("--encoding", choices=ENCODINGS, default="pcm_s16le", help="of --raw (default: %(default)s)")
+    audio.add_argument("--max-audio-ms", type=int, default=0, metavar="N", help="stop after so much audio")
+    audio.add_argument(
+        "--max-lead-ms",
+        type=int,
+        metavar="N",
+        help="how far the server may run ahead of real time; 0 = any (default: 0 for --wav and --raw)",
+    )
+
+    voice = parser.add_argument_group("voice")
+    voice.add_argument("--voice", default="", metavar="NAME", help="a voice of `sonorant voices`")
+    voice.add_argument("--design", default="", metavar="TEXT", help="describe the voice (VoiceDesign checkpoints)")
+    voice.add_argument("--language", default="", metavar="NAME", help="english, en, ... (default: the model decides)")
+    voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain language")
+
+    sampling = parser.add_argument_group("sampling (defaults come from the checkpoint)")
+    sampling.add_argument(
+        "--non-streaming-mode",
+        action=argparse.BooleanOptionalAction,
+        help="put all text into the prompt: speech begins after the end of the text",
+    )
+    for field in Sampling.DESCRIPTOR.fields:
+        sampling.add_argument("--" + field.name.replace("_", "-"), **_argument_of(field))
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Speaks; returns the exit status."""
+    if not args.raw and args.encoding != "pcm_s16le":
+        raise ValueError("--encoding is for --raw; WAV files and players are written from pcm_s16le")
+    if not args.raw and not args.wav and audio_out.player_command(1) is None:
+        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
+    to_file = args.raw or args.wav is not None
+    max_lead_ms = args.max_lead_ms if args.max_lead_ms is not None else 0 if to_file else None
+    async with (
+        SpeechClient(args.server) as client,
+        client.speak(_config(args), max_lead_ms=max_lead_ms) as session,
+        _output(args, session.started.audio.sample_rate_hz) as write,
+    ):
+        meter = PlaybackMeter(session.started.audio.sample_rate_hz)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_send(session, _pieces(args), meter))
+                done = await _receive(session, write, meter, measure_sound=args.encoding == "pcm_s16le")
+        except ExceptionGroup as group:
+            raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
+    _print_report(meter.report(), done)
+    return 0 if meter.report().audio_s else 1
+
+
+def _config(args: argparse.Namespace) -> SynthesisConfig:
+    values = {field.name: getattr(args, field.name) for field in Sampling.DESCRIPTOR.fields}
+    return synthesis_config(
+        voice=args.voice,
+        design=args.design,
+        language=args.language,
+        instructions=args.instructions,
+        encoding=args.encoding,
+        max_audio_ms=args.max_audio_ms,
+        non_streaming_mode=args.non_streaming_mode,
+        **{name: value for name, value in values.items() if value is not None},
+    )
+
+
+def _output(args: argparse.Namespace, sample_rate_hz: int) -> AbstractAsyncContextManager[audio_out.Write]:
+    if args.wav:
+        return audio_out.wav_file(args.wav, sample_rate_hz)
+    command = None if args.raw else audio_out.player_command(sample_rate_hz)
+    return audio_out.player(command) if command else audio_out.raw_stream(sys.stdout.buffer)
+
+
+async def _send(session: Session, pieces: AsyncIterator[str], meter: PlaybackMeter) -> None:
+    async for piece in pieces:
+        if not piece.isspace():
+            meter.text_sent(time.monotonic())
+        await session.send_text(piece)
+    await session.finish()
+
+
+async def _receive(
+    session: Session, write: audio_out.Write, meter: PlaybackMeter, *, measure_sound: bool
+) -> UtteranceDone:
+    done = UtteranceDone()
+    async for event in session:
+        match event.payload:
+            case AudioChunk() as audio:
+                meter.audio_arrived(time.monotonic(), audio.num_samples, audio.data if measure_sound else b"")
+                write(audio.data)
+            case UtteranceStarted() as started:
+                _note(f"voice {started.voice_id or '(unnamed)'}, seed {started.seed}")
+            case Warning() as warning:
+                _note(f"warning: {warning.message} ({warning.code})")
+            case UtteranceDone() as done if done.reason == FinishReason.FINISH_REASON_FAILED:
+                raise from_status(done.error)
+            case UtteranceDone() as done:
+                pass
+    return done
+
+
+async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
+    """The text in the pieces in which it is to be sent."""
+    pieces = _text(args)
+    pause_s = args.pause_ms / 1000 if args.pause_ms else 60 / args.words_per_minute if args.words_per_minute else 0
+    if args.word_by_word or pause_s:
+        pieces = words(pieces)
+    async for piece in pieces:
+        yield piece
+        await asyncio.sleep(pause_s)
+
+
+async def _text(args: argparse.Namespace) -> AsyncIterator[str]:
+    if args.file:
+        yield args.file.read_text(encoding="utf-8")
+    elif args.text is not None and args.text != "-":
+        yield args.text
+    else:
+        async for piece in _stdin():
+            yield piece
+
+
+async def words(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+    """The same text cut after the white space that follows each word."""
+    held = ""
+    async for piece in pieces:
+        *complete, held = re.split(r"(?<=\s)(?=\S)", held + piece)
+        if held[-1:].isspace():
+            complete.append(held)
+            held = ""
+        for word in complete:
+            yield word
+    if held:
+        yield held
+
+
+async def _stdin() -> AsyncIterator[str]:
+    """Whatever stdin has, as soon as it has it. A thread reads, because files, pipes and terminals all can block."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def pump() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            while data := os.read(sys.stdin.fileno(), 65536):
+                loop.call_soon_threadsafe(arrived.put_nowait, data)
+            loop.call_soon_threadsafe(arrived.put_nowait, b"")
+
+    threading.Thread(target=pump, name="stdin", daemon=True).start()
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    while data := await arrived.get():
+        if text := decoder.decode(data):
+            yield text
+    if text := decoder.decode(b"", final=True):
+        yield text
+
+
+def _print_report(report: PlaybackReport, done: UtteranceDone) -> None:
+    if not report.audio_s:
+        _note("no audio: the text has nothing to speak")
+        return
+    first = f"{report.ttfa_s * 1000:.0f} ms from the first text to the first audio"
+    if not math.isnan(report.ttfa_audible_s):
+        first += f", {report.ttfa_audible_s * 1000:.0f} ms to the first sound in it"
+    gaps = f"{report.num_gaps} if played at once"
+    if report.num_gaps:
+        gaps += f": {report.gap_s * 1000:.0f} ms in all, the longest {report.longest_gap_s * 1000:.0f} ms"
+    reason = FinishReason.Name(done.reason).removeprefix("FINISH_REASON_").lower()
+    _note(f"TTFA   {first}")
+    _note(
+        f"RTF    {report.rtf:.3f} from the first text to the last audio, {done.stats.real_time_factor:.3f} at the server"
+    )
+    _note(f"gaps   {gaps}")
+    _note(f"audio  {report.audio_s:.2f} s, {reason}")
+
+
+def _note(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _positive(value: str) -> float:
+    number = float(value)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return number
+
+
+def _argument_of(field: FieldDescriptor) -> dict[str, Any]:
+    """argparse's keywords for an optional field of a message."""
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return {"action": argparse.BooleanOptionalAction}
+    if field.type == FieldDescriptor.TYPE_FLOAT:
+        return {"type": float, "metavar": "X"}
+    return {"type": int, "metavar": "N"}
