@@ -21,8 +21,8 @@ def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
         return f"the prompt has {plan.num_rows} text rows and {len(plan.codec_items)} codec rows"
     num_reference_frames = 0
     if (codes := command.reference_codes) is not None:
-        if codes.ndim != 2 or codes.shape[1] != talker.num_codebooks or not len(codes):
-            return f"reference codes have shape {codes.shape}, wanted is [frames, {talker.num_codebooks}]"
+        if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != talker.num_codebooks or not len(codes):
+            return f"reference codes are {codes.dtype} {codes.shape}, wanted is int16 [frames, {talker.num_codebooks}]"
         num_codes = checkpoint.code_predictor.vocab_size
         if codes.min() < 0 or codes.max() >= num_codes:
             return f"reference codes must lie in 0 .. {num_codes - 1}, there are {codes.min()} .. {codes.max()}"

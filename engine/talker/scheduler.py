@@ -371,12 +371,15 @@ class Scheduler:
     # Checks
 
     def check_conservation(self) -> None:
-        """With no stream open, every slot and page is free, once. Raises if that does not hold."""
+        """What is free and what the open streams hold is all there is. Raises if that does not hold."""
         self._slots.check_conservation()
         self._pages.check_conservation()
-        if not self._streams and (self._slots.num_used or self._pages.num_used):
+        num_slots = sum(stream.slot != NO_SLOT for stream in self._streams.values())
+        num_pages = sum(len(stream.pages) for stream in self._streams.values())
+        if (num_slots, num_pages) != (self._slots.num_used, self._pages.num_used):
             raise RuntimeError(
-                f"no stream is open, yet {self._slots.num_used} slots and {self._pages.num_used} KV pages are in use"
+                f"the open streams hold {num_slots} slots and {num_pages} KV pages, "
+                f"{self._slots.num_used} and {self._pages.num_used} are in use"
             )
 
 

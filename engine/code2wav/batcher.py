@@ -1,0 +1,217 @@
+"""Which frames of which streams are decoded next. Pure: no torch, no channels; the clock is an argument.
+
+One turn: `on_record` for each record from the talker, `next_batch` for what to decode, the runner decodes it, `apply`
+for the audio that came out. All rows of a batch have the same number of frames.
+
+* Chunks ramp up (1, 2, 4, 8, 12, 12, ... frames): the first audio waits for one frame, and a stream that is ahead of
+  its listener is decoded by large chunks, which cost less. A chunk is due when its frames are there; at once, whatever
+  there is, when the talker says that no more will come for now; and in any case before the listener runs dry.
+* Listeners are taken to play without a pause from their first chunk on. A talker that keeps up makes a frame within
+  the duration of a frame, so whoever has more lead than that can wait for one more.
+* Whoever runs dry first goes first. A waiting stream keeps its place and a served one moves back: none waits forever.
+* The reference of a cloned voice is decoded for the state it leaves; its audio is dropped.
+
+Slots are the runner's own: a stream may be decoded here long after its talker slot went to another.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from engine.config import EngineConfig
+from engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch, PcmBatch, PcmRecord
+from engine.types import FinishReason, Float32Array, Int16Array
+
+NO_SLOT = -1
+
+# Of a reference, which has no listener: as much as live streams can wait for, since the first audio waits for its end.
+PRIME_CHUNK_FRAMES = 32
+
+NO_CODES = np.empty((0, 0, 0), np.int16)
+
+FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """What to do now: publish `records`, reset `new_slots`, then decode."""
+
+    records: Sequence[PcmRecord]
+    new_slots: Sequence[int]
+    slots: Sequence[int]
+    codes: Int16Array  # [rows, frames, codebooks]
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    stream_id: int
+    dry_s: float  # when the listener has nothing left to play; before the first chunk, since when it waits for it
+    first_pending: int  # frame number of pending[0]; negative in the reference
+    pending: deque[Int16Array]  # [codebooks] each
+    slot: int = NO_SLOT
+    num_chunks: int = 0
+    num_received: int = 0
+    is_flushed: bool = False
+    end: EndStream | None = None  # to be sent after the last frame
+
+
+class Batcher:
+    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        num_slots: int,
+        frame_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if num_slots < config.num_slots:
+            raise ValueError(
+                f"{num_slots} Code2Wav slots for {config.num_slots} talker slots: a live stream could wait forever"
+            )
+        if not config.chunk_ramp or min(config.chunk_ramp) < 1:
+            raise ValueError(f"chunk_ramp must have sizes of at least 1 frame, not {config.chunk_ramp}")
+        self._ramp = config.chunk_ramp
+        self._max_rows = config.max_decode_batch
+        self._frame_s = frame_s
+        self._clock = clock
+        self._num_slots = num_slots
+        self._free_slots = list(reversed(range(num_slots)))
+        self._streams: dict[int, _Stream] = {}
+        self._batch: list[_Stream] = []  # being decoded, `_batch_frames` frames of each
+        self._batch_frames = 0
+        self._records: list[PcmRecord] = []  # to be published with the next plan
+        self.wait_s: float | None = None  # after a plan without slots: when to ask again, should no record come before
+
+    @property
+    def num_streams(self) -> int:
+        return len(self._streams)
+
+    def on_record(self, record: FrameStreamRecord) -> None:
+        match record:
+            case FrameBatch():
+                self._on_frames(record)
+            case BeginStream(stream_id=stream_id, prime_codes=prime_codes):
+                if stream_id in self._streams:
+                    raise ValueError(f"stream {stream_id} began twice")
+                prime = deque(() if prime_codes is None else prime_codes)
+                self._streams[stream_id] = _Stream(stream_id, self._clock(), -len(prime), prime)
+            case FlushStream(stream_id=stream_id):
+                self._streams[stream_id].is_flushed = True
+            case EndStream():
+                self._on_end(record)
+
+    def _on_frames(self, batch: FrameBatch) -> None:
+        for stream_id, index, codes in zip(
+            batch.stream_ids.tolist(), batch.frame_indices.tolist(), batch.codes, strict=True
+        ):
+            stream = self._streams[stream_id]
+            if index != stream.num_received:
+                raise ValueError(f"stream {stream_id} got frame {index} where frame {stream.num_received} was due")
+            stream.pending.append(codes)
+            stream.num_received = index + 1
+            stream.is_flushed = False
+
+    def _on_end(self, record: EndStream) -> None:
+        stream = self._streams.get(record.stream_id)
+        if stream is None:  # it ended before the talker had a slot for it
+            self._records.append(record)
+            return
+        stream.end = record
+        wanted = record.end.reason in (FinishReason.COMPLETED, FinishReason.MAX_FRAMES)
+        if not wanted or not stream.num_received:
+            stream.pending.clear()
+        self._finish_if_drained(stream)
+
+    def next_batch(self) -> DecodePlan:
+        """What to decode now. With slots in it, `apply` must follow before anything else."""
+        now = self._clock()
+        due: list[tuple[_Stream, int]] = []
+        self.wait_s = None
+        for stream in self._streams.values():
+            if not stream.pending:
+                continue
+            if size := self._due_frames(stream, now):
+                due.append((stream, size))
+            elif stream.num_chunks:
+                spare_s = stream.dry_s - now - self._frame_s
+                self.wait_s = spare_s if self.wait_s is None else min(self.wait_s, spare_s)
+        due.sort(key=lambda each: each[0].dry_s)
+        batch = self._batch = []
+        new_slots = []
+        for stream, size in due:
+            if batch and (size != self._batch_frames or len(batch) == self._max_rows):
+                continue
+            if stream.slot == NO_SLOT:
+                if not self._free_slots:
+                    continue  # a stream that has ended will leave one as soon as it is drained
+                stream.slot = self._free_slots.pop()
+                new_slots.append(stream.slot)
+            batch.append(stream)
+            self._batch_frames = size
+        frames = [stream.pending.popleft() for stream in batch for _ in range(self._batch_frames)]
+        return DecodePlan(
+            records=self._take_records(),
+            new_slots=new_slots,
+            slots=[stream.slot for stream in batch],
+            codes=np.concatenate(frames).reshape(len(batch), self._batch_frames, -1) if batch else NO_CODES,
+        )
+
+    def apply(self, samples: Int16Array | Float32Array) -> list[PcmRecord]:  # [rows, frames * frame_samples]
+        """Account for the audio of the batch; returns what the service must hear of it. Takes `samples` over."""
+        now = self._clock()
+        batch, self._batch = self._batch, []
+        if len(samples) != len(batch):
+            raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
+        first_frames = np.array([stream.first_pending for stream in batch], np.int32)
+        is_heard = first_frames >= 0
+        if is_heard.any():
+            self._records.append(
+                PcmBatch(
+                    stream_ids=np.array([stream.stream_id for stream in batch], np.int64)[is_heard],
+                    first_frames=first_frames[is_heard],
+                    num_frames=self._batch_frames,
+                    samples=samples if is_heard.all() else samples[is_heard],
+                )
+            )
+        for stream in batch:
+            if stream.first_pending >= 0:
+                stream.num_chunks += 1
+                stream.dry_s = max(stream.dry_s, now) + self._batch_frames * self._frame_s
+            stream.first_pending += self._batch_frames
+            self._finish_if_drained(stream)
+        return self._take_records()
+
+    def _due_frames(self, stream: _Stream, now: float) -> int:
+        """How many frames of a stream with frames to decode now; 0 if it had better wait for more."""
+        if stream.first_pending < 0:
+            return min(-stream.first_pending, PRIME_CHUNK_FRAMES)
+        num_pending = len(stream.pending)
+        size = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
+        if num_pending >= size:
+            return size
+        runs_dry = stream.num_chunks and stream.dry_s - now <= self._frame_s
+        return num_pending if stream.is_flushed or stream.end or runs_dry else 0
+
+    def _finish_if_drained(self, stream: _Stream) -> None:
+        """The one way out: an ended stream with nothing left to decode leaves its slot and its EndStream goes on."""
+        if stream.end is None or stream.pending:
+            return
+        del self._streams[stream.stream_id]
+        if stream.slot != NO_SLOT:
+            self._free_slots.append(stream.slot)
+        self._records.append(stream.end)
+
+    def _take_records(self) -> list[PcmRecord]:
+        records, self._records = self._records, []
+        return records
+
+    def check_conservation(self) -> None:
+        """Free and used slots are all there are. Raises if that does not hold."""
+        num_used = sum(stream.slot != NO_SLOT for stream in self._streams.values())
+        if num_used + len(self._free_slots) != self._num_slots:
+            raise RuntimeError(f"slots leaked: {num_used} used and {len(self._free_slots)} free of {self._num_slots}")

@@ -1,0 +1,97 @@
+"""The Code2Wav process: frames in, calls of the decoder, audio out. The loop knows channels and runner by interface.
+
+An exception in a call is fatal to the process, and the supervisor starts a new pair: what a call leaves behind when it
+breaks off half-way is not known for any stream in it.
+"""
+
+import gc
+import logging
+import os
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from engine.checkpoint import load_checkpoint
+from engine.code2wav.batcher import Batcher
+from engine.config import EngineConfig
+from engine.ipc.channel import Inbox, Outbox, PeerGone
+from engine.ipc.heartbeat import Heartbeat
+from engine.ipc.messages import FrameRecord, PcmRecord, Shutdown
+from engine.types import Float32Array, Int16Array
+
+log = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What the loop asks of `engine.code2wav.runner.Code2WavRunner`."""
+
+    def reset(self, slot: int) -> None:
+        """Forget the stream that the slot had before."""
+
+    def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Samples of each row's frames: [rows, frames, codebooks] -> [rows, frames * frame_samples]."""
+
+
+def run(
+    inbox: Inbox[FrameRecord], outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, heartbeat: Heartbeat
+) -> None:
+    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
+    while True:
+        for record in inbox.drain():
+            if isinstance(record, Shutdown):
+                return
+            batcher.on_record(record)
+        heartbeat.busy()
+        has_decoded = turn(outbox, batcher, runner)
+        heartbeat.idle()
+        if not has_decoded:
+            batcher.check_conservation()
+            inbox.wait(batcher.wait_s)
+
+
+def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> bool:
+    """One call of the decoder, if anything is due."""
+    plan = batcher.next_batch()
+    if plan.records:
+        outbox.publish(plan.records)
+    if not plan.slots:
+        return False
+    for slot in plan.new_slots:
+        runner.reset(slot)
+    records = batcher.apply(runner.decode(plan.slots, plan.codes))
+    if records:
+        outbox.publish(records)
+    return True
+
+
+def main(
+    config: EngineConfig,
+    inbox: Inbox[FrameRecord],
+    outbox: Outbox[PcmRecord],
+    heartbeat: Heartbeat,
+    ready: Connection,
+) -> None:
+    """Entry of the child process. Says on `ready` how loading went, as ("ready", info) or ("failed", message)."""
+    with ready:
+        try:
+            import torch  # here, because the parent imports this module and must stay without torch
+
+            from engine.code2wav.runner import Code2WavRunner
+
+            torch.set_num_threads(config.cpu_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+            checkpoint = load_checkpoint(config.model)
+            runner = Code2WavRunner(checkpoint, config)
+            batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz)
+        except Exception as error:
+            log.exception("code2wav failed to start")
+            ready.send(("failed", f"code2wav: {error}"))
+            raise SystemExit(1) from None
+        ready.send(("ready", {"num_slots": runner.num_slots}))
+    gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
+    try:
+        run(inbox, outbox, batcher, runner, heartbeat)
+    except PeerGone:
+        log.info("the other end of a ring is gone, code2wav stops")
+    except Exception:
+        log.exception("code2wav stopped by an error with %d streams open", batcher.num_streams)
+        raise SystemExit(1) from None

@@ -1,0 +1,94 @@
+"""The talker process: commands in, steps of the model, frames out. The loop knows its channels and runner by interface.
+
+An exception in a step is fatal to the process, and the supervisor starts a new pair: what a step leaves behind when it
+breaks off half-way is not known for any stream in it. Faults of single streams are found before they get that far, see
+engine.talker.faults.
+"""
+
+import gc
+import logging
+import os
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from engine.checkpoint import load_checkpoint
+from engine.config import EngineConfig
+from engine.ipc.channel import Inbox, Outbox, PeerGone
+from engine.ipc.heartbeat import Heartbeat
+from engine.ipc.messages import Command, FrameRecord, Shutdown
+from engine.talker.scheduler import DecodeRow, PrefillRow, Scheduler
+from engine.types import Int16Array
+
+log = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What the loop asks of `engine.talker.runner.TalkerRunner`."""
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        """Codes of the rows that sample, prefills first: [rows, codebooks]."""
+
+
+def run(
+    inbox: Inbox[Command], outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner, heartbeat: Heartbeat
+) -> None:
+    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
+    while True:
+        for command in inbox.drain():
+            if isinstance(command, Shutdown):
+                outbox.publish([command])
+                return
+            scheduler.on_record(command)
+        heartbeat.busy()
+        has_stepped = turn(outbox, scheduler, runner)
+        heartbeat.idle()
+        if not has_stepped:
+            scheduler.check_conservation()
+            inbox.wait()
+
+
+def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> bool:
+    """One step, if there is anything to step."""
+    plan = scheduler.next_step()
+    if plan.records:  # ends and beginnings do not wait for the step
+        outbox.publish(plan.records)
+    if not plan.has_rows:
+        return False
+    records = scheduler.apply(runner.step(plan.prefills, plan.decodes))
+    if records:
+        outbox.publish(records)
+    return True
+
+
+def main(
+    config: EngineConfig,
+    inbox: Inbox[Command],
+    outbox: Outbox[FrameRecord],
+    heartbeat: Heartbeat,
+    ready: Connection,
+) -> None:
+    """Entry of the child process. Says on `ready` how loading went, as ("ready", info) or ("failed", message)."""
+    with ready:
+        try:
+            import torch  # here, because the parent imports this module and must stay without torch
+
+            from engine.talker.runner import TalkerRunner
+
+            torch.set_num_threads(config.cpu_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+            checkpoint = load_checkpoint(config.model)
+            runner = TalkerRunner(checkpoint, config)
+            scheduler = Scheduler(config, checkpoint, runner.num_pages)
+        except Exception as error:
+            log.exception("talker failed to start")
+            ready.send(("failed", f"talker: {error}"))
+            raise SystemExit(1) from None
+        ready.send(("ready", {"num_pages": runner.num_pages}))
+    gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
+    try:
+        run(inbox, outbox, scheduler, runner, heartbeat)
+    except PeerGone:
+        log.info("the other end of a ring is gone, talker stops")
+    except Exception:
+        log.exception("talker stopped by an error with %d streams open", scheduler.num_streams)
+        raise SystemExit(1) from None
