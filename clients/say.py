@@ -224,9 +224,7 @@ def _print_report(report: PlaybackReport, done: UtteranceDone) -> None:
         gaps += f": {report.gap_s * 1000:.0f} ms in all, the longest {report.longest_gap_s * 1000:.0f} ms"
     reason = FinishReason.Name(done.reason).removeprefix("FINISH_REASON_").lower()
     _note(f"TTFA   {first}")
-    _note(
-        f"RTF    {report.rtf:.3f} from the first text to the last audio, {done.stats.real_time_factor:.3f} at the server"
-    )
+    _note(f"RTF    {report.rtf:.3f} from first text to last audio, {done.stats.real_time_factor:.3f} at the server")
     _note(f"gaps   {gaps}")
     _note(f"audio  {report.audio_s:.2f} s, {reason}")
 

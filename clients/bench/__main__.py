@@ -43,9 +43,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4], metavar="N", help="default: 1 4")
     parser.add_argument("--utterances", type=int, default=16, metavar="N", help="per number of streams; default: 16")
     parser.add_argument("--voice", default="", metavar="NAME")
-    parser.add_argument(
-        "--frames", type=int, default=0, metavar="N", help="codec frames per utterance, end token or not"
-    )
+    parser.add_argument("--frames", type=int, default=0, metavar="N", help="exact length of an utterance")
     parser.add_argument("--max-lead-ms", type=int, default=0, metavar="N", help="pace of the server; default: 0 = none")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     return parser

@@ -21,7 +21,7 @@ TEXTS = (
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one cell of the benchmark asks for. The seed of utterance i is i, so that every run speaks the same audio."""
+    """What one cell of the benchmark asks for. Utterance i has seed i, so that every run speaks the same audio."""
 
     concurrency: int
     num_utterances: int
@@ -68,8 +68,10 @@ async def _speaker(client: SpeechClient, load: Load, todo: Iterator[int], outcom
 
 
 async def _speak(client: SpeechClient, load: Load, index: int) -> PlaybackReport:
-    length = {"max_frames": load.num_frames, "ignore_eos": True} if load.num_frames else {}
-    config = synthesis_config(voice=load.voice, seed=index, **length)
+    config = synthesis_config(voice=load.voice, seed=index)
+    if load.num_frames:
+        config.sampling.max_frames = load.num_frames
+        config.sampling.ignore_eos = True
     async with client.speak(config, max_lead_ms=load.max_lead_ms) as session:
         meter = PlaybackMeter(session.started.audio.sample_rate_hz)
         meter.text_sent(time.monotonic())
