@@ -1,0 +1,44 @@
+"""Staged text-to-speech engine for Qwen3-TTS checkpoints. What is exported here is all that callers need.
+
+Importing it loads no torch: the model runs in worker processes, which `Engine.start` starts.
+"""
+
+from engine.checkpoint import BUILTIN_VOICE_DIR, resolve_model
+from engine.config import EngineConfig
+from engine.engine import Engine, EngineInfo, EngineStats, EngineStream
+from engine.errors import (
+    CheckpointError,
+    EngineError,
+    EngineOverloaded,
+    EngineUnavailable,
+    InvalidSynthesis,
+    StreamFailed,
+    UnknownSpeaker,
+    UnsupportedTask,
+)
+from engine.supervisor import EngineState
+from engine.types import FinishReason, PcmChunk, SamplingParams, StreamEnd, SynthesisParams
+
+__all__ = [
+    "BUILTIN_VOICE_DIR",
+    "CheckpointError",
+    "Engine",
+    "EngineConfig",
+    "EngineError",
+    "EngineInfo",
+    "EngineOverloaded",
+    "EngineState",
+    "EngineStats",
+    "EngineStream",
+    "EngineUnavailable",
+    "FinishReason",
+    "InvalidSynthesis",
+    "PcmChunk",
+    "SamplingParams",
+    "StreamEnd",
+    "StreamFailed",
+    "SynthesisParams",
+    "UnknownSpeaker",
+    "UnsupportedTask",
+    "resolve_model",
+]

@@ -35,6 +35,7 @@ class Child:
     """A running child. `ready` receives what `target` sends on the connection that it gets as its last argument."""
 
     def __init__(self, name: str, target: Callable[..., None], args: tuple[Any, ...], inherited: Iterable[Inheritable]):
+        self.name = name
         self.ready, child_end = Pipe(duplex=False)
         with child_end, os.fdopen(os.memfd_create("sonorant-child"), "w+b") as file:
             pickle.dump(sys.path, file)
@@ -61,7 +62,9 @@ class Child:
         return self._process.wait()
 
     def close(self) -> None:
-        """Release what belongs to a dead child."""
+        """Kill the child if it still runs, and release what belongs to it."""
+        self.kill()
+        self.wait()
         self.ready.close()
         os.close(self._pidfd)
 

@@ -14,10 +14,10 @@ repeated or torn record cannot pass unnoticed.
     writer: write() ... write(), publish()    records are seen by the reader from publish() on, all at once
     reader: read() ... read(), release()      payloads are views of the ring until release() gives their room back
 
-Memory order. The payload is stored before the tail that publishes it, and loaded after that tail; it is loaded before the
-head that frees it is stored. x86-64 keeps stores in order, loads in order, and a load before a later store; head and tail
-are aligned 64-bit words moved by one instruction each, and CPython does not reorder. Other machines promise less and are
-refused.
+Memory order. The payload is stored before the tail that publishes it, and loaded after that tail; it is loaded before
+the head that frees it is stored. x86-64 keeps stores in order, loads in order, and a load before a later store; head
+and tail are aligned 64-bit words moved by one instruction each, and CPython does not reorder. Other machines promise
+less and are refused.
 
 Nobody waits here: see engine.ipc.doorbell.
 

@@ -1,0 +1,297 @@
+"""The engine as one asyncio object: text in, PCM chunks out, for many streams at once.
+
+Text becomes tokens and a prompt here; the workers get ids alone. Everything runs in the event loop's thread and nothing
+blocks it. Knows no gRPC, sessions, paces or encodings.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine.checkpoint import Checkpoint, load_checkpoint
+from engine.config import EngineConfig
+from engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis
+from engine.ipc.messages import (
+    CancelStream,
+    Command,
+    EndStream,
+    EndText,
+    GrantCredit,
+    OpenStream,
+    PcmBatch,
+    PcmRecord,
+    PushText,
+)
+from engine.prompt import layout
+from engine.prompt.tokenizer import Tokenizer
+from engine.supervisor import EngineState, Supervisor
+from engine.types import FinishReason, PcmChunk, SamplingParams, StreamEnd, SynthesisParams
+
+GRANT_LUMP_FRAMES = 8  # so that a stream in step with its listener is not decoded one frame at a time
+MAX_CHARS_PER_POSITION = 16  # of text, which is refused beyond before it is looked at; English has about 5 to a token
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the loaded checkpoint is and can do."""
+
+    model: str
+    task: str
+    size: str
+    speakers: tuple[str, ...]
+    languages: tuple[str, ...]
+    sample_rate_hz: int
+    frame_samples: int
+    frame_rate_hz: float
+    num_codebooks: int
+    hidden_size: int
+    default_sampling: SamplingParams
+    takes_instruct: bool
+    max_context: int
+    max_streams: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What is in flight; all zero when idle."""
+
+    num_streams: int
+    backlog: int  # commands that wait for room on ring A
+    ring_bytes: tuple[int, int, int]  # on rings A, B and C
+
+
+class Engine:
+    def __init__(
+        self,
+        config: EngineConfig,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        on_state: Callable[[EngineState], None],
+    ) -> None:
+        """Takes nothing; see `start`."""
+        self._config = config
+        self._checkpoint = checkpoint
+        self._tokenizer = tokenizer
+        self._on_state = on_state
+        self._supervisor = Supervisor(config, checkpoint, self._deliver, self._enter)
+        self._streams: dict[int, EngineStream] = {}
+        self._next_stream_id = 1
+        self.state = EngineState.STARTING
+        self.info = _info(checkpoint, config)
+
+    @classmethod
+    async def start(cls, config: EngineConfig, on_state: Callable[[EngineState], None] | None = None) -> "Engine":
+        """Start the workers and return when they are ready.
+
+        Raises CheckpointError or EngineError, with nothing left running, if they cannot load.
+        """
+        checkpoint = load_checkpoint(config.model)
+        tokenizer = Tokenizer.load(config.model)
+        engine = cls(config, checkpoint, tokenizer, on_state or (lambda state: None))
+        engine._on_state(engine.state)
+        await engine._supervisor.start()
+        return engine
+
+    @property
+    def num_streams(self) -> int:
+        """Streams that have not ended, those included whose consumer has left."""
+        return len(self._streams)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(self.num_streams, self._supervisor.backlog, self._supervisor.ring_bytes())
+
+    def check(self, params: SynthesisParams) -> None:
+        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""
+        layout.check(params, self._checkpoint, self._tokenizer, self._config.max_context)
+
+    def open(self, params: SynthesisParams) -> "EngineStream":
+        """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises."""
+        if self.state is not EngineState.READY:
+            raise EngineUnavailable(f"the engine is {self.state}; try again later")
+        if self.num_streams >= self._config.max_streams:
+            raise EngineOverloaded(f"all {self._config.max_streams} streams of the engine are in use; try again later")
+        self.check(params)
+        stream_id = self._next_stream_id
+        self._next_stream_id += 1
+        stream = EngineStream(stream_id, params, self)
+        self._streams[stream_id] = stream
+        return stream
+
+    async def close(self) -> None:
+        """Stop the workers; streams that are still live end."""
+        await self._supervisor.close()
+
+    def _publish(self, command: Command) -> None:
+        self._supervisor.publish(command)
+
+    def _end(self, stream_id: int, end: StreamEnd) -> None:
+        """The one place where a stream ends."""
+        self._streams.pop(stream_id)._end(end)
+
+    def _deliver(self, records: Sequence[PcmRecord]) -> None:
+        for record in records:
+            match record:
+                case PcmBatch(stream_ids, first_frames, num_frames, samples):
+                    for row, (stream_id, first_frame) in enumerate(
+                        zip(stream_ids.tolist(), first_frames.tolist(), strict=True)
+                    ):
+                        # A copy, so that a slow listener keeps its own row in memory and not the whole batch.
+                        chunk = PcmChunk(first_frame, num_frames, samples[row].copy())
+                        self._streams[stream_id]._deliver(chunk)
+                case EndStream(stream_id, end):
+                    self._end(stream_id, end)
+
+    def _enter(self, state: EngineState, reason: str) -> None:
+        self.state = state
+        for stream_id in list(self._streams):
+            self._end(stream_id, _local_end(FinishReason.FAILED, f"the engine became unavailable: {reason}"))
+        self._on_state(state)
+
+
+class EngineStream:
+    """One utterance. An async context manager: leaving it cancels what has not ended, and waits for nothing."""
+
+    def __init__(self, stream_id: int, params: SynthesisParams, engine: Engine) -> None:
+        self.stream_id = stream_id
+        self._params = params
+        self._engine = engine
+        self._tokens = engine._tokenizer.stream()
+        self._prompt = layout.PromptAssembler(params, engine._checkpoint, engine._tokenizer)
+        self._min_rows = self._prompt.min_rows
+        self._num_chars = 0
+        self._num_tokens = 0
+        self._text_ended = False
+        self._sent = False  # to the talker; until then the stream ends here
+        self._cancelled = False
+        self._ended = False
+        self._granted_frames = 0  # not yet passed on
+        self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
+
+    def push_text(self, text: str) -> None:
+        """Add text. Raises InvalidSynthesis if the utterance grows too long; it can only be cancelled then."""
+        if self._cancelled or self._ended:
+            return
+        if self._text_ended:
+            raise RuntimeError("text after end_text")
+        self._num_chars += len(text)
+        if self._num_chars > MAX_CHARS_PER_POSITION * self._max_context:
+            raise InvalidSynthesis(
+                "text", f"the text has more than {MAX_CHARS_PER_POSITION * self._max_context} characters"
+            )
+        self._take(self._tokens.push(text))
+
+    def flush_text(self) -> None:
+        """Speak what is held back because more text could change it, such as the letters of an unfinished word."""
+        if not (self._cancelled or self._ended or self._text_ended):
+            self._take(self._tokens.flush())
+
+    def end_text(self) -> None:
+        """No more text comes. Raises InvalidSynthesis as `push_text` does."""
+        if self._cancelled or self._ended or self._text_ended:
+            return
+        self._text_ended = True
+        ids = self._tokens.end()
+        if not ids and not self._num_tokens:
+            self._engine._end(self.stream_id, _local_end(FinishReason.COMPLETED))  # nothing to say
+            return
+        self._take(ids, ended=True)
+
+    def grant(self, num_frames: int) -> None:
+        """The consumer has taken this many frames; as many more may be made."""
+        self._granted_frames += num_frames
+        if self._granted_frames < min(GRANT_LUMP_FRAMES, self._engine._config.credit_frames):
+            return
+        if not (self._cancelled or self._ended):
+            self._engine._publish(GrantCredit(self.stream_id, self._granted_frames))
+        self._granted_frames = 0
+
+    def cancel(self) -> None:
+        """Stop. No more audio comes, the end does. Does nothing after the end or a second time."""
+        if self._cancelled or self._ended:
+            return
+        self._cancelled = True
+        while not self._events.empty():
+            self._events.get_nowait()
+        if self._sent:
+            self._engine._publish(CancelStream(self.stream_id))
+        else:
+            self._engine._end(self.stream_id, _local_end(FinishReason.CANCELLED))
+
+    async def next_event(self) -> PcmChunk | StreamEnd:
+        """The next chunk in order, or the end: exactly one, after which this must not be called again."""
+        return await self._events.get()
+
+    async def __aenter__(self) -> "EngineStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    @property
+    def _max_context(self) -> int:
+        return self._engine._config.max_context
+
+    def _take(self, ids: list[int], ended: bool = False) -> None:
+        self._num_tokens += len(ids)
+        if self._params.non_streaming_mode:
+            self._fit_max_frames(self._min_rows + self._num_tokens)
+        elif self._num_tokens > self._max_context:
+            raise InvalidSynthesis(
+                "text", f"the text has more than {self._max_context} tokens; split it into utterances"
+            )
+        self._prompt.push_text(ids)
+        if ended:
+            self._prompt.end_text()
+        if self._sent:
+            if ids or ended:
+                self._engine._publish(PushText(self.stream_id, self._prompt.take_trailing()))
+            if ended:
+                self._engine._publish(EndText(self.stream_id))
+        elif plan := self._prompt.plan():
+            sampling = dataclasses.replace(self._params.sampling, max_frames=self._fit_max_frames(plan.num_rows))
+            self._engine._publish(
+                OpenStream(
+                    self.stream_id,
+                    plan,
+                    sampling,
+                    self._engine._config.credit_frames,
+                    self._params.x_vector,
+                    self._params.reference_codes,
+                )
+            )
+            self._sent = True
+
+    def _fit_max_frames(self, num_rows: int) -> int:
+        return layout.fit_max_frames(self._params.sampling, self._engine._checkpoint, num_rows, self._max_context)
+
+    def _deliver(self, chunk: PcmChunk) -> None:
+        if not self._cancelled:
+            self._events.put_nowait(chunk)
+
+    def _end(self, end: StreamEnd) -> None:
+        self._ended = True
+        self._events.put_nowait(end)
+
+
+def _local_end(reason: FinishReason, detail: str = "") -> StreamEnd:
+    return StreamEnd(reason, num_frames=0, queue_s=0.0, generation_s=0.0, detail=detail)
+
+
+def _info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
+    return EngineInfo(
+        model=checkpoint.name,
+        task=checkpoint.task,
+        size=checkpoint.size,
+        speakers=tuple(sorted(checkpoint.talker.speaker_ids)),
+        languages=checkpoint.languages,
+        sample_rate_hz=checkpoint.codec.output_sample_rate,
+        frame_samples=checkpoint.codec.frame_samples,
+        frame_rate_hz=checkpoint.frame_rate_hz,
+        num_codebooks=checkpoint.talker.num_codebooks,
+        hidden_size=checkpoint.talker.stack.hidden_size,
+        default_sampling=checkpoint.default_sampling,
+        takes_instruct=checkpoint.takes_instruct,
+        max_context=config.max_context,
+        max_streams=config.max_streams,
+    )
