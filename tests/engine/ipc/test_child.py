@@ -1,0 +1,82 @@
+"""A child gets what it was given and nothing else, and none outlives its parent."""
+
+import os
+import select
+import signal
+import time
+from contextlib import closing
+
+import pytest
+
+from engine.ipc.child import Child
+from engine.ipc.heartbeat import Heartbeat
+from tests.engine.ipc import children
+
+
+def wait_for_death(fd: int, timeout_s: float) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
+def num_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_child_holds_its_own_descriptors_only_and_passes_none_on() -> None:
+    with (
+        closing(Heartbeat()) as other,
+        closing(Heartbeat()) as heartbeat,
+        closing(Child("fds", children.tell_fds, (heartbeat,), [heartbeat])) as child,
+    ):
+        fds = dict(child.ready.recv())
+        assert other.fds()[0] not in fds
+    assert len(fds) == 6  # the standard three, the connection, the heartbeat and its mapping's duplicate
+    assert [fd for fd, inheritable in fds.items() if inheritable] == [0, 1, 2]
+
+
+def test_no_child_outlives_a_killed_parent() -> None:
+    with closing(Child("parent", children.parent_of_echo, (), [])) as parent:
+        grandchild = os.pidfd_open(parent.ready.recv())
+        parent.kill()
+        assert wait_for_death(grandchild, timeout_s=1)
+        os.close(grandchild)
+
+
+def test_the_sentinel_the_exit_code_and_the_connection_tell_of_a_death(capfd: pytest.CaptureFixture[str]) -> None:
+    with closing(Child("failing", children.fail, (), [])) as child:
+        assert wait_for_death(child.fileno(), timeout_s=60)
+        assert child.wait() == 1
+        with pytest.raises(EOFError):
+            child.ready.recv()
+    assert "ValueError: out of luck" in capfd.readouterr().err
+
+
+def test_ctrl_c_is_the_parents_business() -> None:
+    with closing(Heartbeat()) as heartbeat, closing(Child("hung", children.hang, (heartbeat,), [heartbeat])) as child:
+        child.ready.recv()
+        os.kill(child.pid, signal.SIGINT)
+        assert not wait_for_death(child.fileno(), timeout_s=0.05)
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
+
+
+def test_a_heartbeat_is_seen_across_processes_and_a_stopped_child_is_killed() -> None:
+    with closing(Heartbeat()) as heartbeat:
+        assert heartbeat.busy_s() == 0
+        with closing(Child("hung", children.hang, (heartbeat,), [heartbeat])) as child:
+            child.ready.recv()
+            time.sleep(0.02)
+            assert 0.02 <= heartbeat.busy_s() < 10
+            os.kill(child.pid, signal.SIGSTOP)  # close() kills it all the same
+        heartbeat.idle()
+        assert heartbeat.busy_s() == 0
+
+
+def test_starting_and_closing_leaves_nothing() -> None:
+    before = num_fds()
+    for _ in range(3):
+        children.EchoPair(ring_bytes=4096).close()
+    assert num_fds() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

@@ -1,0 +1,106 @@
+"""Every record comes out of its bytes as it went in."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from engine.ipc.messages import (
+    BeginStream,
+    CancelStream,
+    EndStream,
+    EndText,
+    FlushStream,
+    FrameBatch,
+    GrantCredit,
+    OpenStream,
+    PcmBatch,
+    PushText,
+    Record,
+    Shutdown,
+    decode,
+    encode,
+)
+from engine.types import FinishReason, PromptPlan, SamplingParams, StreamEnd
+
+stream_ids = st.integers(0, 2**63 - 1)
+ids = st.integers(-(2**31), 2**31 - 1)
+counts = st.integers(0, 2**32 - 1)
+SAMPLING = SamplingParams(True, 0.9, 50, 1.0, 1.05, False, 0.8, 0, 0.5, 2**32 - 1, 2, 2000, True)
+
+
+def int16(*shape: int) -> st.SearchStrategy[Any]:
+    return arrays.arrays(np.int16, shape)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Record:
+    rows, frames, width = draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 7))
+    row_ids = draw(arrays.arrays(np.int64, rows))
+    indices = draw(arrays.arrays(np.int32, rows))
+    if draw(st.booleans()):
+        return FrameBatch(row_ids, indices, draw(int16(rows, width)))
+    return PcmBatch(row_ids, indices, frames, draw(int16(rows, frames * width)))
+
+
+@st.composite
+def openings(draw: st.DrawFn) -> OpenStream:
+    rows = draw(st.lists(st.tuples(ids, ids), min_size=1, max_size=20))
+    text_ids, codec_items = zip(*rows, strict=True)
+    plan = PromptPlan(text_ids, codec_items, tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans()))
+    x_vector = draw(st.none() | arrays.arrays(np.float32, 8, elements=st.floats(-9, 9, width=32)))
+    return OpenStream(draw(stream_ids), plan, SAMPLING, draw(counts), x_vector, draw(st.none() | int16(3, 4)))
+
+
+seconds = st.floats(0, 1e9)
+ends = st.builds(StreamEnd, st.sampled_from(FinishReason), st.integers(0, 2**31), seconds, seconds, st.text())
+records: st.SearchStrategy[Record] = st.one_of(
+    openings(),
+    batches(),
+    st.builds(PushText, stream_ids, st.lists(ids, max_size=20).map(tuple)),
+    st.builds(GrantCredit, stream_ids, counts),
+    st.builds(BeginStream, stream_ids, st.none() | int16(5, 3)),
+    st.builds(EndStream, stream_ids, ends),
+    st.builds(EndText, stream_ids),
+    st.builds(CancelStream, stream_ids),
+    st.builds(FlushStream, stream_ids),
+    st.just(Shutdown()),
+)
+
+
+@given(records)
+def test_round_trip(record: Record) -> None:
+    decoded = decode(memoryview(b"".join(encode(record))))
+    assert type(decoded) is type(record)
+    for name in record.__slots__:
+        np.testing.assert_equal(getattr(decoded, name), getattr(record, name))
+
+
+@given(batches())
+def test_decoded_arrays_are_our_own(record: Record) -> None:
+    buffer = bytearray(b"".join(encode(record)))
+    decoded = decode(memoryview(buffer))
+    buffer[:] = bytes(len(buffer))
+    for name in record.__slots__:
+        np.testing.assert_equal(getattr(decoded, name), getattr(record, name))
+    assert decoded.stream_ids.flags.writeable
+
+
+def test_arrays_that_are_not_contiguous() -> None:
+    codes = np.arange(24, dtype=np.int16).reshape(4, 6)[:, ::2]
+    decoded = decode(memoryview(b"".join(encode(FrameBatch(np.arange(4), np.zeros(4, np.int32), codes)))))
+    assert isinstance(decoded, FrameBatch)
+    np.testing.assert_array_equal(decoded.codes, codes)
+
+
+def test_a_wrong_dtype_is_refused() -> None:
+    with pytest.raises(TypeError, match="array of float32 where the ring carries int16"):
+        encode(PcmBatch(np.zeros(1, np.int64), np.zeros(1, np.int32), 1, np.zeros((1, 4), np.float32)))
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown kind 99"):
+        decode((99).to_bytes(4, "little") + bytes(12))

@@ -1,0 +1,132 @@
+"""No record is lost, reordered, repeated or torn, whatever the sizes, the interleaving and the reader's lag."""
+
+import itertools
+import os
+import platform
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.errors import EngineError
+from engine.ipc.ring import HEAD_WORD, TAIL_WORD, Ring, _inherited, record_bytes
+
+CAPACITY_BYTES = 512
+
+
+class RingAgainstDeque(RuleBasedStateMachine):
+    """Writer and reader as two mappings of the same memory, checked against a deque after every move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writer = Ring(CAPACITY_BYTES)
+        self.reader = _second_side(self.writer)
+        self.written: deque[bytes] = deque()  # not yet published
+        self.published: deque[bytes] = deque()  # not yet read
+        self.read: list[tuple[memoryview, bytes]] = []  # not yet released
+        self.count = 0
+
+    @rule(size=st.integers(0, 240), num_parts=st.integers(1, 3))
+    def write(self, size: int, num_parts: int) -> None:
+        payload = bytes((self.count + n) % 251 for n in range(size))
+        cuts = [size * n // num_parts for n in range(num_parts + 1)]
+        parts = [payload[a:b] for a, b in itertools.pairwise(cuts)]
+        free_bytes = self.writer.free_bytes
+        if self.writer.write(parts):
+            self.written.append(payload)
+            self.count += 1
+            assert self.writer.free_bytes <= free_bytes - record_bytes(size)
+        else:  # refused only when there is no room, a wrap's waste included
+            assert self.writer.free_bytes == free_bytes < 2 * record_bytes(size)
+
+    @rule()
+    def publish(self) -> None:
+        self.writer.publish()
+        self.published += self.written
+        self.written.clear()
+
+    @precondition(lambda self: self.published)
+    @rule()
+    def read_one(self) -> None:
+        view = self.reader.read()
+        assert view is not None
+        self.read.append((view, self.published.popleft()))
+
+    @precondition(lambda self: not self.published)
+    @rule()
+    def read_nothing(self) -> None:
+        assert self.reader.read() is None
+
+    @rule()
+    def release(self) -> None:
+        self.read.clear()
+        self.reader.release()
+
+    @invariant()
+    def what_was_read_stays_whole_until_released(self) -> None:
+        for view, payload in self.read:
+            assert view == payload
+
+    def teardown(self) -> None:
+        self.publish()
+        while self.published:
+            self.read_one()
+            self.what_was_read_stays_whole_until_released()
+        self.release()
+        assert self.reader.used_bytes == 0
+        assert self.writer.free_bytes == self.writer.capacity_bytes  # idle: everything is given back
+        self.writer.close()
+        self.reader.close()
+
+
+TestRingAgainstDeque = RingAgainstDeque.TestCase
+
+
+@given(st.lists(st.integers(0, 64), max_size=60))
+def test_the_largest_record_fits_an_empty_ring_wherever_it_begins(sizes: list[int]) -> None:
+    ring = Ring(CAPACITY_BYTES)
+    for size in [*sizes, ring.max_payload_bytes]:
+        assert ring.write([bytes(size)])
+        ring.publish()
+        _drain_other_side(ring)
+    ring.close()
+
+
+def test_a_record_that_can_never_fit_is_refused_loudly() -> None:
+    ring = Ring(CAPACITY_BYTES)
+    with pytest.raises(ValueError, match="takes up to 240"):
+        ring.write([bytes(ring.max_payload_bytes + 1)])
+    ring.close()
+
+
+def test_a_lost_record_is_noticed() -> None:
+    writer = Ring(CAPACITY_BYTES)
+    reader = _second_side(writer)
+    writer.write([b"one"])
+    writer._sequence += 1
+    writer.write([b"three"])
+    writer.publish()
+    assert reader.read() == b"one"
+    with pytest.raises(RuntimeError, match="record 1 is torn or lost"):
+        reader.read()
+    writer.close()
+    reader.close()
+
+
+def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(EngineError, match="x86-64"):
+        Ring(CAPACITY_BYTES)
+
+
+def _second_side(ring: Ring) -> Ring:
+    """The same memory mapped once more, with a place of its own: what the other process has."""
+    (fd,) = ring.fds()
+    return _inherited(os.dup(fd))
+
+
+def _drain_other_side(ring: Ring) -> None:
+    """Free everything, as a reader would that keeps up."""
+    ring._words[HEAD_WORD] = ring._words[TAIL_WORD]
