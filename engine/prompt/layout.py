@@ -62,13 +62,10 @@ class PromptAssembler:
         if params.reference_codes is not None:
             self._codec += [REFERENCE_FRAME - k for k in range(len(params.reference_codes))]
             self._text += tokenizer.encode(params.reference_text)
+        # Of the shortest prompt this may become: all rows in streaming layouts, all but the text's in the others.
+        self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._text) + 1)
         self._has_text = False  # of its own, not only the reference's
         self._ended = False
-
-    @property
-    def min_rows(self) -> int:
-        """Rows of the shortest prompt this can become: exact in streaming layouts, else without the text itself."""
-        return len(self._head) + len(self._codec) + (0 if self._streaming else len(self._text) + 1)
 
     def push_text(self, ids: Sequence[int]) -> None:
         self._text += ids

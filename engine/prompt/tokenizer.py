@@ -165,7 +165,7 @@ class TokenStream:
         """Release the tokens of the last pre-token that stay whatever is appended to it."""
         word = self._word
         final = self._tokenizer.encode_word(word)
-        for start in range(max(0, len(word) - self._tokenizer.max_word_bytes), len(word)):
+        for start in range(max(0, len(word) - self._tokenizer.max_word_bytes + 1), len(word)):
             if self._tokenizer.may_continue(word[start:]):
                 final = _common_prefix(final, self._tokenizer.encode_word(word[:start]))
                 if not final:
