@@ -1,0 +1,107 @@
+"""The codec decoder's transformer: sliding-window attention over remembered and new frames.
+
+Attribute names are the checkpoint's tensor names (`decoder.pre_transformer.*`). Knows nothing of what surrounds it.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from engine.checkpoint import CodecDecoderConfig, TransformerConfig
+from engine.model.code2wav_state import CodecState
+from engine.model.layers import MLP, RMSNorm, Rotation
+
+
+class Attention(nn.Module):
+    """Attention over a sliding window: the remembered keys and the new ones."""
+
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.head_dim = config.head_dim
+        self.grouped = config.num_heads != config.num_kv_heads
+        query_size, kv_size = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, query_size, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden_size, kv_size, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden_size, kv_size, bias=config.attention_bias)
+        self.o_proj = nn.Linear(query_size, config.hidden_size, bias=config.attention_bias)
+
+    def forward(self, x: Tensor, rotation: Rotation, mask: Tensor, state: CodecState) -> Tensor:
+        query = rotation.apply(self._heads(self.q_proj(x)))
+        keys = _extend(state.keys[:, self.layer], rotation.apply(self._heads(self.k_proj(x))))
+        values = _extend(state.values[:, self.layer], self._heads(self.v_proj(x)))
+        y = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=self.grouped)
+        z: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
+        return z
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)  # [rows, heads, frames, head_dim]
+
+
+def _extend(kept: Tensor, new: Tensor) -> Tensor:
+    extended = torch.cat((kept, new), dim=2)
+    kept.copy_(extended[:, :, new.shape[2] :])
+    return extended
+
+
+class LayerScale(nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.empty(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x
+
+
+class TransformerLayer(nn.Module):
+    def __init__(self, config: TransformerConfig, layer: int) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.self_attn = Attention(config, layer)
+        self.self_attn_layer_scale = LayerScale(config.hidden_size)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config.hidden_size, config.intermediate_size)
+        self.mlp_layer_scale = LayerScale(config.hidden_size)
+
+    def forward(self, x: Tensor, rotation: Rotation, mask: Tensor, state: CodecState) -> Tensor:
+        x = x + self.self_attn_layer_scale(self.self_attn(self.input_layernorm(x), rotation, mask, state))
+        y: Tensor = x + self.mlp_layer_scale(self.mlp(self.post_attention_layernorm(x)))
+        return y
+
+
+class WindowTransformer(nn.Module):
+    def __init__(self, config: CodecDecoderConfig) -> None:
+        super().__init__()
+        stack = config.stack
+        self.window = config.sliding_window
+        self.rope_theta = stack.rope_theta
+        self.head_dim = stack.head_dim
+        self.input_proj = nn.Linear(config.latent_dim, stack.hidden_size)
+        self.layers = nn.ModuleList(TransformerLayer(stack, layer) for layer in range(stack.num_layers))
+        self.norm = RMSNorm(stack.hidden_size, stack.rms_norm_eps)
+        self.output_proj = nn.Linear(stack.hidden_size, config.latent_dim)
+
+    def forward(self, x: Tensor, state: CodecState) -> Tensor:
+        rotation = self._rotation(state.num_frames, x.shape[1], x.dtype)
+        mask = self._mask(state.num_frames, x.shape[1])
+        x = self.input_proj(x)
+        for layer in self.layers:
+            x = layer(x, rotation, mask, state)
+        y: Tensor = self.output_proj(self.norm(x))
+        return y
+
+    def _rotation(self, num_frames: Tensor, num_new: int, dtype: torch.dtype) -> Rotation:
+        device = num_frames.device
+        positions = num_frames[:, None] + torch.arange(num_new, device=device)  # [rows, new]
+        exponents = torch.arange(0, self.head_dim, 2, device=device).float() / self.head_dim
+        angles = (positions[..., None] / self.rope_theta**exponents)[:, None]  # [rows, 1, new, head_dim / 2]
+        cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
+
+    def _mask(self, num_frames: Tensor, num_new: int) -> Tensor:
+        """Which keys, the window - 1 remembered ones first, each new frame sees; [rows, 1, new, keys] bool."""
+        num_kept = self.window - 1
+        keys = torch.arange(num_kept + num_new, device=num_frames.device)
+        age = num_kept + torch.arange(num_new, device=num_frames.device)[:, None] - keys  # [new, keys]
+        filled = keys >= num_kept - num_frames[:, None]  # [rows, keys]
+        return ((age >= 0) & (age < self.window))[None, None] & filled[:, None, None]
