@@ -40,13 +40,13 @@ class Tokenizer:
         self._pipeline.pre_tokenizer = pre_tokenizers.Sequence(
             [self._split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
         )
-        self._words = sorted(self._pipeline.get_vocab())
-        self.max_word_bytes = max(map(len, self._words))
+        self._tokens = sorted(self._pipeline.get_vocab())
+        self.max_token_bytes = max(map(len, self._tokens))
 
     @classmethod
     def load(cls, folder: Path) -> "Tokenizer":
         """Read `vocab.json` and `merges.txt` of a checkpoint folder; the presets share one pair."""
-        source = PRESETS_DIR / "text_tokenizer" if folder.parent == PRESETS_DIR else folder
+        source = PRESETS_DIR / "text_tokenizer" if folder.resolve().parent == PRESETS_DIR.resolve() else folder
         vocab, merges = source / "vocab.json", source / "merges.txt"
         for file in (vocab, merges):
             if not file.is_file():
@@ -80,26 +80,27 @@ class Tokenizer:
         """(id, number of bytes) of each token of a pre-token, given and counted in byte characters."""
         return [(token.id, len(token.value)) for token in self._bpe.tokenize(word)]
 
-    def may_continue(self, word: str) -> bool:
-        """Whether some token begins with `word` and is longer."""
-        place = bisect_right(self._words, word)
-        return place < len(self._words) and self._words[place].startswith(word)
+    def begins_longer_token(self, chars: str) -> bool:
+        """Whether some token begins with these byte characters and is longer."""
+        place = bisect_right(self._tokens, chars)
+        return place < len(self._tokens) and self._tokens[place].startswith(chars)
 
 
 class TokenStream:
     """Tokens of a text that arrives in pieces. However it is cut, all ids returned, joined, are `encode(whole)`.
 
-    A token is released as soon as no later text can change it, and no earlier. Three things are held, and nothing else:
+    A token is released once no later text can change it. Held are three things, and nothing else:
 
-    * characters that may still compose (see `NfcStream`),
-    * whitespace at the end: it is dropped if the text ends here, and belongs to what follows if it does not,
-    * of the last pre-token, the tokens that may still become others when it grows. Whatever follows, a pre-token that
-      does not end in whitespace keeps what it has, so its text is only ever appended to.
+    * characters that may still compose (see `NfcStream`);
+    * whitespace at the end: it is dropped if the text ends here, and belongs to what follows if it does not;
+    * of the last pre-token, the tokens that may still become others when it grows.
 
-    The last point needs no knowledge of the merges. Cut any encoded text where a token ends, and both parts encode as
-    they did together. So when the pre-token grows, the tokens up to some byte stay those of the text up to that byte,
-    and one token spans the old end, beginning at that byte: its first bytes are the last ones now known. What all such
-    bytes have in common, each tried by encoding the text up to it, is final.
+    A pre-token that does not end in whitespace only ever grows: whatever follows, it keeps the characters it has. Which
+    of its tokens are final follows from one property of BPE: cut an encoded text between two tokens, and each part
+    encodes alone as it did in the whole. Let the text grow, and look at the token that spans its old end. The tokens
+    before that one are the encoding of a shorter text, and that one begins with the bytes between. So try every place
+    near the end from where the rest begins some longer token: what the encodings up to these places have in common is
+    final. (Merges may forbid some of these continuations; then a token is held for a few characters more than it must.)
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -165,8 +166,8 @@ class TokenStream:
         """Release the tokens of the last pre-token that stay whatever is appended to it."""
         word = self._word
         final = self._tokenizer.encode_word(word)
-        for start in range(max(0, len(word) - self._tokenizer.max_word_bytes + 1), len(word)):
-            if self._tokenizer.may_continue(word[start:]):
+        for start in range(max(0, len(word) - self._tokenizer.max_token_bytes + 1), len(word)):
+            if self._tokenizer.begins_longer_token(word[start:]):
                 final = _common_prefix(final, self._tokenizer.encode_word(word[:start]))
                 if not final:
                     return []

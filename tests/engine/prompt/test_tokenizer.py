@@ -153,7 +153,7 @@ def test_time_is_linear_and_memory_bounded(tokenizer: Tokenizer, unit: str) -> N
     ids += stream.end()
     assert time.perf_counter() - begin < 30
     assert ids == tokenizer.encode(text)
-    assert longest_held <= 2 * tokenizer.max_word_bytes
+    assert longest_held <= 2 * tokenizer.max_token_bytes
 
 
 def test_loading_is_quick() -> None:
