@@ -1,0 +1,63 @@
+"""Every error the service raises on purpose. `status.py` says which gRPC status each becomes; nothing here knows gRPC.
+
+The message of each is shown to the caller: what was wrong, where, and what to do.
+"""
+
+
+class RequestError(Exception):
+    """Base of all errors below."""
+
+
+class InvalidField(RequestError):
+    """A field of the request cannot be used. `field` is its path in the request message."""
+
+    def __init__(self, field: str, message: str, reason: str = "INVALID_FIELD") -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.description = message
+        self.reason = reason
+
+
+class NotServed(InvalidField):
+    """A field, or a value of it, belongs to the contract but not to what this version or this checkpoint serves."""
+
+    def __init__(self, field: str, message: str, reason: str = "NOT_SERVED_YET") -> None:
+        super().__init__(field, message, reason)
+
+
+class MethodNotServed(RequestError):
+    """A whole RPC that this version does not serve."""
+
+
+class VoiceNotFound(RequestError):
+    def __init__(self, voice_id: str, message: str) -> None:
+        super().__init__(message)
+        self.voice_id = voice_id
+
+
+class ConfigRequired(RequestError):
+    """`Speak` did not begin with a config."""
+
+
+class MalformedMessage(RequestError):
+    """The bytes of a request are not a message of this contract."""
+
+
+class AudioTooLong(RequestError):
+    """The audio does not fit into one response."""
+
+
+class LimitReached(RequestError):
+    """All places of one kind are taken; `subject` names the kind."""
+
+    def __init__(self, subject: str, message: str) -> None:
+        super().__init__(message)
+        self.subject = subject
+
+
+class SlowReader(RequestError):
+    """The caller stopped reading and its place is needed."""
+
+
+class Draining(RequestError):
+    """The server is about to go and takes nothing new."""

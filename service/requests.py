@@ -1,0 +1,270 @@
+"""All validation of requests: from messages to values, before any resource is taken. Pure but for the seed it draws.
+
+Nothing of the contract is ignored: what is not served is refused with the path of its field.
+"""
+
+import math
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine import Engine, InvalidSynthesis, SamplingParams, SynthesisParams, UnknownSpeaker, UnsupportedTask
+from service.audio import AudioSpec
+from service.errors import InvalidField, NotServed, VoiceNotFound
+from service.text import MAX_INSTRUCTION_CHARS, check_characters, check_length
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+
+SERVED_ENCODINGS = (audio_pb2.AUDIO_ENCODING_PCM_S16LE, audio_pb2.AUDIO_ENCODING_WAV)
+FRAME_DURATIONS_MS = range(10, 1001)
+MAX_LEAD_MS = 600_000
+DEFAULT_LEAD_MS = 2000
+IDLE_TIMEOUTS_MS = range(100, 3_600_001)
+DEFAULT_IDLE_TIMEOUT_MS = 120_000
+MAX_UTTERANCE_ID_CHARS = 64
+_CONTRACT_RATES_HZ = (8000, 16000, 24000, 48000)
+_TOP_K_OFF_FROM = 1 << 20  # more than any codebook has entries
+
+# Where the engine's name of a parameter stands in SynthesisConfig; sampling settings have the same name.
+_FIELD_PATHS = {
+    "speaker": "voice.voice_id",
+    "language": "language",
+    "instruct": "instructions",
+    "x_vector": "voice.speaker_embedding",
+    "reference_codes": "voice.reference",
+    "reference_text": "voice.reference.transcript",
+    "non_streaming_mode": "non_streaming_mode",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    code: str
+    message: str
+
+    def to_proto(self) -> synthesis_pb2.Warning:
+        return synthesis_pb2.Warning(code=self.code, message=self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceSpec:
+    """A checked SynthesisConfig: how utterances are to sound."""
+
+    params: SynthesisParams
+    audio: AudioSpec
+    voice_id: str
+    seed_given: bool
+    max_frames_given: bool
+    warnings: tuple[Warned, ...]
+
+    def with_seed(self) -> "UtteranceSpec":
+        """For one utterance: with a seed of its own, unless the caller fixed it."""
+        if self.seed_given:
+            return self
+        sampling = replace(self.params.sampling, seed=secrets.randbits(32))
+        return replace(self, params=replace(self.params, sampling=sampling))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakSpec:
+    """A checked SpeakConfig."""
+
+    utterance: UtteranceSpec
+    max_lead_ms: int
+    idle_timeout_s: float
+
+
+def check_speak_config(config: speak_pb2.SpeakConfig, engine: Engine) -> SpeakSpec:
+    policy = config.text_policy
+    if policy.mode not in (speak_pb2.COMMIT_MODE_UNSPECIFIED, speak_pb2.COMMIT_MODE_TOKEN):
+        raise NotServed("config.text_policy.mode", "only COMMIT_MODE_TOKEN is served; leave it unset")
+    for name in ("max_buffer_delay_ms", "first_chunk_min_chars"):
+        if policy.HasField(name):
+            raise NotServed(f"config.text_policy.{name}", "not served yet; leave it unset")
+    check_timestamps(config.timestamps, "config.timestamps")
+    idle_ms = config.idle_timeout_ms if config.HasField("idle_timeout_ms") else DEFAULT_IDLE_TIMEOUT_MS
+    if idle_ms not in IDLE_TIMEOUTS_MS:
+        raise InvalidField(
+            "config.idle_timeout_ms", f"{idle_ms} is not within {IDLE_TIMEOUTS_MS.start} to {IDLE_TIMEOUTS_MS.stop - 1}"
+        )
+    lead_ms = config.max_lead_ms if config.HasField("max_lead_ms") else DEFAULT_LEAD_MS
+    return SpeakSpec(
+        utterance=check_synthesis(config.synthesis, engine, "config.synthesis", non_streaming_default=False),
+        max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
+        idle_timeout_s=idle_ms / 1000,
+    )
+
+
+def check_lead(max_lead_ms: int, field: str) -> int:
+    if max_lead_ms > MAX_LEAD_MS:
+        raise InvalidField(field, f"{max_lead_ms} is over {MAX_LEAD_MS}; 0 means no limit")
+    return max_lead_ms
+
+
+def check_timestamps(mode: int, field: str) -> None:
+    if mode != synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED:
+        raise NotServed(field, "timestamps are not served yet; leave it unset")
+
+
+def check_utterance_id(utterance_id: str) -> None:
+    """Of a request that names one; "*" has been dealt with."""
+    if len(utterance_id) > MAX_UTTERANCE_ID_CHARS or not utterance_id.isprintable() or utterance_id == "*":
+        raise InvalidField(
+            "utterance_id", f'use at most {MAX_UTTERANCE_ID_CHARS} printable characters ("*" only with cancel)'
+        )
+
+
+def check_synthesis(
+    config: synthesis_pb2.SynthesisConfig, engine: Engine, path: str, *, non_streaming_default: bool
+) -> UtteranceSpec:
+    """`path` is where the config stands in its request, for messages about its fields."""
+    _refuse_unserved(config, path)
+    info = engine.info
+    sampling, warnings = _sampling(config, engine, path)
+    voice = config.voice.WhichOneof("voice")
+    speaker: str | None = None
+    x_vector = None
+    instruct = config.instructions
+    if voice == "speaker_embedding":
+        x_vector = np.array(config.voice.speaker_embedding.values, dtype=np.float32)
+    elif voice == "design":
+        if info.task != "voice_design":
+            raise NotServed(
+                f"{path}.voice.design", f"{info.model} is not a VoiceDesign checkpoint", "CHECKPOINT_LACKS_DESIGN"
+            )
+        if instruct:
+            raise InvalidField(f"{path}.instructions", "set voice.design or instructions, not both")
+        instruct = config.voice.design
+    elif voice == "voice_id":
+        speaker = config.voice.voice_id.lower()
+    elif info.speakers:
+        speaker = info.speakers[0]
+    instruct_path = f"{path}.voice.design" if voice == "design" else f"{path}.instructions"
+    check_length(len(instruct), MAX_INSTRUCTION_CHARS, instruct_path)
+    check_characters(instruct, instruct_path)
+    if instruct and not info.takes_instruct:
+        warnings.append(Warned("INSTRUCTIONS_IGNORED", f"{info.model} takes no instructions; they were left out"))
+        instruct = ""
+    params = SynthesisParams(
+        sampling=sampling,
+        speaker=speaker,
+        language=config.language or "auto",
+        instruct=instruct,
+        non_streaming_mode=(
+            config.non_streaming_mode if config.HasField("non_streaming_mode") else non_streaming_default
+        ),
+        x_vector=x_vector,
+    )
+    _check_with_engine(engine, params, path)
+    return UtteranceSpec(
+        params=params,
+        audio=_audio(config.audio, engine, f"{path}.audio"),
+        voice_id=speaker or "",
+        seed_given=config.sampling.HasField("seed"),
+        max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
+        warnings=tuple(warnings),
+    )
+
+
+def official_layout(engine: Engine) -> bool:
+    """`non_streaming_mode` of the official package's own calls."""
+    return engine.info.task != "base"
+
+
+def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
+    if config.voice.WhichOneof("voice") == "reference":
+        raise NotServed(f"{path}.voice.reference", "cloning from a recording is not served yet; use voice_id")
+    if config.HasField("speed") and config.speed != 1.0:
+        raise NotServed(f"{path}.speed", "speed is not served yet; leave it unset")
+    if config.HasField("volume_gain_db") and config.volume_gain_db != 0.0:
+        raise NotServed(f"{path}.volume_gain_db", "gain is not served yet; leave it unset")
+    if config.normalize_text:
+        raise NotServed(f"{path}.normalize_text", "text normalization is not served yet; leave it unset")
+    if config.pronunciations:
+        raise NotServed(f"{path}.pronunciations", "pronunciations are not served yet; leave them out")
+
+
+def _check_with_engine(engine: Engine, params: SynthesisParams, path: str) -> None:
+    try:
+        engine.check(params)
+    except UnknownSpeaker as error:
+        raise VoiceNotFound(params.speaker or "", f"{path}.voice.voice_id: {error}") from error
+    except UnsupportedTask as error:
+        raise NotServed(_path(path, error), str(error), "CHECKPOINT_LACKS_TASK") from error
+    except InvalidSynthesis as error:
+        raise InvalidField(_path(path, error), str(error)) from error
+
+
+def _path(path: str, error: InvalidSynthesis) -> str:
+    return f"{path}.{_FIELD_PATHS.get(error.field, f'sampling.{error.field}')}"
+
+
+def _audio(audio: audio_pb2.AudioFormat, engine: Engine, path: str) -> AudioSpec:
+    info = engine.info
+    encoding = audio.encoding or audio_pb2.AUDIO_ENCODING_PCM_S16LE
+    if encoding not in SERVED_ENCODINGS:
+        if encoding not in audio_pb2.AudioEncoding.values():
+            raise InvalidField(f"{path}.encoding", f"{encoding} is no AudioEncoding")
+        name = audio_pb2.AudioEncoding.Name(encoding)
+        raise NotServed(
+            f"{path}.encoding", f"{name} is not served yet; use AUDIO_ENCODING_PCM_S16LE or AUDIO_ENCODING_WAV"
+        )
+    rate_hz = audio.sample_rate_hz or info.sample_rate_hz
+    if rate_hz != info.sample_rate_hz:
+        hint = f"use {info.sample_rate_hz}, or leave it unset"
+        if rate_hz in _CONTRACT_RATES_HZ:
+            raise NotServed(f"{path}.sample_rate_hz", f"{rate_hz} Hz is not served yet; {hint}")
+        raise InvalidField(f"{path}.sample_rate_hz", f"{rate_hz} Hz is not supported; {hint}")
+    if audio.bitrate_bps:
+        raise InvalidField(f"{path}.bitrate_bps", "only Opus has a bit rate; leave it unset")
+    duration_ms = audio.frame_duration_ms or round(1000 / info.frame_rate_hz)
+    if duration_ms not in FRAME_DURATIONS_MS:
+        raise InvalidField(
+            f"{path}.frame_duration_ms",
+            f"{duration_ms} is not within {FRAME_DURATIONS_MS.start} to {FRAME_DURATIONS_MS.stop - 1}",
+        )
+    return AudioSpec(encoding=encoding, sample_rate_hz=rate_hz, frame_duration_ms=duration_ms)
+
+
+def _sampling(config: synthesis_pb2.SynthesisConfig, engine: Engine, path: str) -> tuple[SamplingParams, list[Warned]]:
+    """The engine checks the ranges of what it uses; here is what it cannot see."""
+    values: dict[str, Any] = {}
+    for field, value in config.sampling.ListFields():
+        values[field.name] = _decimal(value) if isinstance(value, float) else value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidField(f"{path}.sampling.{field.name}", f"{value} is not a finite number")
+    for name in ("top_k", "subtalker_top_k"):
+        if name in values:
+            values[name] = min(values[name], _TOP_K_OFF_FROM)
+    defaults = engine.info.default_sampling
+    if config.max_audio_ms:
+        limit = max(1, int(config.max_audio_ms * engine.info.frame_rate_hz / 1000))
+        values["max_frames"] = min(values.get("max_frames", defaults.max_frames), limit)
+    sampling = replace(defaults, **values)
+    if sampling.min_frames > sampling.max_frames:
+        if "min_frames" in values:
+            raise InvalidField(
+                f"{path}.sampling.min_frames",
+                f"{sampling.min_frames} is over the limit of {sampling.max_frames} frames",
+            )
+        sampling = replace(sampling, min_frames=sampling.max_frames)
+    return sampling, _ignored(values, sampling)
+
+
+def _ignored(values: dict[str, Any], sampling: SamplingParams) -> list[Warned]:
+    """Settings that have no effect because the same request, or the checkpoint, decodes greedily."""
+    names: list[str] = []
+    if not sampling.do_sample:
+        names += [name for name in ("temperature", "top_k", "top_p") if name in values]
+    if not sampling.subtalker_do_sample:
+        names += [f"subtalker_{name}" for name in ("temperature", "top_k", "top_p") if f"subtalker_{name}" in values]
+    if not names:
+        return []
+    message = f"{', '.join(names)}: no effect, since decoding is greedy; set do_sample (subtalker_do_sample) to true"
+    return [Warned("SAMPLING_IGNORED", message)]
+
+
+def _decimal(value: float) -> float:
+    """A `float` field carries 24 bits: the decimal that the caller wrote, so that 0.9 is the same everywhere."""
+    return float(f"{value:.7g}")

@@ -1,0 +1,165 @@
+"""The gRPC server around an engine: services, health, reflection, when to say SERVING, and how to stop."""
+
+import asyncio
+import gc
+import json
+import logging
+import time
+from dataclasses import replace
+
+import grpc
+import numpy as np
+from google.rpc import error_details_pb2  # noqa: F401  so that reflection can resolve the details of errors
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health import aio as health_aio
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_V1ALPHA
+from grpc_reflection.v1alpha.reflection import aio as reflection_aio
+
+from engine import Engine, EngineError, EngineState, PcmChunk, SynthesisParams
+from service.admission import Admission
+from service.calls import CallInterceptor
+from service.config import ServiceConfig
+from service.servicer import TextToSpeechServicer, VoiceServicer
+from sonorant.tts.v1 import (
+    text_to_speech_service_pb2,
+    text_to_speech_service_pb2_grpc,
+    voice_service_pb2,
+    voice_service_pb2_grpc,
+)
+
+log = logging.getLogger(__name__)
+
+SERVICES = (
+    text_to_speech_service_pb2.DESCRIPTOR.services_by_name["TextToSpeechService"].full_name,
+    voice_service_pb2.DESCRIPTOR.services_by_name["VoiceService"].full_name,
+)
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
+MAX_RECEIVED_BYTES = 8 * 1024 * 1024
+MAX_SENT_BYTES = 4 * 1024 * 1024
+LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
+WARM_UP_TEXT = "This is a test."
+WARM_UP_FRAMES = 25
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
+    ("grpc.max_send_message_length", MAX_SENT_BYTES),
+    # Dead peers are noticed within 30 s; live ones may ping as often as every 5 s.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a way to scale
+)
+
+
+class Server:
+    """Binds when made, listens in `run`, and says SERVING while the engine is known to speak."""
+
+    def __init__(self, config: ServiceConfig) -> None:
+        """Raises RuntimeError if the address cannot be bound."""
+        self._config = config
+        self._admission = Admission(config.max_sessions)
+        self._health = health_aio.HealthServicer()
+        self._server = grpc.aio.server(options=_OPTIONS, interceptors=[CallInterceptor()])
+        self.port = self._server.add_insecure_port(config.listen)
+
+    async def run(self, engine: Engine, states: asyncio.Queue[EngineState], drain: asyncio.Event) -> int:
+        """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
+
+        `states` has every state of the engine from its start on.
+        """
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                servicer = TextToSpeechServicer(engine, self._admission, tasks, self._config.max_text_chars)
+                await self._register(engine, servicer)
+                try:
+                    await self._server.start()
+                    _announce("listening", port=self.port, model=engine.info.model)
+                    following = tasks.create_task(self._follow(engine, states))
+                    asked = tasks.create_task(drain.wait())
+                    await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
+                    await self._health.enter_graceful_shutdown()
+                    following.cancel()
+                    asked.cancel()
+                    servicer.go_away(round(self._config.drain_grace_s * 1000))
+                    if not await self._admission.drain(self._config.drain_grace_s):
+                        log.warning("%d calls are cut off", self._admission.active_sessions)
+                finally:
+                    await self._server.stop(LAST_WORDS_S if drain.is_set() else 0)
+        finally:
+            _announce("stopped")
+        return 0 if drain.is_set() else 1
+
+    async def _register(self, engine: Engine, servicer: TextToSpeechServicer) -> None:
+        server = self._server
+        text_to_speech_service_pb2_grpc.add_TextToSpeechServiceServicer_to_server(servicer, server)
+        voice_service_pb2_grpc.add_VoiceServiceServicer_to_server(VoiceServicer(engine), server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        await self._set_serving(False)
+        names = (*SERVICES, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION_V1ALPHA)
+        reflection = reflection_aio.ReflectionServicer(names)
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection, server)
+        # Version 1 has the same messages under another name, and grpcio-reflection does not serve it.
+        v1 = grpc.stream_stream_rpc_method_handler(
+            reflection.ServerReflectionInfo,
+            request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+            response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+        )
+        server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": v1}),)
+        )
+
+    async def _follow(self, engine: Engine, states: asyncio.Queue[EngineState]) -> None:
+        """Keep health true. Returns when there is no hope."""
+        while True:
+            state = await states.get()
+            if state is EngineState.FAILED:
+                return
+            if state is not EngineState.READY:
+                await self._set_serving(False)
+                continue
+            try:
+                await _warm_up(engine)
+            except EngineError as error:
+                log.error("the warm-up failed: %s", error)
+                if engine.state is EngineState.READY:
+                    return
+                continue  # the workers went down again; their next state tells how it goes on
+            gc.collect()
+            gc.freeze()  # what lives now lives on: full collections need not look at it again
+            if states.empty():
+                await self._set_serving(True)
+                _announce("serving", port=self.port)
+
+    async def _set_serving(self, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", *SERVICES):
+            await self._health.set(name, status)
+
+
+async def _warm_up(engine: Engine) -> None:
+    """Speak once, unheard. Raises EngineError if no audio comes of it."""
+    start_s, num_frames = time.monotonic(), 0
+    info = engine.info
+    sampling = replace(info.default_sampling, min_frames=1, max_frames=WARM_UP_FRAMES)
+    params = SynthesisParams(
+        sampling,
+        speaker=info.speakers[0] if info.speakers else None,
+        x_vector=np.zeros(info.hidden_size, np.float32) if info.task == "base" else None,
+    )
+    async with engine.open(params) as stream:
+        stream.push_text(WARM_UP_TEXT)
+        stream.end_text()
+        while isinstance(event := await stream.next_event(), PcmChunk):
+            num_frames += event.num_frames
+            stream.grant(event.num_frames)
+    if num_frames == 0:
+        raise EngineError(f"no audio came of it ({event.reason.name}) {event.detail}")
+    log.info("warm-up", extra={"frames": num_frames, "duration_ms": round((time.monotonic() - start_s) * 1000)})
+
+
+def _announce(event: str, **more: object) -> None:
+    """One JSON object per line on stdout, for whoever started the server."""
+    print(json.dumps({"event": event, **more}), flush=True)

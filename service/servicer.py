@@ -1,0 +1,192 @@
+"""The RPC methods: each checks its request, asks for a place, and hands over to what does the work."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from importlib.metadata import version
+from typing import Any
+
+from engine import Engine, InvalidSynthesis, SynthesisParams
+from service.admission import Admission
+from service.calls import request_id
+from service.errors import AudioTooLong, MethodNotServed
+from service.playback import Playback
+from service.requests import (
+    SERVED_ENCODINGS,
+    check_lead,
+    check_synthesis,
+    check_timestamps,
+    official_layout,
+)
+from service.session import MAX_OPEN_UTTERANCES, Session
+from service.text import check_whole
+from service.utterance import Utterance
+from service.voices import Voices
+from sonorant.tts.v1 import (
+    audio_pb2,
+    speak_pb2,
+    synthesis_pb2,
+    text_to_speech_service_pb2,
+    text_to_speech_service_pb2_grpc,
+    voice_service_pb2,
+    voice_service_pb2_grpc,
+)
+
+# A default gRPC client takes 4 MiB in one message; the rest is for everything that is not audio.
+MAX_UNARY_AUDIO_BYTES = 4 * 1024 * 1024 - 64 * 1024
+
+
+class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceServicer):  # type: ignore[misc]
+    def __init__(self, engine: Engine, admission: Admission, tasks: asyncio.TaskGroup, max_text_chars: int) -> None:
+        """`tasks` outlives every call; the tasks of a session run in it, and end with the call."""
+        self._engine = engine
+        self._admission = admission
+        self._tasks = tasks
+        self._max_text_chars = max_text_chars
+        self._sessions: set[Session] = set()
+
+    def go_away(self, drain_ms: int) -> None:
+        for session in self._sessions:
+            session.go_away(drain_ms)
+
+    async def Synthesize(
+        self, request: text_to_speech_service_pb2.SynthesizeRequest, context: Any
+    ) -> text_to_speech_service_pb2.SynthesizeResponse:
+        utterance = self._whole_text(request, max_lead_ms=0)
+        context.add_done_callback(self._admission.enter())
+        await self._greet(context)
+        pcm = bytearray()
+        response = text_to_speech_service_pb2.SynthesizeResponse(format=utterance.spec.audio.to_proto())
+        async with aclosing(utterance.messages()) as messages:
+            async for message in messages:
+                match message:
+                    case synthesis_pb2.UtteranceStarted(voice_id=voice_id, seed=seed):
+                        response.voice_id, response.seed = voice_id, seed
+                    case audio_pb2.AudioChunk(data=data, num_samples=num_samples):
+                        pcm += data if num_samples else b""
+                    case synthesis_pb2.Warning():
+                        response.warnings.append(message)
+                    case synthesis_pb2.UtteranceDone(reason=reason, stats=stats):
+                        response.reason = reason
+                        response.stats.CopyFrom(stats)
+                if len(pcm) > MAX_UNARY_AUDIO_BYTES:
+                    raise AudioTooLong(
+                        f"the audio is longer than the {MAX_UNARY_AUDIO_BYTES} bytes that fit into one response; use "
+                        "SynthesizeStream, or limit it with config.max_audio_ms"
+                    )
+        response.audio = utterance.spec.audio.file(bytes(pcm))
+        return response
+
+    async def SynthesizeStream(
+        self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: Any
+    ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
+        utterance = self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"))
+        context.add_done_callback(self._admission.enter())
+        context.add_done_callback(utterance.abort)
+        await self._greet(context)
+        respond = text_to_speech_service_pb2.SynthesizeStreamResponse
+        async with aclosing(utterance.messages()) as messages:
+            async for message in messages:
+                match message:
+                    case synthesis_pb2.UtteranceStarted():
+                        yield respond(started=message)
+                    case audio_pb2.AudioChunk():
+                        yield respond(audio=message)
+                    case synthesis_pb2.Warning():
+                        yield respond(warning=message)
+                    case synthesis_pb2.UtteranceDone():
+                        yield respond(done=message)
+
+    async def Speak(
+        self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: Any
+    ) -> AsyncIterator[speak_pb2.SpeakResponse]:
+        context.add_done_callback(self._admission.enter())
+        session_id = secrets.token_hex(8)
+        session = Session(self._engine, session_id, request_id(), self._max_text_chars)
+        await self._greet(context, ("x-session-id", session_id))
+        self._sessions.add(session)
+        task = self._tasks.create_task(session.run(requests))
+
+        def leave(_call: object) -> None:
+            self._sessions.discard(session)
+            task.cancel()
+
+        # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
+        context.add_done_callback(leave)
+        async for response in session.outbox.responses():
+            yield response
+
+    async def GetCapabilities(
+        self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: Any
+    ) -> text_to_speech_service_pb2.GetCapabilitiesResponse:
+        info = self._engine.info
+        await self._greet(context)
+        return text_to_speech_service_pb2.GetCapabilitiesResponse(
+            model=info.model,
+            server_version=version("sonorant"),
+            native_sample_rate_hz=info.sample_rate_hz,
+            sample_rates_hz=[info.sample_rate_hz],
+            encodings=SERVED_ENCODINGS,
+            languages=info.languages,
+            supports_cloning=False,
+            supports_design=info.task == "voice_design",
+            max_text_chars=self._max_text_chars,
+            max_utterances_per_session=MAX_OPEN_UTTERANCES,
+            max_sessions=self._admission.max_sessions,
+            active_sessions=self._admission.active_sessions,
+        )
+
+    def _whole_text(self, request: Any, max_lead_ms: int) -> Utterance:
+        """The utterance of a request that has all of its text. Takes nothing yet."""
+        check_whole(request.text, self._max_text_chars, "text")
+        check_timestamps(request.timestamps, "timestamps")
+        spec = check_synthesis(
+            request.config, self._engine, "config", non_streaming_default=official_layout(self._engine)
+        )
+        utterance = Utterance("", spec, self._engine, Playback(), max_lead_ms, self._max_text_chars)
+        utterance.push_text(request.text)
+        utterance.end()
+        return utterance
+
+    async def _greet(self, context: Any, *more: tuple[str, str]) -> None:
+        """Initial metadata goes out at once: clients wait for it, and learn that they were let in."""
+        await context.send_initial_metadata(
+            (("x-request-id", request_id()), ("x-model", self._engine.info.model), *more)
+        )
+
+
+class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignore[misc]
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        info = engine.info
+        self._voices = Voices(info.speakers, info.languages, info.model)
+
+    async def ListVoices(
+        self, request: voice_service_pb2.ListVoicesRequest, context: Any
+    ) -> voice_service_pb2.ListVoicesResponse:
+        return self._voices.page(request.page_size, request.page_token, self._speaks(request.language), request.kind)
+
+    def _speaks(self, language: str) -> bool:
+        info = self._engine.info
+        speaker = info.speakers[0] if info.speakers else None
+        try:
+            self._engine.check(SynthesisParams(info.default_sampling, speaker=speaker, language=language or "auto"))
+        except InvalidSynthesis:
+            return False
+        return True
+
+    async def GetVoice(
+        self, request: voice_service_pb2.GetVoiceRequest, context: Any
+    ) -> voice_service_pb2.GetVoiceResponse:
+        return voice_service_pb2.GetVoiceResponse(voice=self._voices.get(request.voice_id))
+
+    async def CreateVoice(
+        self, request: voice_service_pb2.CreateVoiceRequest, context: Any
+    ) -> voice_service_pb2.CreateVoiceResponse:
+        raise MethodNotServed("creating voices is not served by this version; use one of ListVoices")
+
+    async def DeleteVoice(
+        self, request: voice_service_pb2.DeleteVoiceRequest, context: Any
+    ) -> voice_service_pb2.DeleteVoiceResponse:
+        raise MethodNotServed("this version has preset voices only, which cannot be deleted")

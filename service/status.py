@@ -1,0 +1,113 @@
+"""The one table from errors to gRPC statuses with google.rpc details. No other module knows status codes."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from engine import EngineOverloaded, EngineUnavailable, InvalidSynthesis, StreamFailed
+from service.errors import (
+    AudioTooLong,
+    ConfigRequired,
+    Draining,
+    InvalidField,
+    LimitReached,
+    MalformedMessage,
+    MethodNotServed,
+    NotServed,
+    SlowReader,
+    VoiceNotFound,
+)
+
+DOMAIN = "sonorant.tts.v1"
+RETRY_SOON_MS = 500  # a place may become free with any utterance that ends
+RETRY_LATER_MS = 2000  # workers restart, or another server must be found
+
+Details = Callable[[Any], Iterable[Any]]
+
+
+def _bad_request(error: InvalidField) -> Iterable[Any]:
+    violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=error.description)
+    yield error_details_pb2.BadRequest(field_violations=[violation])
+
+
+def _bad_synthesis(error: InvalidSynthesis) -> Iterable[Any]:
+    violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=str(error))
+    yield error_details_pb2.BadRequest(field_violations=[violation])
+
+
+def _retry(delay_ms: int) -> Any:
+    return error_details_pb2.RetryInfo(retry_delay={"seconds": delay_ms // 1000, "nanos": delay_ms % 1000 * 1_000_000})
+
+
+def _quota(subject: str, error: Exception) -> Iterable[Any]:
+    violation = error_details_pb2.QuotaFailure.Violation(subject=subject, description=str(error))
+    yield error_details_pb2.QuotaFailure(violations=[violation])
+    yield _retry(RETRY_SOON_MS)
+
+
+def _config_required(error: ConfigRequired) -> Iterable[Any]:
+    violation = error_details_pb2.PreconditionFailure.Violation(
+        type="CONFIG_REQUIRED", subject="SpeakRequest.config", description=str(error)
+    )
+    yield error_details_pb2.PreconditionFailure(violations=[violation])
+
+
+def _voice(error: VoiceNotFound) -> Iterable[Any]:
+    yield error_details_pb2.ResourceInfo(
+        resource_type="sonorant.tts.v1.Voice", resource_name=error.voice_id, description=str(error)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    code: int
+    reason: str  # of ErrorInfo; an error with a `reason` of its own overrides it
+    details: Details = lambda _: ()
+
+
+# The first match counts, so a subclass stands before its base.
+_TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
+    (NotServed, _Kind(code_pb2.UNIMPLEMENTED, "", _bad_request)),
+    (InvalidField, _Kind(code_pb2.INVALID_ARGUMENT, "", _bad_request)),
+    (MethodNotServed, _Kind(code_pb2.UNIMPLEMENTED, "NOT_SERVED_YET")),
+    (MalformedMessage, _Kind(code_pb2.INVALID_ARGUMENT, "MALFORMED_MESSAGE")),
+    (VoiceNotFound, _Kind(code_pb2.NOT_FOUND, "VOICE_NOT_FOUND", _voice)),
+    (ConfigRequired, _Kind(code_pb2.FAILED_PRECONDITION, "CONFIG_REQUIRED", _config_required)),
+    (AudioTooLong, _Kind(code_pb2.OUT_OF_RANGE, "AUDIO_TOO_LONG")),
+    (LimitReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "LIMIT_REACHED", lambda e: _quota(e.subject, e))),
+    (SlowReader, _Kind(code_pb2.RESOURCE_EXHAUSTED, "SLOW_READER")),
+    (EngineOverloaded, _Kind(code_pb2.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", lambda e: _quota("streams", e))),
+    (Draining, _Kind(code_pb2.UNAVAILABLE, "DRAINING", lambda _: [_retry(RETRY_LATER_MS)])),
+    (EngineUnavailable, _Kind(code_pb2.UNAVAILABLE, "ENGINE_UNAVAILABLE", lambda _: [_retry(RETRY_LATER_MS)])),
+    (InvalidSynthesis, _Kind(code_pb2.INVALID_ARGUMENT, "INVALID_FIELD", _bad_synthesis)),
+    (StreamFailed, _Kind(code_pb2.INTERNAL, "STREAM_FAILED")),
+)
+
+
+def is_expected(error: BaseException) -> bool:
+    """Whether the table knows it; anything else is a bug and belongs in the log with its traceback."""
+    return _kind(error) is not None
+
+
+def to_status(error: BaseException, request_id: str) -> status_pb2.Status:
+    """What the caller is told. Nothing of an unexpected error but the request id."""
+    kind = _kind(error)
+    if kind is None:
+        kind, message = _Kind(code_pb2.INTERNAL, "INTERNAL"), f"internal error, request_id={request_id}"
+    else:
+        message = str(error)
+    status = status_pb2.Status(code=kind.code, message=message)
+    details = [
+        error_details_pb2.ErrorInfo(reason=kind.reason or getattr(error, "reason", ""), domain=DOMAIN),
+        *kind.details(error),
+        error_details_pb2.RequestInfo(request_id=request_id),
+    ]
+    for detail in details:
+        status.details.add().Pack(detail)
+    return status
+
+
+def _kind(error: BaseException) -> _Kind | None:
+    return next((kind for known, kind in _TABLE if isinstance(error, known)), None)

@@ -1,0 +1,46 @@
+"""The voices of the loaded checkpoint, as the contract describes them."""
+
+from service.errors import InvalidField, VoiceNotFound
+from sonorant.tts.v1 import voice_pb2, voice_service_pb2
+
+DEFAULT_PAGE_SIZE = 50
+MAX_PAGE_SIZE = 1000
+
+
+class Voices:
+    def __init__(self, speakers: tuple[str, ...], languages: tuple[str, ...], model: str) -> None:
+        self._languages = languages
+        self._voices = {
+            speaker: voice_pb2.Voice(
+                voice_id=speaker,
+                kind=voice_pb2.VOICE_KIND_PRESET,
+                display_name=speaker.replace("_", " ").title(),
+                description=f"A speaker of {model}.",
+                languages=languages,
+            )
+            for speaker in sorted(speakers)
+        }
+
+    def get(self, voice_id: str) -> voice_pb2.Voice:
+        try:
+            return self._voices[voice_id.lower()]
+        except KeyError:
+            raise VoiceNotFound(voice_id, f"no voice {voice_id!r}; ListVoices tells which there are") from None
+
+    def page(self, page_size: int, page_token: str, speaks: bool, kind: int) -> voice_service_pb2.ListVoicesResponse:
+        """`speaks`: whether the checkpoint knows the language asked for; every preset speaks all of its languages.
+
+        A page token is the id of the last voice of the page before, so that it means the same on every server.
+        """
+        if page_size > MAX_PAGE_SIZE:
+            raise InvalidField("page_size", f"{page_size} is over {MAX_PAGE_SIZE}")
+        if kind not in voice_pb2.VoiceKind.values():
+            raise InvalidField("kind", f"{kind} is no VoiceKind")
+        if page_token and page_token not in self._voices:
+            raise InvalidField("page_token", "not a token of this server; begin again without one")
+        fits = kind in (voice_pb2.VOICE_KIND_UNSPECIFIED, voice_pb2.VOICE_KIND_PRESET) and speaks
+        rest = [voice for voice in self._voices.values() if fits and voice.voice_id > page_token]
+        page = rest[: page_size or DEFAULT_PAGE_SIZE]
+        return voice_service_pb2.ListVoicesResponse(
+            voices=page, next_page_token=page[-1].voice_id if len(page) < len(rest) else ""
+        )
