@@ -1,0 +1,226 @@
+"""The whole engine on the built-in voice, with its real worker processes: every stream ends once, whatever happens."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from engine import (
+    BUILTIN_VOICE_DIR,
+    Engine,
+    EngineConfig,
+    EngineOverloaded,
+    FinishReason,
+    InvalidSynthesis,
+    PcmChunk,
+    StreamEnd,
+    UnknownSpeaker,
+)
+from engine.supervisor import Workers
+from tests.engine.speech import Heard, listen, say, speech, until_idle
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CONFIG = EngineConfig(model=BUILTIN_VOICE_DIR, num_slots=8, max_queued_streams=8, max_context=512, cpu_threads=1)
+SENTENCES = (
+    "Hello there.",
+    "Good morning, how are you?",
+    "One, two, three, four.",
+    "It is cold today.",
+    "Where is the station?",
+    "Thank you very much.",
+    "I do not know.",
+    "See you tomorrow.",
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine() -> AsyncIterator[Engine]:
+    engine = await Engine.start(CONFIG)
+    yield engine
+    await engine.close()
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def nothing_is_left(engine: Engine) -> AsyncIterator[None]:
+    yield
+    await asyncio.wait_for(until_idle(engine), 60)
+    stats = engine.stats()
+    assert (stats.num_streams, stats.backlog) == (0, 0)
+    while any(engine.stats().ring_bytes):  # noqa: ASYNC110  the last grants and cancels are still on their way
+        await asyncio.sleep(0.01)
+
+
+async def test_text_becomes_speech(engine: Engine) -> None:
+    heard = await say(engine, "Hello there.")
+    assert heard.end.reason is FinishReason.COMPLETED
+    assert heard.end.num_frames == heard.num_frames > 5
+    assert heard.chunks[0].num_frames == 1
+    assert np.abs(heard.samples).max() > 1000
+
+
+async def test_audio_starts_before_the_text_ends_and_pauses_change_nothing(engine: Engine) -> None:
+    words = SENTENCES[1].split()
+    async with engine.open(speech(engine)) as stream:
+        first = None
+        for n, word in enumerate(words):
+            stream.push_text(word if n == 0 else " " + word)
+            if n == 3:
+                first = await asyncio.wait_for(stream.next_event(), 60)
+            await asyncio.sleep(0.02)
+        assert isinstance(first, PcmChunk)
+        stream.grant(first.num_frames)
+        stream.end_text()
+        rest: list[PcmChunk] = []
+        while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):
+            rest.append(event)
+            stream.grant(event.num_frames)
+    whole = await say(engine, " ".join(words))
+    np.testing.assert_array_equal(np.concatenate([c.samples for c in (first, *rest)]), whole.samples)
+    assert event.reason is whole.end.reason is FinishReason.COMPLETED
+
+
+async def test_streams_together_sound_as_each_alone(engine: Engine) -> None:
+    params = [speech(engine, do_sample=True, subtalker_do_sample=True, seed=n) for n in range(len(SENTENCES))]
+    alone = [await say(engine, text, each) for text, each in zip(SENTENCES, params, strict=True)]
+    together = await asyncio.gather(*(say(engine, text, each) for text, each in zip(SENTENCES, params, strict=True)))
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one.samples, other.samples)
+
+
+async def test_non_streaming_mode(engine: Engine) -> None:
+    heard = await say(engine, "Hello there.", speech(engine, non_streaming_mode=True, max_frames=30))
+    assert heard.end.num_frames == heard.num_frames > 0
+
+
+async def test_a_number_of_frames_means_that_number(engine: Engine) -> None:
+    heard = await say(engine, "Hello.", speech(engine, max_frames=7, ignore_eos=True))
+    assert heard.num_frames == 7
+    assert heard.end.reason is FinishReason.MAX_FRAMES
+
+
+@pytest.mark.parametrize("text", ["", "   ", " \n\t"])
+async def test_nothing_to_say_ends_without_the_workers(engine: Engine, text: str) -> None:
+    heard = await say(engine, text)
+    assert (heard.end.reason, heard.end.num_frames) == (FinishReason.COMPLETED, 0)
+
+
+async def test_without_credit_no_more_is_made(engine: Engine) -> None:
+    async with engine.open(speech(engine, max_frames=60, ignore_eos=True)) as stream:
+        stream.push_text("Hello there.")
+        stream.end_text()
+        taken = []
+        while sum(taken) < CONFIG.credit_frames:
+            event = await asyncio.wait_for(stream.next_event(), 60)
+            assert isinstance(event, PcmChunk)
+            taken.append(event.num_frames)
+        assert sum(taken) == CONFIG.credit_frames
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stream.next_event(), 0.3)
+        stream.grant(CONFIG.credit_frames)
+        rest = 0
+        while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):
+            rest += event.num_frames
+        assert sum(taken) + rest == 60
+
+
+async def test_a_cancelled_stream_ends_once(engine: Engine) -> None:
+    before_text = engine.open(speech(engine))
+    before_text.cancel()
+    waiting_for_text = engine.open(speech(engine, non_streaming_mode=True))
+    waiting_for_text.push_text("Hello")
+    waiting_for_text.cancel()
+    sent = engine.open(speech(engine))
+    sent.push_text("Hello there, my friend.")
+    sent.cancel()
+    speaking = engine.open(speech(engine, max_frames=400, ignore_eos=True))
+    speaking.push_text("Hello there, my friend.")
+    speaking.end_text()
+    await asyncio.wait_for(speaking.next_event(), 60)
+    speaking.cancel()
+    for stream in (before_text, waiting_for_text, sent, speaking):
+        stream.cancel()
+        event = await asyncio.wait_for(stream.next_event(), 60)
+        assert isinstance(event, StreamEnd) and event.reason is FinishReason.CANCELLED
+        stream.cancel()
+        stream.push_text("more")
+        stream.end_text()
+        stream.grant(100)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stream.next_event(), 0.02)
+
+
+async def test_an_abandoned_stream_is_cancelled(engine: Engine) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with engine.open(speech(engine, max_frames=400, ignore_eos=True)) as stream:
+            stream.push_text("Hello there, my friend.")
+            stream.end_text()
+            await asyncio.wait_for(stream.next_event(), 60)
+            raise ZeroDivisionError
+    assert engine.num_streams == 1  # until the workers have answered: see nothing_is_left
+
+
+async def test_more_streams_than_slots_wait_and_still_more_are_refused(engine: Engine) -> None:
+    async def hear() -> Heard:
+        return await say(engine, "Hello.", speech(engine, max_frames=4, ignore_eos=True))
+
+    tasks = [asyncio.create_task(hear()) for _ in range(CONFIG.max_streams)]
+    await asyncio.sleep(0)
+    with pytest.raises(EngineOverloaded, match="16 streams"):
+        engine.open(speech(engine))
+    heard = await asyncio.gather(*tasks)
+    assert [each.num_frames for each in heard] == [4] * CONFIG.max_streams
+
+
+async def test_what_cannot_be_is_refused_before_anything_is_taken(engine: Engine) -> None:
+    with pytest.raises(UnknownSpeaker):
+        engine.open(speech(engine).__class__(engine.info.default_sampling, speaker="nobody"))
+    with pytest.raises(InvalidSynthesis, match="max_frames is 600"):
+        engine.open(speech(engine, max_frames=600))
+    assert engine.num_streams == 0
+
+
+async def test_too_much_text_is_refused(engine: Engine) -> None:
+    async with engine.open(speech(engine)) as stream:
+        with pytest.raises(InvalidSynthesis, match="more than 512 tokens"):
+            for _ in range(600):
+                stream.push_text("seven ")
+    async with engine.open(speech(engine)) as stream:
+        with pytest.raises(InvalidSynthesis, match="more than 8192 characters"):
+            stream.push_text("a" * 1_000_000)
+    async with engine.open(speech(engine, non_streaming_mode=True)) as stream:
+        with pytest.raises(InvalidSynthesis, match="512 positions"):
+            for _ in range(600):
+                stream.push_text("seven ")
+    async with engine.open(speech(engine, non_streaming_mode=True, max_frames=480)) as stream:
+        with pytest.raises(InvalidSynthesis, match="max_frames is 480"):
+            stream.push_text("seven " * 100)
+
+
+async def test_commands_that_do_not_fit_the_ring_wait_and_none_is_lost(engine: Engine) -> None:
+    workers = engine._supervisor._workers
+    assert isinstance(workers, Workers)
+    os.kill(workers.children[0].pid, signal.SIGSTOP)  # the talker reads no more
+    streams = [engine.open(speech(engine, max_frames=2, ignore_eos=True)) for _ in range(CONFIG.max_streams)]
+    for _ in range(400):
+        for stream in streams:
+            stream.push_text("seven ")
+        await asyncio.sleep(0)
+    backlog = engine.stats().backlog
+    os.kill(workers.children[0].pid, signal.SIGCONT)
+    for stream in streams:
+        stream.end_text()
+    heard = await asyncio.gather(*(listen(stream, engine.info.frame_samples) for stream in streams))
+    assert backlog > 0
+    assert [each.num_frames for each in heard] == [2] * CONFIG.max_streams
+
+
+async def test_info(engine: Engine) -> None:
+    assert engine.info.task == "custom_voice"
+    assert engine.info.sample_rate_hz == 24000
+    assert engine.info.frame_samples == engine.info.sample_rate_hz / engine.info.frame_rate_hz
+    assert engine.info.max_streams == CONFIG.max_streams

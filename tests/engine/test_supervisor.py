@@ -1,0 +1,237 @@
+"""Workers that die, hang or cannot load, and parents that die: every stream ends, nothing is left, service goes on."""
+
+import asyncio
+import dataclasses
+import os
+import select
+import shutil
+import signal
+import time
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvloop
+
+from engine import (
+    BUILTIN_VOICE_DIR,
+    CheckpointError,
+    Engine,
+    EngineConfig,
+    EngineState,
+    EngineStream,
+    EngineUnavailable,
+    FinishReason,
+    PcmChunk,
+    StreamEnd,
+    supervisor,
+)
+from engine.checkpoint import load_checkpoint
+from engine.ipc.child import Child
+from engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch, OpenStream, PcmBatch, encode
+from engine.ipc.ring import Ring
+from engine.supervisor import RingSizes
+from engine.types import PromptPlan
+from tests.engine.processes import run_engine
+from tests.engine.speech import say, speech
+
+CONFIG = EngineConfig(
+    model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=512, cpu_threads=1, hang_timeout_s=4
+)
+TALKER, CODE2WAV = 0, 1
+
+
+def num_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def worker_pids(engine: Engine) -> list[int]:
+    workers = engine._supervisor._workers
+    return [child.pid for child in workers.children] if workers else []
+
+
+def assert_no_children() -> None:
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+class Watched:
+    """An engine, its states so far, and a way to wait for the next one."""
+
+    def __init__(self) -> None:
+        self.states: list[EngineState] = []
+        self._changed = asyncio.Event()
+
+    def on_state(self, state: EngineState) -> None:
+        self.states.append(state)
+        self._changed.set()
+
+    async def until(self, *states: EngineState) -> None:
+        async with asyncio.timeout(60):
+            while self.states != list(states):
+                await self._changed.wait()
+                self._changed.clear()
+
+
+async def take_all(stream: EngineStream, grants: bool) -> list[PcmChunk | StreamEnd]:
+    events: list[PcmChunk | StreamEnd] = []
+    while not events or isinstance(events[-1], PcmChunk):
+        events.append(await stream.next_event())
+        if grants and isinstance(events[-1], PcmChunk):
+            stream.grant(events[-1].num_frames)
+    return events
+
+
+@pytest.mark.parametrize("worker", [TALKER, CODE2WAV])
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_worker_that_dies_or_hangs_ends_every_stream_once_and_is_replaced(
+    worker: int, signal_number: signal.Signals
+) -> None:
+    watched = Watched()
+    engine = await Engine.start(CONFIG, watched.on_state)
+    pids, fds = worker_pids(engine), num_fds()
+    endless = speech(engine, max_frames=400, ignore_eos=True)
+    # Speaking, out of credit, out of text, without any text.
+    speaking, without_credit, starved, _ = streams = [engine.open(endless) for _ in range(4)]
+    tasks = [asyncio.create_task(take_all(stream, grants=stream is speaking)) for stream in streams]
+    for stream in (speaking, without_credit):
+        stream.push_text("Hello there.")
+        stream.end_text()
+    starved.push_text("Hello there, my friend.")
+    while engine.stats().ring_bytes[0]:  # noqa: ASYNC110  everything has reached the talker
+        await asyncio.sleep(0.01)
+
+    os.kill(pids[worker], signal_number)
+    for event in [events[-1] for events in await asyncio.wait_for(asyncio.gather(*tasks), 60)]:
+        assert isinstance(event, StreamEnd) and event.reason is FinishReason.FAILED
+        assert "unavailable" in event.detail and ("talker", "code2wav")[worker] in event.detail
+    assert engine.num_streams == 0
+    with pytest.raises(EngineUnavailable, match="restarting"):
+        engine.open(endless)
+    for stream in streams:  # their owners may not have noticed yet
+        stream.push_text("more")
+        stream.grant(100)
+        stream.cancel()
+
+    await watched.until(EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY)
+    assert not set(worker_pids(engine)) & set(pids)
+    assert num_fds() == fds
+    heard = await say(engine, "Hello there.")
+    assert heard.end.reason is FinishReason.COMPLETED
+    await engine.close()
+    assert watched.states[-1] is EngineState.CLOSED
+    assert_no_children()
+
+
+async def test_workers_that_cannot_load_again_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))
+    model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
+    watched = Watched()
+    engine = await Engine.start(dataclasses.replace(CONFIG, model=model), watched.on_state)
+    (model / "model.safetensors").unlink()
+    os.kill(worker_pids(engine)[TALKER], signal.SIGKILL)
+    await watched.until(
+        EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.RESTARTING, EngineState.FAILED
+    )
+    with pytest.raises(EngineUnavailable, match="failed"):
+        engine.open(speech(engine))
+    assert_no_children()
+    await engine.close()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "speech_tokenizer/model.safetensors"])
+async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(tmp_path: Path, file: str) -> None:
+    fds = num_fds()
+    model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
+    (model / file).unlink()
+    with pytest.raises(CheckpointError, match=file):
+        await Engine.start(dataclasses.replace(CONFIG, model=model))
+    assert num_fds() == fds
+    assert_no_children()
+
+
+async def test_starting_can_be_cancelled() -> None:
+    fds = num_fds()
+    task = asyncio.create_task(Engine.start(CONFIG))
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert num_fds() == fds
+    assert_no_children()
+
+
+async def test_closing_in_the_middle_of_a_restart() -> None:
+    watched = Watched()
+    engine = await Engine.start(CONFIG, watched.on_state)
+    os.kill(worker_pids(engine)[TALKER], signal.SIGKILL)
+    await watched.until(EngineState.STARTING, EngineState.READY, EngineState.RESTARTING)
+    await asyncio.sleep(0.1)
+    await engine.close()
+    assert watched.states[-1] is EngineState.CLOSED
+    assert_no_children()
+
+
+def test_on_uvloop_from_start_to_close_and_again_leaves_nothing() -> None:
+    async def main() -> None:
+        engine = await Engine.start(CONFIG)
+        heard = await say(engine, "Hello there.")
+        assert heard.end.reason is FinishReason.COMPLETED
+        async with engine.open(speech(engine)) as stream:
+            stream.push_text("Hello there")
+            await engine.close()
+            assert isinstance(end := (await take_all(stream, grants=True))[-1], StreamEnd)
+            assert end.reason is FinishReason.FAILED
+
+    fds = []
+    for _ in range(3):
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+        fds.append(num_fds())
+        assert_no_children()
+    assert fds[1] == fds[2]  # the first loop of a process opens what all share
+
+
+def test_no_worker_outlives_a_killed_parent() -> None:
+    with closing(Child("parent", run_engine, (CONFIG,), [])) as parent:
+        workers = [os.pidfd_open(pid) for pid in parent.ready.recv()]
+        time.sleep(0.2)  # so that they are in the middle of something
+        parent.kill()
+        for worker in workers:
+            poll = select.poll()
+            poll.register(worker, select.POLLIN)
+            assert poll.poll(1000)
+            os.close(worker)
+
+
+def test_ring_sizes_hold_all_that_may_be_in_flight() -> None:
+    """As many one-frame records as there is credit for, of every stream, and the largest record of each ring."""
+    checkpoint = load_checkpoint(BUILTIN_VOICE_DIR)
+    sizes = RingSizes.of(CONFIG, checkpoint)
+    codes = np.zeros((1, checkpoint.talker.num_codebooks), np.int16)
+    samples = np.zeros((1, checkpoint.codec.frame_samples), np.int16)
+    one, index = np.zeros(1, np.int64), np.zeros(1, np.int32)
+    end = EndStream(1, StreamEnd(FinishReason.FAILED, 0, 0.0, 0.0, "x" * 500))
+    frames, pcm, commands = Ring(sizes.frames), Ring(sizes.pcm), Ring(sizes.commands)
+    for _ in range(CONFIG.max_streams):
+        assert frames.write(encode(BeginStream(1)))
+        for _ in range(CONFIG.credit_frames):
+            assert frames.write(encode(FrameBatch(one, index, codes)))
+            assert frames.write(encode(FlushStream(1)))
+            assert pcm.write(encode(PcmBatch(one, index, 1, samples)))
+        assert frames.write(encode(end))
+        assert pcm.write(encode(end))
+    rows = CONFIG.max_decode_batch
+    batch = PcmBatch(
+        one.repeat(rows), index.repeat(rows), CONFIG.credit_frames, np.tile(samples, (rows, CONFIG.credit_frames))
+    )
+    assert sum(map(len, encode(batch))) <= pcm.max_payload_bytes
+    reference = np.zeros((CONFIG.max_context, checkpoint.talker.num_codebooks), np.int16)
+    ids = tuple(range(2**20, 2**20 + CONFIG.max_context))
+    x_vector = np.zeros(checkpoint.talker.stack.hidden_size, np.float32)
+    opening = OpenStream(1, PromptPlan(ids, ids, ids, True), checkpoint.default_sampling, 1, x_vector, reference)
+    assert sum(map(len, encode(opening))) <= commands.max_payload_bytes
+    assert sum(map(len, encode(BeginStream(1, reference)))) <= frames.max_payload_bytes
+    for ring in (frames, pcm, commands):
+        ring.close()
