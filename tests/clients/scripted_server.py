@@ -1,0 +1,158 @@
+"""A small real server of the contract with predictable answers: one sample per character of text, so that everything a
+client sends shows in what it gets back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from sonorant.tts.v1 import (
+    audio_pb2,
+    speak_pb2,
+    synthesis_pb2,
+    text_to_speech_service_pb2,
+    voice_pb2,
+    voice_service_pb2,
+)
+from sonorant.tts.v1.text_to_speech_service_pb2_grpc import (
+    TextToSpeechServiceServicer,
+    add_TextToSpeechServiceServicer_to_server,
+)
+from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceServicer, add_VoiceServiceServicer_to_server
+
+RATE_HZ = 24000
+LOUD = (20000).to_bytes(2, "little")
+FORMAT = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_PCM_S16LE, sample_rate_hz=RATE_HZ)
+
+
+def status(code: int, message: str, reason: str, field: str = "") -> status_pb2.Status:
+    details = [error_details_pb2.ErrorInfo(reason=reason, domain="sonorant.tts.v1")]
+    if code == code_pb2.RESOURCE_EXHAUSTED:
+        details.append(error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=2)))
+    if field:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=field, description="is wrong")
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    packed = [any_pb2.Any() for _ in details]
+    for into, detail in zip(packed, details, strict=True):
+        into.Pack(detail)
+    return status_pb2.Status(code=code, message=message, details=packed)
+
+
+BUSY = status(code_pb2.RESOURCE_EXHAUSTED, "all places are taken", "NO_PLACE")
+BROKEN = status(code_pb2.INTERNAL, "internal error, request_id=7", "INTERNAL")
+BAD_TEMPERATURE = status(code_pb2.INVALID_ARGUMENT, "a field is wrong", "INVALID_FIELD", "config.sampling.temperature")
+
+
+class Speech(TextToSpeechServiceServicer):
+    def __init__(self) -> None:
+        self.received: list[speak_pb2.SpeakRequest] = []
+        self.over = asyncio.Event()  # a Speak has ended
+
+    async def Speak(
+        self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[speak_pb2.SpeakResponse]:
+        open_id, count, num_chars = "", 0, 0
+
+        def response(**payload: object) -> speak_pb2.SpeakResponse:
+            return speak_pb2.SpeakResponse(utterance_id=open_id, **payload)
+
+        def done(reason: int, error: status_pb2.Status | None = None) -> speak_pb2.SpeakResponse:
+            stats = synthesis_pb2.SynthesisStats(input_chars=num_chars, real_time_factor=0.5)
+            return response(done=synthesis_pb2.UtteranceDone(reason=reason, stats=stats, error=error))
+
+        try:
+            async for request in requests:
+                self.received.append(request)
+                match request.WhichOneof("payload"):
+                    case "config":
+                        if request.config.synthesis.voice.voice_id == "busy":
+                            await context.abort_with_status(rpc_status.to_status(BUSY))
+                        yield speak_pb2.SpeakResponse(session=speak_pb2.SessionStarted(session_id="s1", audio=FORMAT))
+                    case "text":
+                        if not open_id:
+                            count, num_chars = count + 1, 0
+                            open_id = request.utterance_id or f"u{count}"
+                            started = synthesis_pb2.UtteranceStarted(voice_id="anna", seed=7, audio=FORMAT)
+                            yield response(started=started)
+                        if request.text == "fail":
+                            yield done(synthesis_pb2.FINISH_REASON_FAILED, BROKEN)
+                            open_id = ""
+                            continue
+                        data = LOUD * len(request.text)
+                        num_chars += len(request.text)
+                        yield response(audio=audio_pb2.AudioChunk(data=data, num_samples=len(request.text)))
+                    case "flush":
+                        yield response(flush_done=speak_pb2.FlushDone(flush_id=request.flush.flush_id))
+                    case "end":
+                        yield done(synthesis_pb2.FINISH_REASON_COMPLETED)
+                        open_id = ""
+                    case "cancel":
+                        yield done(synthesis_pb2.FINISH_REASON_CANCELLED)
+                        open_id = ""
+                    case "playback":
+                        heard = f"{request.playback.played_ms} ms"
+                        yield response(warning=synthesis_pb2.Warning(code="HEARD", message=heard))
+            if open_id:
+                yield done(synthesis_pb2.FINISH_REASON_COMPLETED)
+        finally:
+            self.over.set()
+
+    async def SynthesizeStream(
+        self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
+        if request.config.sampling.temperature:
+            await context.abort_with_status(rpc_status.to_status(BAD_TEMPERATURE))
+        for char in request.text:
+            audio = audio_pb2.AudioChunk(data=LOUD, num_samples=len(char))
+            yield text_to_speech_service_pb2.SynthesizeStreamResponse(audio=audio)
+        finished = synthesis_pb2.UtteranceDone(reason=synthesis_pb2.FINISH_REASON_COMPLETED)
+        yield text_to_speech_service_pb2.SynthesizeStreamResponse(done=finished)
+
+    async def Synthesize(
+        self, request: text_to_speech_service_pb2.SynthesizeRequest, context: grpc.aio.ServicerContext
+    ) -> text_to_speech_service_pb2.SynthesizeResponse:
+        return text_to_speech_service_pb2.SynthesizeResponse(audio=LOUD * len(request.text), format=FORMAT)
+
+    async def GetCapabilities(
+        self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: grpc.aio.ServicerContext
+    ) -> text_to_speech_service_pb2.GetCapabilitiesResponse:
+        return text_to_speech_service_pb2.GetCapabilitiesResponse(model="scripted", native_sample_rate_hz=RATE_HZ)
+
+
+class Voices(VoiceServiceServicer):
+    """Five voices, two per page."""
+
+    async def ListVoices(
+        self, request: voice_service_pb2.ListVoicesRequest, context: grpc.aio.ServicerContext
+    ) -> voice_service_pb2.ListVoicesResponse:
+        first = int(request.page_token or 0)
+        voices = [
+            voice_pb2.Voice(voice_id=f"v{i}", kind=voice_pb2.VOICE_KIND_PRESET, languages=["english"])
+            for i in range(first, min(first + 2, 5))
+        ]
+        token = str(first + 2) if first + 2 < 5 else ""
+        return voice_service_pb2.ListVoicesResponse(voices=voices, next_page_token=token)
+
+
+@asynccontextmanager
+async def scripted_server(target: str = "127.0.0.1:0", *, serving: bool = True) -> AsyncIterator[tuple[str, Speech]]:
+    """Yields its HOST:PORT and the servicer."""
+    server = grpc.aio.server()
+    speech = Speech()
+    add_TextToSpeechServiceServicer_to_server(speech, server)
+    add_VoiceServiceServicer_to_server(Voices(), server)
+    health_servicer = health.aio.HealthServicer()
+    state = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+    await health_servicer.set("", state)
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    port = server.add_insecure_port(target)
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}", speech
+    finally:
+        await server.stop(None)
