@@ -103,6 +103,9 @@ class Engine:
 
     def check(self, params: SynthesisParams) -> None:
         """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""
+        num_chars, limit = len(params.reference_text), self._config.max_context
+        if num_chars > limit:  # which makes four tokens to a character at most
+            raise InvalidSynthesis("reference_text", f"reference_text has {num_chars} characters; the limit is {limit}")
         layout.check(params, self._checkpoint, self._tokenizer, self._config.max_context)
 
     def open(self, params: SynthesisParams) -> "EngineStream":

@@ -69,7 +69,7 @@ class RingSizes:
         reference_bytes = config.max_context * codebooks * 2
 
         x_vector_bytes = checkpoint.talker.stack.hidden_size * 4
-        plan_bytes = 3 * config.max_context * 5  # pickled ints take five bytes at most
+        plan_bytes = 7 * config.max_context * 5  # two columns, what trails (see Engine.check); pickled ints take five
         open_bytes = record_bytes(HEADER.size + reference_bytes + x_vector_bytes + plan_bytes + 4096)
 
         max_frames = config.max_streams * config.credit_frames

@@ -36,6 +36,12 @@ class Heard:
         return np.concatenate([chunk.samples for chunk in self.chunks])
 
 
+def assert_same_speech(one: Int16Array, other: Int16Array) -> None:
+    """Equal to 1e-4 of full scale: the decoder's sums may be taken in another order in another batch."""
+    assert len(one) == len(other)
+    assert np.abs(one.astype(np.int32) - other).max() <= 3
+
+
 async def listen(stream: EngineStream, frame_samples: int) -> Heard:
     """Take everything to the end, granting what was taken."""
     chunks: list[PcmChunk] = []
