@@ -436,8 +436,11 @@ def _weight(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
         return normal
     if len(shape) == 1:
         return 0.1 * normal  # biases, and the logs of SnakeBeta
-    # Residual branches of the codec's decoder are damped, else its output saturates.
-    gain = 0.2 if name.startswith("decoder.decoder") and shape[-1] in (1, 7) else 1.0
+    gain = 1.0
+    if name.startswith("decoder.decoder") and shape[-1] in (1, 7):
+        gain = 0.2  # residual branches of the codec's decoder; else its output saturates
+    elif name.startswith("talker.") and "self_attn" in name:
+        gain = 3.0  # else the codes hardly depend on what came before the last row
     return normal * np.float32(gain / math.sqrt(math.prod(shape[1:])))
 
 
