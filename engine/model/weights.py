@@ -85,13 +85,14 @@ def check_tensors(module: nn.Module, file: TensorFile, prefix: str, *, optional_
 
 
 def init_random(module: nn.Module, device: torch.device, dtype: torch.dtype, seed: int) -> None:
-    """Seeded random weights for a module built on the meta device, scaled so that activations stay finite.
+    """Seeded random weights for a module, built on the meta device or not, scaled so that activations stay finite.
 
     Matrices and kernels keep the variance of their input, embeddings are small, norms are one, biases zero; the log
     parameters of SnakeBeta (alpha, beta) are zero as at the start of their training.
     """
     generator = torch.Generator(device).manual_seed(seed)
-    module.to_empty(device=device)
+    is_meta = any(tensor.is_meta for tensor in module.state_dict().values())
+    module.to_empty(device=device) if is_meta else module.to(device)
     for name, tensor in module.state_dict().items():
         if not tensor.is_floating_point():
             tensor.zero_()
