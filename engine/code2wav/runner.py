@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.checkpoint import Checkpoint
 from engine.config import EngineConfig
+from engine.cuda import compute_dtype, find_device
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from engine.model.weights import TensorFile, init_random, load_module
 from engine.types import Float32Array, Int16Array
@@ -27,10 +28,9 @@ class Code2WavRunner:
         self.frame_samples = checkpoint.codec.frame_samples
         self.num_slots = config.num_slots
         self._float_output = float_output
-        self._device = torch.device(config.code2wav_device if config.code2wav_device != "auto" else _default_device())
+        self._device = find_device(config.code2wav_device)
         self._max_pass_frames = MAX_PASS_FRAMES[self._device.type]
-        # auto is float32 on every device, as the published codec is on disk.
-        dtype = torch.bfloat16 if config.dtype == "bfloat16" else torch.float32
+        dtype = compute_dtype(config.dtype, "float32", self._device)  # the published codec is float32 on disk
         with torch.device("meta"):
             self._decoder = Code2Wav(checkpoint.codec.decoder)
         if config.load_format == "dummy":
@@ -75,7 +75,3 @@ class Code2WavRunner:
         for num_frames in sorted(set(chunk_sizes)):
             self.decode([0], np.zeros((1, num_frames, num_codebooks), np.int16))
         self.reset(0)
-
-
-def _default_device() -> str:
-    return "cuda:0" if torch.cuda.is_available() else "cpu"
