@@ -1,0 +1,98 @@
+"""Every snippet of the README does what it says, against a real server on the built-in checkpoint."""
+
+import asyncio
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from clients.local_server import local_server
+from sonorant.tts.v1 import speak_pb2, text_to_speech_service_pb2
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+RUN_ELSEWHERE = ("make", "docker")  # checked below; CI runs `make demo` and `make test` themselves
+
+
+def bash_snippets(*programs: str) -> list[str]:
+    return [text for language, text in SNIPPETS if language == "bash" and text.split()[0] in programs]
+
+
+def test_every_snippet_is_covered_by_a_test_here() -> None:
+    covered = bash_snippets("sonorant", "python", "grpcurl", *RUN_ELSEWHERE)
+    covered += [text for language, text in SNIPPETS if language == "python"]
+    assert sorted(text for _, text in SNIPPETS) == sorted(covered)
+
+
+async def test_commands_and_programs_run(tmp_path: Path) -> None:
+    async with local_server() as target:
+        for language, text in SNIPPETS:
+            if language == "python":
+                command = [sys.executable, "-c", text.replace("127.0.0.1:50051", target)]
+            elif text.split()[0] in ("sonorant", "python"):
+                script = re.sub(r"\bsonorant (\w+)", rf"sonorant \1 --server {target}", text)
+                command = ["bash", "-euo", "pipefail", "-c", script]
+            elif text.split()[0] == "grpcurl" and shutil.which("grpcurl") and shutil.which("jq"):
+                command = ["bash", "-euo", "pipefail", "-c", text.replace("127.0.0.1:50051", target)]
+            else:
+                continue
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=tmp_path,
+                env={
+                    **os.environ,
+                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                },
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+            )
+            output, _ = await process.communicate()
+            assert process.returncode == 0, f"{text}\n{output.decode()}"
+    for name in ("hello.wav", "words.wav", "speech.pcm", "codes.npy", "offline.wav"):
+        assert (tmp_path / name).stat().st_size > 5000, f"{name} is empty or too short"
+
+
+@pytest.mark.parametrize("snippet", bash_snippets("grpcurl"))
+def test_grpcurl_messages_fit_the_contract(snippet: str) -> None:
+    """Also where grpcurl is not installed: every method exists and takes the messages it is given."""
+    methods = text_to_speech_service_pb2.DESCRIPTOR.services_by_name["TextToSpeechService"].methods_by_name
+    assert "describe sonorant.tts.v1.TextToSpeechService" in snippet
+    assert set(re.findall(r"sonorant\.tts\.v1\.TextToSpeechService/(\w+)", snippet)) <= set(methods)
+    messages = re.findall(r"'(\{.*?\})'(?=[ \n])", snippet)
+    assert len(messages) == 4
+    json_format.Parse(messages[0], text_to_speech_service_pb2.SynthesizeRequest())
+    assert [json_format.Parse(m, speak_pb2.SpeakRequest()).WhichOneof("payload") for m in messages[1:]] == [
+        "config",
+        "text",
+        "text",
+    ]
+
+
+def test_named_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE))
+    assert {"demo", "serve", "test", "bench"} <= named <= targets
+
+
+def test_named_image_targets_exist() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE)
+    assert set(re.findall(r"--target (\w+)", README)) <= set(stages)
+    assert stages[-1] == "cuda", "the last stage is what a bare `docker build` makes"
+
+
+def test_named_presets_exist() -> None:
+    presets = {folder.name.removeprefix("qwen3-tts-12hz-") for folder in (ROOT / "engine" / "presets").glob("qwen3-*")}
+    assert {name for name in presets if name in README} == presets
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
