@@ -21,7 +21,8 @@ class FinishReason(IntEnum):
     COMPLETED = 1  # the model sampled its end token
     MAX_FRAMES = 2  # `SamplingParams.max_frames` were made
     CANCELLED = 3
-    FAILED = 4  # `StreamEnd.detail` says why
+    FAILED = 4  # this stream broke; `StreamEnd.detail` says why
+    UNAVAILABLE = 5  # the workers went down with all streams, or the engine was closed; may be tried again
 
 
 @dataclass(frozen=True, slots=True)
