@@ -148,7 +148,7 @@ class Engine:
     def _enter(self, state: EngineState, reason: str) -> None:
         self.state = state
         for stream_id in list(self._streams):
-            self._end(stream_id, _local_end(FinishReason.FAILED, f"the engine became unavailable: {reason}"))
+            self._end(stream_id, _local_end(FinishReason.UNAVAILABLE, f"the engine became unavailable: {reason}"))
         self._on_state(state)
 
 

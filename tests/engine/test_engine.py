@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 from collections.abc import AsyncIterator
 
@@ -164,6 +165,41 @@ async def test_an_abandoned_stream_is_cancelled(engine: Engine) -> None:
             await asyncio.wait_for(stream.next_event(), 60)
             raise ZeroDivisionError
     assert engine.num_streams == 1  # until the workers have answered: see nothing_is_left
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_whatever_callers_do_every_stream_ends_once(engine: Engine, seed: int) -> None:
+    rng = random.Random(seed)
+
+    async def misbehave() -> None:
+        num_ends = 0
+        params = speech(engine, non_streaming_mode=rng.random() < 0.2, max_frames=rng.randint(1, 60), ignore_eos=True)
+        async with engine.open(params) as stream:
+            for _ in range(rng.randint(0, 12)):
+                match rng.randrange(8):
+                    case 0 | 1 | 2:
+                        stream.push_text(rng.choice(SENTENCES)) if not stream._text_ended else None
+                    case 3:
+                        stream.flush_text()
+                    case 4:
+                        stream.end_text()
+                    case 5:
+                        stream.grant(rng.randint(1, 30))
+                    case 6:
+                        await asyncio.sleep(rng.random() * 0.05)
+                    case 7 if rng.random() < 0.3:
+                        stream.cancel()
+            if rng.random() < 0.7:
+                stream.end_text()
+                stream.grant(60)
+            else:
+                stream.cancel()
+            while not num_ends:
+                num_ends += isinstance(await asyncio.wait_for(stream.next_event(), 60), StreamEnd)
+            await asyncio.sleep(0.05)
+            assert stream._events.empty()
+
+    await asyncio.gather(*(misbehave() for _ in range(CONFIG.max_streams)))
 
 
 async def test_more_streams_than_slots_wait_and_still_more_are_refused(engine: Engine) -> None:

@@ -37,7 +37,7 @@ from tests.engine.processes import run_engine
 from tests.engine.speech import say, speech
 
 CONFIG = EngineConfig(
-    model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=512, cpu_threads=1, hang_timeout_s=4
+    model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=512, cpu_threads=1, hang_timeout_s=3
 )
 TALKER, CODE2WAV = 0, 1
 
@@ -104,7 +104,7 @@ async def test_a_worker_that_dies_or_hangs_ends_every_stream_once_and_is_replace
 
     os.kill(pids[worker], signal_number)
     for event in [events[-1] for events in await asyncio.wait_for(asyncio.gather(*tasks), 60)]:
-        assert isinstance(event, StreamEnd) and event.reason is FinishReason.FAILED
+        assert isinstance(event, StreamEnd) and event.reason is FinishReason.UNAVAILABLE
         assert "unavailable" in event.detail and ("talker", "code2wav")[worker] in event.detail
     assert engine.num_streams == 0
     with pytest.raises(EngineUnavailable, match="restarting"):
@@ -182,15 +182,15 @@ def test_on_uvloop_from_start_to_close_and_again_leaves_nothing() -> None:
             stream.push_text("Hello there")
             await engine.close()
             assert isinstance(end := (await take_all(stream, grants=True))[-1], StreamEnd)
-            assert end.reason is FinishReason.FAILED
+            assert end.reason is FinishReason.UNAVAILABLE
 
     fds = []
-    for _ in range(3):
+    for _ in range(2):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(main())
         fds.append(num_fds())
         assert_no_children()
-    assert fds[1] == fds[2]  # the first loop of a process opens what all share
+    assert fds[0] == fds[1]  # not that of before: the first uvloop of a process opens what all share
 
 
 def test_no_worker_outlives_a_killed_parent() -> None:
