@@ -1,0 +1,335 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.code2wav.batcher import Batcher, DecodePlan
+from engine.config import EngineConfig
+from engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch, PcmBatch, PcmRecord
+from engine.types import FinishReason, Int16Array, StreamEnd
+from tests.fakes import FRAME_SAMPLES, FakeClock, FakeCode2WavRunner, expected_pcm, published_checkpoint
+
+FRAME_S = 0.08
+MODEL = published_checkpoint().folder
+
+
+def codes_of(stream_id: int, index: int) -> Int16Array:
+    return np.arange(16, dtype=np.int16) + 16 * index + 500 * stream_id
+
+
+def frames(index: int, *stream_ids: int) -> FrameBatch:
+    """Frame `index` of each stream."""
+    return FrameBatch(
+        np.array(stream_ids, np.int64),
+        np.full(len(stream_ids), index, np.int32),
+        np.stack([codes_of(stream_id, index) for stream_id in stream_ids]),
+    )
+
+
+def end(stream_id: int, reason: FinishReason = FinishReason.COMPLETED) -> EndStream:
+    return EndStream(stream_id, StreamEnd(reason, 0, 0.0, 0.0))
+
+
+class Decoder:
+    """A batcher with the fake runner behind it."""
+
+    def __init__(
+        self,
+        *,
+        num_slots: int = 4,
+        chunk_ramp: tuple[int, ...] = (1, 2, 4),
+        max_decode_batch: int = 8,
+        num_talker_slots: int = 1,
+    ) -> None:
+        config = EngineConfig(
+            model=MODEL, num_slots=num_talker_slots, chunk_ramp=chunk_ramp, max_decode_batch=max_decode_batch
+        )
+        self.clock = FakeClock()
+        self.batcher = Batcher(config, num_slots, FRAME_S, self.clock)
+        self.runner = FakeCode2WavRunner(config, num_slots)
+        self.plan = DecodePlan([], [], [], np.empty((0, 0, 0), np.int16))
+
+    def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
+        for record in records:
+            self.batcher.on_record(record)
+
+    def turn(self) -> list[PcmRecord]:
+        self.plan = self.batcher.next_batch()
+        records = list(self.plan.records)
+        if self.plan.slots:
+            for slot in self.plan.new_slots:
+                self.runner.reset(slot)
+            records += self.batcher.apply(self.runner.decode(self.plan.slots, self.plan.codes))
+        self.batcher.check_conservation()
+        return records
+
+    def chunks(self) -> list[tuple[int, ...]]:
+        """What the turns give until nothing is due: (stream, first frame, frames) of a row; (stream,) of an end."""
+        found: list[tuple[int, ...]] = []
+        while records := self.turn():
+            for record in records:
+                if isinstance(record, EndStream):
+                    found.append((record.stream_id,))
+                else:
+                    rows = zip(record.stream_ids.tolist(), record.first_frames.tolist(), strict=True)
+                    found += [(stream_id, first, record.num_frames) for stream_id, first in rows]
+        return found
+
+
+def test_the_first_frame_is_decoded_at_once_and_chunks_grow() -> None:
+    decoder = Decoder()
+    decoder.send(BeginStream(1))
+    found = []
+    for index in range(12):
+        decoder.send(frames(index, 1))
+        found += decoder.chunks()
+        decoder.clock.now_s += 0.001
+    # After a first frame of 80 ms the listener has less than a frame left when the second comes.
+    assert found == [(1, 0, 1), (1, 1, 1), (1, 2, 4), (1, 6, 4)]
+    decoder.send(end(1))
+    assert decoder.chunks() == [(1, 10, 2), (1,)]
+
+
+def test_a_backlog_is_cut_along_the_ramp() -> None:
+    decoder = Decoder()
+    decoder.send(BeginStream(1), *(frames(index, 1) for index in range(12)), end(1))
+    assert decoder.chunks() == [(1, 0, 1), (1, 1, 2), (1, 3, 4), (1, 7, 4), (1, 11, 1), (1,)]
+
+
+def test_a_listener_is_not_left_to_run_dry() -> None:
+    decoder = Decoder(chunk_ramp=(1, 8))
+    decoder.send(BeginStream(1), frames(0, 1), FlushStream(1))
+    decoder.chunks()
+    decoder.send(frames(1, 1), FlushStream(1))
+    decoder.chunks()  # 160 ms of audio
+    decoder.send(frames(2, 1))
+    assert decoder.chunks() == []
+    assert decoder.batcher.wait_s == pytest.approx(FRAME_S)
+    decoder.clock.now_s += decoder.batcher.wait_s + 1e-6
+    assert decoder.chunks() == [(1, 2, 1)]
+    assert decoder.batcher.wait_s is None
+
+
+def test_before_the_first_chunk_nobody_runs_dry() -> None:
+    decoder = Decoder(chunk_ramp=(3, 8))
+    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1))
+    decoder.clock.now_s += 10
+    assert decoder.chunks() == [] and decoder.batcher.wait_s is None
+    decoder.send(frames(2, 1))
+    assert decoder.chunks() == [(1, 0, 3)]
+
+
+def test_a_flush_decodes_what_is_there_and_ends_with_the_next_frame() -> None:
+    decoder = Decoder(chunk_ramp=(4,))
+    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1), FlushStream(1))
+    assert decoder.chunks() == [(1, 0, 2)]
+    decoder.send(frames(2, 1))
+    assert decoder.chunks() == []
+
+
+def test_one_call_takes_rows_of_equally_many_frames_most_urgent_first() -> None:
+    decoder = Decoder(max_decode_batch=2)
+    decoder.send(BeginStream(1), frames(0, 1))
+    assert decoder.chunks() == [(1, 0, 1)]
+    decoder.send(*(frames(index, 1) for index in (1, 2)))
+    for stream_id in (2, 3, 4):
+        decoder.clock.now_s += 0.001
+        decoder.send(BeginStream(stream_id), frames(0, stream_id))
+    # 2, 3 and 4 have been silent since they began; 1 still has something to play.
+    assert decoder.chunks() == [(2, 0, 1), (3, 0, 1), (4, 0, 1), (1, 1, 2)]
+    assert decoder.runner.calls == [(1, 1), (2, 1), (1, 1), (1, 2)]
+
+
+def test_everybody_gets_a_turn_when_there_is_too_much_to_do() -> None:
+    decoder = Decoder(max_decode_batch=1, chunk_ramp=(1,))
+    decoder.send(BeginStream(1), BeginStream(2), BeginStream(3))
+    served = []
+    for index in range(12):
+        decoder.send(frames(index, 1, 2, 3))
+        (pcm,) = decoder.turn()
+        assert isinstance(pcm, PcmBatch)
+        served += pcm.stream_ids.tolist()
+        decoder.clock.now_s += 0.2
+    assert served == [1, 2, 3] * 4
+
+
+def test_a_reference_is_decoded_first_and_not_heard() -> None:
+    decoder = Decoder()
+    prime = np.stack([codes_of(9, index) for index in range(70)])
+    decoder.send(BeginStream(1, prime), frames(0, 1))
+    heard = []
+    for _ in range(4):
+        heard += decoder.turn()
+    assert decoder.runner.calls == [(1, 32), (1, 32), (1, 6), (1, 1)]
+    (pcm,) = heard
+    assert isinstance(pcm, PcmBatch) and pcm.first_frames.tolist() == [0]
+    assert pcm.samples[0].tolist() == expected_pcm(codes_of(1, 0)[None], prime).tolist()
+
+
+def test_a_reference_and_live_frames_share_a_call() -> None:
+    decoder = Decoder()
+    decoder.send(BeginStream(1, codes_of(9, 0)[None]), BeginStream(2), frames(0, 1, 2))
+    (pcm,) = decoder.turn()
+    assert decoder.runner.calls == [(2, 1)]
+    assert isinstance(pcm, PcmBatch) and pcm.stream_ids.tolist() == [2] and pcm.samples.shape == (1, FRAME_SAMPLES)
+
+
+@pytest.mark.parametrize("reason", [FinishReason.CANCELLED, FinishReason.FAILED])
+def test_nothing_is_decoded_for_a_stream_that_nobody_hears(reason: FinishReason) -> None:
+    decoder = Decoder()
+    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1), end(1, reason))
+    assert decoder.chunks() == [(1,)]
+    assert decoder.runner.calls == []
+
+
+def test_streams_that_end_without_a_frame() -> None:
+    decoder = Decoder()
+    decoder.send(end(1, FinishReason.CANCELLED), BeginStream(2), end(2), BeginStream(3, codes_of(3, 0)[None]), end(3))
+    assert decoder.chunks() == [(1,), (2,), (3,)]
+    assert decoder.runner.calls == []
+
+
+def test_a_stream_waits_for_a_slot_until_an_ended_one_is_drained() -> None:
+    decoder = Decoder(num_slots=1)
+    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1), end(1), BeginStream(2), frames(0, 2))
+    assert decoder.chunks() == [(1, 0, 1), (1, 1, 1), (1,), (2, 0, 1)]
+
+
+def test_too_few_slots_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 Code2Wav slots for 3 talker slots"):
+        Decoder(num_slots=2, num_talker_slots=3)
+
+
+@pytest.mark.parametrize("ramp", [(), (1, 0)])
+def test_a_ramp_that_stands_still_is_refused(ramp: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="chunk_ramp"):
+        Decoder(chunk_ramp=ramp)
+
+
+def test_bugs_of_the_sender_raise() -> None:
+    decoder = Decoder()
+    decoder.send(BeginStream(1))
+    with pytest.raises(ValueError, match="stream 1 began twice"):
+        decoder.send(BeginStream(1))
+    with pytest.raises(ValueError, match="stream 1 got frame 1 where frame 0 was due"):
+        decoder.send(frames(1, 1))
+    with pytest.raises(KeyError):
+        decoder.send(frames(0, 2))
+
+
+# Any schedule
+
+NUM_STREAMS = 5
+
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["frame", "frame", "frame", "all", "flush", "end", "cancel", "turn", "turn", "wait"]),
+        st.integers(1, NUM_STREAMS),
+    ),
+    min_size=40,
+    max_size=120,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    actions=actions,
+    chunk_ramp=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),
+    max_decode_batch=st.integers(1, 4),
+    num_slots=st.integers(1, 4),
+    num_prime_frames=st.lists(st.sampled_from([0, 1, 5, 40]), min_size=NUM_STREAMS, max_size=NUM_STREAMS),
+)
+def test_any_schedule(
+    actions: list[tuple[str, int]],
+    chunk_ramp: tuple[int, ...],
+    max_decode_batch: int,
+    num_slots: int,
+    num_prime_frames: list[int],
+) -> None:
+    decoder = Decoder(num_slots=num_slots, chunk_ramp=chunk_ramp, max_decode_batch=max_decode_batch)
+    primes = {
+        stream_id: np.stack([codes_of(9, index) for index in range(count)]) if count else None
+        for stream_id, count in zip(range(1, NUM_STREAMS + 1), num_prime_frames, strict=True)
+    }
+    made: dict[int, int] = {}  # frames sent, of the streams that have begun
+    reasons: dict[int, FinishReason] = {}  # of those that have ended
+    heard: dict[int, list[int]] = {}
+    chunks: dict[int, list[int]] = {}
+    answers: dict[int, FinishReason] = {}
+
+    def turn() -> bool:
+        records = decoder.turn()
+        for record in records:
+            if isinstance(record, EndStream):
+                assert record.stream_id not in answers
+                answers[record.stream_id] = record.end.reason
+                continue
+            for stream_id, first, samples in zip(
+                record.stream_ids.tolist(), record.first_frames.tolist(), record.samples.tolist(), strict=True
+            ):
+                assert stream_id not in answers
+                assert first * FRAME_SAMPLES == len(heard.setdefault(stream_id, []))
+                heard[stream_id] += samples
+                chunks.setdefault(stream_id, []).append(record.num_frames)
+        return bool(decoder.plan.slots)
+
+    def make(stream_ids: Sequence[int]) -> None:
+        """One frame of each, in one batch, as the talker does."""
+        ids = [stream_id for stream_id in stream_ids if stream_id not in reasons]
+        # While ended streams are drained others may wait, but the talker never has more than its slots at a time.
+        live = [stream_id for stream_id in made if stream_id not in reasons]
+        for stream_id in ids:
+            if stream_id not in made and len(live) < num_slots:
+                decoder.send(BeginStream(stream_id, primes[stream_id]))
+                made[stream_id] = 0
+                live.append(stream_id)
+        ids = [stream_id for stream_id in ids if stream_id in made]
+        if ids:
+            decoder.send(
+                FrameBatch(
+                    np.array(ids, np.int64),
+                    np.array([made[stream_id] for stream_id in ids], np.int32),
+                    np.stack([codes_of(stream_id, made[stream_id]) for stream_id in ids]),
+                )
+            )
+        for stream_id in ids:
+            made[stream_id] += 1
+
+    def stop(stream_id: int, reason: FinishReason) -> None:
+        if stream_id not in reasons:
+            reasons[stream_id] = reason
+            decoder.send(end(stream_id, reason))
+
+    for action, stream_id in actions:
+        match action:
+            case "frame":
+                make([stream_id])
+            case "all":
+                make(range(1, NUM_STREAMS + 1))
+            case "flush" if stream_id in made and stream_id not in reasons:
+                decoder.send(FlushStream(stream_id))
+            case "end":
+                stop(stream_id, FinishReason.COMPLETED)
+            case "cancel":
+                stop(stream_id, FinishReason.CANCELLED)
+            case "turn":
+                turn()
+            case "wait":
+                decoder.clock.now_s += 0.05 * stream_id
+
+    for stream_id in range(1, NUM_STREAMS + 1):
+        stop(stream_id, FinishReason.MAX_FRAMES)
+    while turn():
+        pass
+    assert answers == reasons
+    assert decoder.batcher.num_streams == 0
+    for stream_id, reason in reasons.items():
+        num_frames = made.get(stream_id, 0)
+        codes = np.array([codes_of(stream_id, index) for index in range(num_frames)], np.int16).reshape(-1, 16)
+        wanted = expected_pcm(codes, primes[stream_id]).tolist()
+        pcm = heard.get(stream_id, [])
+        assert pcm == (wanted if reason is not FinishReason.CANCELLED else wanted[: len(pcm)])
+        for index, size in enumerate(chunks.get(stream_id, [])):
+            assert size <= chunk_ramp[min(index, len(chunk_ramp) - 1)]

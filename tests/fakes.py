@@ -1,0 +1,222 @@
+"""Runners with exact semantics and no network, and what a test needs around them.
+
+Every code is a hash of all that its stream was fed so far, and every sample a hash of all codes of its stream: a lost,
+repeated, reordered or misplaced frame or token changes all audio after it. The functions `expected_*` work out from a
+stream's own input what must be heard, whatever the schedule was.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
+from engine.config import EngineConfig
+from engine.ipc.messages import OpenStream
+from engine.talker.scheduler import DecodeRow, PrefillRow
+from engine.types import FinishReason, Int16Array, PromptPlan, SamplingParams
+
+FRAME_SAMPLES = 4
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def published_checkpoint() -> Checkpoint:
+    """The settings of a published checkpoint; there are no weights behind them."""
+    return load_checkpoint(resolve_model("qwen3-tts-12hz-1.7b-base"))
+
+
+def open_stream(
+    stream_id: int,
+    *,
+    num_rows: int = 9,
+    trailing: tuple[int, ...] = (),
+    text_ended: bool = False,
+    max_frames: int = 20,
+    min_frames: int = 0,
+    ignore_eos: bool = False,
+    credit_frames: int = 48,
+    num_reference_frames: int = 0,
+) -> OpenStream:
+    """A stream whose seed, prompt and reference are its own."""
+    sampling = SamplingParams(
+        do_sample=True,
+        temperature=0.9,
+        top_k=50,
+        top_p=1.0,
+        repetition_penalty=1.05,
+        subtalker_do_sample=True,
+        subtalker_temperature=0.9,
+        subtalker_top_k=50,
+        subtalker_top_p=1.0,
+        seed=stream_id,
+        min_frames=min_frames,
+        max_frames=max_frames,
+        ignore_eos=ignore_eos,
+    )
+    plan = PromptPlan(
+        text_ids=tuple(1000 + row for row in range(num_rows)),
+        codec_items=(stream_id % 2048,) * num_rows,
+        trailing=trailing,
+        text_ended=text_ended,
+    )
+    reference = np.arange(num_reference_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048
+    return OpenStream(stream_id, plan, sampling, credit_frames, None, reference if num_reference_frames else None)
+
+
+class _Voice:
+    """One stream of the fake talker: what it was fed, and what it says next."""
+
+    def __init__(self, plan: PromptPlan, sampling: SamplingParams, checkpoint: Checkpoint) -> None:
+        self._checkpoint = checkpoint
+        self._digest = hash((sampling.seed, plan.text_ids, plan.codec_items))
+        self._num_pads = 0
+        # Some end at once where they may, as a model does on a few words; the others some frames after their text.
+        self._num_pads_to_end = 0 if plan.text_ended and sampling.seed % 4 == 0 else 1 + sampling.seed % 5
+
+    def feed(self, text_id: int, position: int) -> None:
+        self._digest = hash((self._digest, text_id, position))
+        self._num_pads += text_id == self._checkpoint.text_ids.tts_pad
+
+    def sample(self, frame_index: int, allow_eos: bool) -> list[int]:
+        talker = self._checkpoint.talker
+        if allow_eos and self._num_pads >= self._num_pads_to_end:
+            return [talker.codec_eos_id] + [0] * (talker.num_codebooks - 1)
+        self._digest = hash((self._digest, frame_index))
+        return [hash((self._digest, book)) % 2048 for book in range(talker.num_codebooks)]
+
+
+@dataclass
+class _TalkerSlot:
+    pages: tuple[int, ...]
+    plan: PromptPlan
+    voice: _Voice
+    num_rows: int = 0
+    num_frames: int = 0
+
+
+class FakeTalkerRunner:
+    """Also holds the scheduler to its contract, and counts."""
+
+    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, num_pages: int) -> None:
+        self._checkpoint = checkpoint
+        self._config = config
+        self.num_pages = num_pages
+        self.num_steps = 0
+        self._slots: dict[int, _TalkerSlot] = {}
+        self._page_owners: dict[int, _TalkerSlot] = {}
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        self.num_steps += 1
+        slots = [row.slot for row in prefills] + [row.slot for row in decodes]
+        assert slots, "an empty step"
+        assert len(set(slots)) == len(slots), "a slot twice in one step"
+        assert all(0 <= slot < self._config.num_slots for slot in slots)
+        assert sum(row.stop - row.start for row in prefills) <= self._config.max_prefill_rows
+        codes = [self._prefill(row) for row in prefills] + [self._decode(row) for row in decodes]
+        sampled = [row for row in codes if row is not None]
+        return np.array(sampled, np.int16).reshape(len(sampled), self._checkpoint.talker.num_codebooks)
+
+    def _prefill(self, row: PrefillRow) -> list[int] | None:
+        if row.start == 0:
+            assert row.pages and all(0 <= page < self.num_pages for page in row.pages)
+            slot = _TalkerSlot(row.pages, row.plan, _Voice(row.plan, row.sampling, self._checkpoint))
+            self._slots[row.slot] = slot
+            self._page_owners.update((page, slot) for page in row.pages)
+        slot = self._slots[row.slot]
+        assert (row.plan, row.pages) == (slot.plan, slot.pages)
+        assert row.start == slot.num_rows < row.stop <= row.plan.num_rows, "prompt rows out of order"
+        slot.num_rows = row.stop
+        self._check_pages(slot, row.stop - 1)
+        if row.stop < row.plan.num_rows:
+            return None
+        slot.num_frames = 1
+        return slot.voice.sample(0, row.allow_eos)
+
+    def _decode(self, row: DecodeRow) -> list[int]:
+        slot = self._slots[row.slot]
+        assert slot.num_rows == slot.plan.num_rows, "stepped before the prompt was in"
+        assert row.frame_index == slot.num_frames, "frames out of order"
+        assert row.position == slot.plan.num_rows + row.frame_index - 1, "positions are not consecutive"
+        self._check_pages(slot, row.position)
+        slot.num_frames += 1
+        slot.voice.feed(row.text_id, row.position)
+        return slot.voice.sample(row.frame_index, row.allow_eos)
+
+    def _check_pages(self, slot: _TalkerSlot, position: int) -> None:
+        """Up to `position` there is a page, and nobody else has written to it since the stream began."""
+        pages = slot.pages[: position // self._config.page_size + 1]
+        assert len(pages) == position // self._config.page_size + 1, "position beyond the lease"
+        assert all(self._page_owners[page] is slot for page in pages), "a page is shared between live slots"
+
+
+class _Speaker:
+    """One stream of the fake decoder."""
+
+    def __init__(self) -> None:
+        self._digest = 0
+
+    def decode(self, frames: Iterable[Iterable[int]]) -> list[int]:
+        samples = []
+        for codes in frames:
+            self._digest = hash((self._digest, tuple(codes)))
+            samples += [hash((self._digest, k)) % 65536 - 32768 for k in range(FRAME_SAMPLES)]
+        return samples
+
+
+class FakeCode2WavRunner:
+    def __init__(self, config: EngineConfig, num_slots: int) -> None:
+        self.num_slots = num_slots
+        self.frame_samples = FRAME_SAMPLES
+        self.calls: list[tuple[int, int]] = []  # rows and frames of each
+        self._config = config
+        self._speakers: dict[int, _Speaker] = {}
+
+    def reset(self, slot: int) -> None:
+        assert 0 <= slot < self.num_slots
+        self._speakers[slot] = _Speaker()
+
+    def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array:
+        rows, frames, _ = codes.shape
+        assert rows == len(slots) == len(set(slots)) and 0 < rows <= self._config.max_decode_batch and frames > 0
+        self.calls.append((rows, frames))
+        # A slot that no reset has reached yet is not there.
+        return np.array([self._speakers[s].decode(row) for s, row in zip(slots, codes.tolist(), strict=True)], np.int16)
+
+
+def expected_codes(
+    checkpoint: Checkpoint, command: OpenStream, trailing: Sequence[int]
+) -> tuple[Int16Array, FinishReason]:
+    """Frames and end of a stream that nobody cancels, with all trailing text there ever was: [frames, codebooks]."""
+    sampling, plan = command.sampling, command.plan
+    voice = _Voice(plan, sampling, checkpoint)
+    frames: list[list[int]] = []
+    while len(frames) < sampling.max_frames:
+        index = len(frames)
+        if index:
+            text_id = trailing[index - 1] if index <= len(trailing) else checkpoint.text_ids.tts_pad
+            voice.feed(text_id, plan.num_rows + index - 1)
+        is_text_over = plan.text_ended or index > len(trailing)
+        codes = voice.sample(index, is_text_over and index >= sampling.min_frames and not sampling.ignore_eos)
+        if codes[0] == checkpoint.talker.codec_eos_id:
+            return _as_codes(frames, checkpoint), FinishReason.COMPLETED
+        frames.append(codes)
+    return _as_codes(frames, checkpoint), FinishReason.MAX_FRAMES
+
+
+def _as_codes(frames: list[list[int]], checkpoint: Checkpoint) -> Int16Array:
+    return np.array(frames, np.int16).reshape(len(frames), checkpoint.talker.num_codebooks)
+
+
+def expected_pcm(codes: Int16Array, prime_codes: Int16Array | None = None) -> Int16Array:
+    """What is heard of these frames: [frames * FRAME_SAMPLES]."""
+    speaker = _Speaker()
+    if prime_codes is not None:
+        speaker.decode(prime_codes.tolist())
+    return np.array(speaker.decode(codes.tolist()), np.int16)
