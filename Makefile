@@ -38,7 +38,7 @@ lint: setup ## ruff, mypy, import contracts, drift of the generated stubs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python proto/generate.py --check
 	@if command -v buf >/dev/null; then buf lint proto; fi
 
