@@ -7,14 +7,18 @@ stream's own input what must be heard, whatever the schedule was.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
 from engine.config import EngineConfig
+from engine.ipc.channel import QueueChannel
 from engine.ipc.messages import OpenStream
 from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.types import FinishReason, Int16Array, PromptPlan, SamplingParams
+
+T = TypeVar("T")
 
 FRAME_SAMPLES = 4
 
@@ -25,6 +29,25 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+class Parked(Exception):
+    """A loop has used up its turns, or would wait."""
+
+
+class SteppedChannel(QueueChannel[T]):
+    """A channel whose reader gets so many turns at a time, so that one thread can run every loop in any order."""
+
+    turns_left = 0
+
+    def drain(self) -> list[T]:
+        if not self.turns_left:
+            raise Parked
+        self.turns_left -= 1
+        return super().drain()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        raise Parked
 
 
 def published_checkpoint() -> Checkpoint:
