@@ -1,8 +1,8 @@
-"""Every error the engine raises on purpose: a small flat hierarchy. The service maps kinds to gRPC codes in one table."""
+"""Every error the engine raises on purpose: a small flat hierarchy. The service has the table to gRPC codes."""
 
 
 class EngineError(Exception):
-    """Base of all errors below. The message says what was wrong, where, and what to do; it is safe to show to a caller."""
+    """Base of all errors below. The message says what was wrong, where, and what to do; callers may see it."""
 
 
 class CheckpointError(EngineError):
