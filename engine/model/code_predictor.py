@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from engine.checkpoint import CodePredictorConfig
 from engine.model.attention import frame_attention
-from engine.model.layers import DecoderLayer, RMSNorm, RotaryTable
+from engine.model.layers import DecoderLayer, RMSNorm, RotaryTable, Rotation
 
 # (index of the codebook, logits [rows, codes]) -> ids [rows]
 ChooseCode = Callable[[int, Tensor], Tensor]
@@ -38,23 +38,21 @@ class CodePredictor(nn.Module):
         `hidden` is the talker state that gave the first code, `first_embedding` that code's row of the talker's table.
         """
         rows, c = hidden.shape[0], self.config
-        cache = hidden.new_zeros(c.num_layers, 2, rows, c.num_kv_heads, num_codebooks, c.head_dim)
-        steps = torch.arange(num_codebooks, device=hidden.device)
+        cache = hidden.new_zeros(c.num_layers, 2, rows, num_codebooks, c.num_kv_heads, c.head_dim)
         inputs = torch.stack([hidden, first_embedding], 1).flatten(0, 1)
-        position, codes, embeddings = 0, [], []
+        rotation = rotary.at(torch.arange(2, device=hidden.device).repeat(rows))
+        out = self._forward(inputs, rotation, cache, position=0)[1::2]
+        codes: list[Tensor] = []
+        embeddings: list[Tensor] = []
         for book in range(1, num_codebooks):
-            num_new = inputs.shape[0] // rows
-            out = self._forward(inputs, rotary, steps[position : position + num_new].repeat(rows), cache, position)
-            position += num_new
-            ids = choose(book, self.lm_head[book - 1](out[num_new - 1 :: num_new]))
-            codes.append(ids)
-            inputs = self.model.codec_embedding[book - 1](ids)
-            embeddings.append(inputs)
+            codes.append(choose(book, self.lm_head[book - 1](out)))
+            embeddings.append(self.model.codec_embedding[book - 1](codes[-1]))
+            if book < num_codebooks - 1:
+                out = self._forward(embeddings[-1], rotary.at_each(book + 1), cache, position=book + 1)
         return codes, embeddings
 
-    def _forward(self, x: Tensor, rotary: RotaryTable, positions: Tensor, cache: Tensor, position: int) -> Tensor:
+    def _forward(self, x: Tensor, rotation: Rotation, cache: Tensor, position: int) -> Tensor:
         x = self.small_to_mtp_projection(x)
-        rotation = rotary.at(positions)
         for layer, (keys, values) in zip(self.model.layers, cache, strict=True):
             x = layer(x, rotation, partial(frame_attention, keys=keys, values=values, position=position))
         out: Tensor = self.model.norm(x)

@@ -19,15 +19,15 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class RMSNorm(nn.Module):
+    """Over the last dimension; the weight may have further ones in front."""
+
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size))
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dtype == torch.float32:
-            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        # The statistics are float32, the product with the weight is not: F.rms_norm would round once less.
+        # The statistics are float32, the product with the weight is not: F.rms_norm would round once less in bfloat16.
         wide = x.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return self.weight * wide.to(x.dtype)
@@ -35,9 +35,9 @@ class RMSNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Half-split rotary embedding of one batch of rows."""
+    """Half-split rotary embedding of one batch of rows, or of all rows alike."""
 
-    cos: Tensor  # [rows, 1, head_dim]
+    cos: Tensor  # [rows or 1, 1, head_dim]
     sin: Tensor  # likewise, the first half negated: what `rotate_half` would negate instead
 
     def apply(self, x: Tensor) -> Tensor:  # [rows, heads, head_dim]
@@ -53,19 +53,23 @@ class RotaryTable:
     def __init__(self, c: TransformerConfig, num_positions: int, device: torch.device, dtype: torch.dtype) -> None:
         exponents = torch.arange(0, c.head_dim, 2, dtype=torch.int64, device=device).float() / c.head_dim
         angles = torch.arange(num_positions, device=device).float()[:, None] * (1.0 / c.rope_theta**exponents)
-        self._cos = torch.cat([angles.cos(), angles.cos()], -1).to(dtype)
-        self._sin = torch.cat([-angles.sin(), angles.sin()], -1).to(dtype)
+        self._cos = torch.cat([angles.cos(), angles.cos()], -1).to(dtype).unsqueeze(1)
+        self._sin = torch.cat([-angles.sin(), angles.sin()], -1).to(dtype).unsqueeze(1)
 
     def at(self, positions: Tensor) -> Rotation:  # [rows]
-        return Rotation(self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1))
+        return Rotation(self._cos.index_select(0, positions), self._sin.index_select(0, positions))
+
+    def at_each(self, position: int) -> Rotation:
+        """Every row at the same position."""
+        return Rotation(self._cos[position : position + 1], self._sin[position : position + 1])
 
 
 class MLP(nn.Module):
-    def __init__(self, hidden_size: int, intermediate_size: int) -> None:
+    def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
-        self.gate_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
-        self.up_proj = nn.Linear(hidden_size, intermediate_size, bias=False)
-        self.down_proj = nn.Linear(intermediate_size, hidden_size, bias=False)
+        self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
+        self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         down: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -73,6 +77,8 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
+    """Loaded with the checkpoint's tensors, then `join`ed: one product gives queries, keys and values."""
+
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
         self.q_proj = nn.Linear(c.hidden_size, c.num_heads * c.head_dim, bias=c.attention_bias)
@@ -81,15 +87,31 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(c.num_heads * c.head_dim, c.hidden_size, bias=c.attention_bias)
         self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps)
         self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps)
-        self.head_dim = c.head_dim
+        self.config = c
+
+    def join(self) -> None:
+        parts = [self.q_proj, self.k_proj, self.v_proj]
+        self.qkv_proj = parts[0]
+        self.qkv_proj.weight = _joined([part.weight for part in parts])
+        if self.config.attention_bias:
+            self.qkv_proj.bias = _joined([part.bias for part in parts])
+        counts = (self.config.num_heads, self.config.num_kv_heads)
+        norms = (self.q_norm, self.k_norm)
+        self.qk_norm = self.q_norm
+        self.qk_norm.weight = _joined([n.weight.expand(count, -1) for n, count in zip(norms, counts, strict=True)])
+        del self.q_proj, self.k_proj, self.v_proj, self.q_norm, self.k_norm
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        by_head = (x.shape[0], -1, self.head_dim)
-        queries = rotation.apply(self.q_norm(self.q_proj(x).view(by_head)))
-        keys = rotation.apply(self.k_norm(self.k_proj(x).view(by_head)))
-        values = self.v_proj(x).view(by_head)
+        c = self.config
+        heads = self.qkv_proj(x).view(x.shape[0], -1, c.head_dim)
+        queries_keys, values = heads.split((c.num_heads + c.num_kv_heads, c.num_kv_heads), 1)
+        queries, keys = rotation.apply(self.qk_norm(queries_keys)).split((c.num_heads, c.num_kv_heads), 1)
         out: Tensor = self.o_proj(attend(queries, keys, values).flatten(1))
         return out
+
+
+def _joined(parts: list[Tensor]) -> nn.Parameter:
+    return nn.Parameter(torch.cat(parts), requires_grad=False)
 
 
 class DecoderLayer(nn.Module):
@@ -98,7 +120,7 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.self_attn = Attention(c)
         self.post_attention_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
-        self.mlp = MLP(c.hidden_size, c.intermediate_size)
+        self.mlp = MLP(c)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:  # [rows, hidden]
         x = x + self.self_attn(self.input_layernorm(x), rotation, attend)

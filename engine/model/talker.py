@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from engine.checkpoint import Checkpoint, TalkerConfig
 from engine.model.attention import PagedRows, paged_attention
 from engine.model.code_predictor import CodePredictor
-from engine.model.layers import DecoderLayer, RMSNorm, RotaryTable
+from engine.model.layers import Attention, DecoderLayer, RMSNorm, RotaryTable
 
 
 class Talker(nn.Module):
@@ -24,6 +24,12 @@ class Talker(nn.Module):
         self.text_projection = _TextProjection(c)
         self.codec_head = nn.Linear(c.stack.hidden_size, c.vocab_size, bias=False)
         self.code_predictor = CodePredictor(checkpoint.code_predictor, c.stack.hidden_size)
+
+    def join_projections(self) -> None:
+        """To be called once, after the weights are loaded and before anything else."""
+        for module in self.modules():
+            if isinstance(module, Attention):
+                module.join()
 
     def embed_text(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative
         projected: Tensor = self.text_projection(self.model.text_embedding(ids.clamp(min=0)))
@@ -40,7 +46,7 @@ class Talker(nn.Module):
         return sum_frame([self.model.codec_embedding(first), *parts])
 
     def forward(self, x: Tensor, rotary: RotaryTable, positions: Tensor, cache: Tensor, rows: PagedRows) -> Tensor:
-        """x [rows, hidden] at `positions` [rows]; cache [layers, 2, pages, page_size, kv_heads, head_dim]."""
+        """x [rows, hidden] at `positions` [rows]; cache [layers, 2, positions of the pool, kv_heads, head_dim]."""
         rotation = rotary.at(positions)
         for layer, (keys, values) in zip(self.model.layers, cache, strict=True):
             x = layer(x, rotation, partial(paged_attention, keys=keys, values=values, rows=rows))

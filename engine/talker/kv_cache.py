@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -12,6 +13,8 @@ from engine.checkpoint import Checkpoint, TransformerConfig
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.model.attention import PagedRows
+
+Int64Array = npt.NDArray[np.int64]
 
 MEMORY_SHARE = 0.6  # of what is free once the weights are loaded; Code2Wav may share the device
 PROMPT_POSITIONS = 512  # room for a prompt beside the frames
@@ -43,55 +46,63 @@ class KVCache:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        shape = (stack.num_layers, 2, num_pages + 1, page_size, stack.num_kv_heads, stack.head_dim)
+        shape = (stack.num_layers, 2, (num_pages + 1) * page_size, stack.num_kv_heads, stack.head_dim)
         self.storage = torch.zeros(shape, device=device, dtype=dtype)
         self.page_size = page_size
         self._padding_page = num_pages
+        self._first_position: list[int | None] = [None] * (num_slots + 1)  # where a slot's pages are a run
         self._table = torch.full((num_slots + 1, -(-max_context // page_size)), num_pages, device=device)
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         """The pages of a slot from position 0 on; what the slot had is forgotten."""
         self._table[slot] = self._padding_page
         self._table[slot, : len(pages)] = torch.tensor(pages, device=self._table.device)
+        is_run = all(page == pages[0] + i for i, page in enumerate(pages))
+        self._first_position[slot] = pages[0] * self.page_size if is_run else None
 
-    def single_rows(self, slots: Tensor, positions: Tensor, num_pages: Sequence[int]) -> PagedRows:
-        """One row per slot; `num_pages` of each are in use."""
-        return PagedRows(
-            write_index=self._write_index(slots, positions),
-            pages=self._table[slots, : max(num_pages)],
-            num_pages=num_pages,
-            positions=positions[:, None],
-            tile_index=None,
-        )
+    def single_rows(self, rows: Sequence[tuple[int, int]], slots: Tensor, positions: Tensor) -> PagedRows:
+        """One row per slot: `rows` are (slot, position); `slots` and `positions` may have padding rows beyond them."""
+        write_index = self._pool_positions(slots, positions)
+        if not self.storage.is_cuda:
+            return PagedRows(write_index, [self._seen(slot, position + 1) for slot, position in rows], None, None)
+        every = torch.arange(max(position for _, position in rows) + 1, device=slots.device)
+        seen = self._pool_positions(slots[:, None], every)
+        return PagedRows(write_index, seen, every <= positions[:, None, None], None)
 
-    def span_rows(self, slots: Tensor, positions: Tensor, spans: Sequence[Span]) -> PagedRows:
+    def span_rows(self, spans: Sequence[Span], slots: Tensor, positions: Tensor) -> PagedRows:
         """The rows of `spans` one after the other; a tile is what falls into one page.
 
         Tiles are cut at the pages, not at the spans, and see whole pages: so a row's result does not depend on how the
         prompt was cut into spans.
         """
-        tile_slots: list[int] = []
-        tile_pages: list[int] = []
-        tile_index: list[np.ndarray] = []
+        size, device = self.page_size, slots.device
+        tiles: list[tuple[int, int]] = []  # slot, number of the page in it
+        tile_index: list[Int64Array] = []
         for span in spans:
-            span_positions = np.arange(span.start, span.stop)
-            first, last = span.start // self.page_size, (span.stop - 1) // self.page_size
-            tile_index.append(span_positions + (len(tile_pages) - first) * self.page_size)
-            tile_pages.extend(range(first, last + 1))
-            tile_slots.extend([span.slot] * (last + 1 - first))
-        device = self._table.device
-        pages = torch.tensor(tile_pages, device=device)
+            first, last = span.start // size, (span.stop - 1) // size
+            tile_index.append(np.arange(span.start, span.stop) + (len(tiles) - first) * size)
+            tiles.extend((span.slot, page) for page in range(first, last + 1))
+        tile_slots, tile_pages = torch.tensor(tiles, device=device).unbind(1)
+        every = torch.arange((max(page for _, page in tiles) + 1) * size, device=device)
+        queries = tile_pages[:, None] * size + torch.arange(size, device=device)
         return PagedRows(
-            write_index=self._write_index(slots, positions),
-            pages=self._table[torch.tensor(tile_slots, device=device), : max(tile_pages) + 1],
-            num_pages=[page + 1 for page in tile_pages],
-            positions=pages[:, None] * self.page_size + torch.arange(self.page_size, device=device),
+            write_index=self._pool_positions(slots, positions),
+            seen=self._pool_positions(tile_slots[:, None], every)
+            if self.storage.is_cuda
+            else [self._seen(slot, (page + 1) * size) for slot, page in tiles],
+            mask=every <= queries[:, :, None],
             tile_index=torch.from_numpy(np.concatenate(tile_index)).to(device),
         )
 
-    def _write_index(self, slots: Tensor, positions: Tensor) -> Tensor:
-        pages = self._table[slots, positions // self.page_size]
-        return pages * self.page_size + positions % self.page_size
+    def _seen(self, slot: int, num_positions: int) -> Tensor | slice:
+        first = self._first_position[slot]
+        if first is not None:
+            return slice(first, first + num_positions)
+        every = torch.arange(num_positions, device=self._table.device)
+        return self._pool_positions(torch.full_like(every, slot), every)
+
+    def _pool_positions(self, slots: Tensor, positions: Tensor) -> Tensor:
+        return self._table[slots, positions // self.page_size] * self.page_size + positions % self.page_size
 
 
 def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> int:

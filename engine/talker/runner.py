@@ -30,7 +30,6 @@ class TalkerRunner:
         self._num_codebooks = checkpoint.talker.num_codebooks
         self._pad_text_id = checkpoint.text_ids.tts_pad
         self._padding_slot = config.num_slots
-        self._page_size = config.page_size
         self._device = device = find_device(config.talker_device)
         self._dtype = dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
         self._talker = _load(checkpoint, config, device, dtype)
@@ -96,7 +95,7 @@ class TalkerRunner:
         x = self._talker.embed_text(self._ints(text_ids)) + self._talker.embed_codec(self._ints(codec_items))
         self._add_voice(x, rows)
         cache = self._cache
-        hidden = self._talker(x, self._rotary, positions, cache.storage, cache.span_rows(slots, positions, spans))
+        hidden = self._talker(x, self._rotary, positions, cache.storage, cache.span_rows(spans, slots, positions))
         out: Tensor = hidden[self._ints(last_rows)]
         return out
 
@@ -118,12 +117,12 @@ class TalkerRunner:
         padding = -len(rows) % ROW_MULTIPLE
         padding_row = DecodeRow(self._padding_slot, self._pad_text_id, 0, 0, False)
         table = np.concatenate([table, np.array([padding_row] * padding, np.int64).reshape(padding, table.shape[1])])
-        num_pages = (table[:, 2] // self._page_size + 1).tolist()
         slots, text_ids, positions, *_ = self._ints(table).unbind(1)
         x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
         cache = self._cache
+        used = [(row.slot, row.position) for row in rows]
         hidden: Tensor = self._talker(
-            x, self._rotary, positions, cache.storage, cache.single_rows(slots, positions, num_pages)
+            x, self._rotary, positions, cache.storage, cache.single_rows(used, slots, positions)
         )
         return hidden[: len(rows)]
 
@@ -210,4 +209,5 @@ def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dt
         init_random(talker, device, dtype, config.seed)
     else:
         load_module(talker, TensorFile(checkpoint.folder / "model.safetensors"), "talker.", device, dtype)
+    talker.join_projections()
     return talker
