@@ -60,7 +60,7 @@ class TransformerLayer(nn.Module):
         self.self_attn = Attention(config, layer)
         self.self_attn_layer_scale = LayerScale(config.hidden_size)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config.hidden_size, config.intermediate_size)
+        self.mlp = MLP(config)
         self.mlp_layer_scale = LayerScale(config.hidden_size)
 
     def forward(self, x: Tensor, rotation: Rotation, mask: Tensor, state: CodecState) -> Tensor:
