@@ -229,20 +229,18 @@ class Scheduler:
         self._admit()
         prefills = self._prefill_rows() if self._prefilling else []
         pad = self._tts_pad_id
-        decodes = []
-        for stream in self._decoding.values():
-            frame = stream.num_frames
-            trailing = stream.trailing
-            decodes.append(
-                DecodeRow(
-                    stream.slot,
-                    trailing[frame - 1] if frame <= len(trailing) else pad,
-                    stream.first_position + frame,
-                    frame,
-                    frame >= stream.eos_from,
-                )
+        decodes = [
+            DecodeRow(
+                stream.slot,
+                stream.trailing[frame - 1] if frame <= len(stream.trailing) else pad,
+                stream.first_position + frame,
+                frame,
+                frame >= stream.eos_from,
             )
-            self._stepped.append(stream)
+            for stream in self._decoding.values()
+            for frame in (stream.num_frames,)
+        ]
+        self._stepped += self._decoding.values()
         return StepPlan(self._take_records(), prefills, decodes)
 
     def apply(self, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
