@@ -50,6 +50,7 @@ class Session:
         self._max_text_chars = max_text_chars
         self._playback = Playback()
         self._spec: SpeakSpec | None = None  # sticky
+        self._configured = asyncio.Event()
         self._open: dict[str, Utterance] = {}  # in the order of creation; the first one is, or will be, spoken
         self._current: str | None = None  # what "" means, until its `end` or `cancel`
         self._over: dict[str, bool] = {}  # ids of past utterances, oldest first -> a warning about them was sent
@@ -143,6 +144,7 @@ class Session:
             )
             self.outbox.post(speak_pb2.SpeakResponse(session=started))
             self._spec = spec
+            self._configured.set()
         else:
             self._spec = SpeakSpec(spec.utterance, self._spec.max_lead_ms, self._spec.idle_timeout_s)
 
@@ -296,13 +298,17 @@ class Session:
 
     async def _watch_idle(self) -> None:
         """End the session as a half-close would when nothing comes in and nothing plays."""
+        try:
+            async with asyncio.timeout(CONFIG_TIMEOUT_S):
+                await self._configured.wait()
+        except TimeoutError:
+            raise ConfigRequired(f"no message came within {CONFIG_TIMEOUT_S:g} s; begin with config") from None
+        assert self._spec is not None, "configured"
         while True:
-            timeout_s = self._spec.idle_timeout_s if self._spec else CONFIG_TIMEOUT_S
-            wait_s = max(self._last_message_s, self._playback.ends_s) + timeout_s - time.monotonic()
+            quiet_s = max(self._last_message_s, self._playback.ends_s)
+            wait_s = quiet_s + self._spec.idle_timeout_s - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            elif self._spec is None:
-                raise ConfigRequired(f"no message came within {timeout_s:g} s; begin with config")
             else:
                 self._last_message_s = time.monotonic()
                 self._finish()

@@ -1,0 +1,90 @@
+"""Sample-rate conversion of a stream: a linear-phase polyphase filter with 2 ms of memory to each side. Pure.
+
+Its delay is compensated: output sample k is the sound at k / to_hz, so resampled audio stays in time with its source,
+and the last 2 ms come with the next piece or with `finish`. The length is exact: ceil(n * to_hz / from_hz).
+
+The sums are exact, whatever their order: samples and taps are integers, and doubles hold every partial sum. So the
+output does not depend on how the input is cut, bit for bit, though a BLAS does the work.
+"""
+
+from functools import lru_cache
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+
+from service.pcm import EMPTY, Samples, to_int16
+
+HALF_WIDTH_S = 0.002
+STOPBAND_DB = 85
+STOPBAND_MARGIN_HZ = 500  # the stop band begins this far above the lower Nyquist frequency
+_TAP_SCALE = 1 << 22  # |sample| < 2^15, the taps of one output sum to 2^22 (to 2^23 by magnitude): far below 2^53
+_GROUPS_PER_BLOCK = 32
+
+Doubles = npt.NDArray[np.float64]
+
+
+class Resampler:
+    """`up` outputs for each `down` inputs make a group; a block of groups is one row of a matrix product."""
+
+    def __init__(self, from_hz: int, to_hz: int) -> None:
+        common = gcd(from_hz, to_hz)
+        self._up, self._down = to_hz // common, from_hz // common
+        self._half, self._matrix = _block_filter(from_hz, to_hz)  # [inputs of a block, outputs of a block]
+        self._group_span = (self._up - 1) * self._down // self._up + 2 * self._half + 1
+        self._reset()
+
+    def push(self, samples: Samples) -> Samples:
+        """Everything that later samples cannot change."""
+        self._num_in += len(samples)
+        self._held = np.concatenate([self._held, samples])
+        num_groups = (len(self._held) - self._group_span) // self._down + 1
+        return self._filter(num_groups) if num_groups > 0 else EMPTY
+
+    def finish(self) -> Samples:
+        """The rest; what is pushed afterwards is another piece of sound."""
+        num_left = -(-self._num_in * self._up // self._down) - self._num_out
+        num_groups = -(-num_left // self._up)
+        missing = max(0, (num_groups - 1) * self._down + self._group_span - len(self._held))
+        self._held = np.concatenate([self._held, np.zeros(missing)])
+        rest = self._filter(num_groups)[:num_left] if num_groups else EMPTY
+        self._reset()
+        return rest
+
+    def _reset(self) -> None:
+        self._held = np.zeros(self._half)  # from half a filter before the next group on
+        self._num_in = self._num_out = 0
+
+    def _filter(self, num_groups: int) -> Samples:
+        num_blocks = -(-num_groups // _GROUPS_PER_BLOCK)
+        span, hop = self._matrix.shape[0], _GROUPS_PER_BLOCK * self._down
+        padded = np.concatenate([self._held, np.zeros(max(0, (num_blocks - 1) * hop + span - len(self._held)))])
+        blocks = np.lib.stride_tricks.sliding_window_view(padded, span)[::hop][:num_blocks]
+        out = (blocks @ self._matrix).reshape(-1)[: num_groups * self._up]
+        self._held = self._held[num_groups * self._down :]
+        self._num_out += len(out)
+        return to_int16(out / _TAP_SCALE)
+
+
+@lru_cache
+def _block_filter(from_hz: int, to_hz: int) -> tuple[int, Doubles]:
+    """Half the filter's width in input samples, and the matrix that takes a block of inputs to its outputs."""
+    common = gcd(from_hz, to_hz)
+    up, down = to_hz // common, from_hz // common
+    half = round(from_hz * HALF_WIDTH_S)
+    outputs = np.arange(_GROUPS_PER_BLOCK * up)
+    span = int(outputs[-1]) * down // up + 2 * half + 1
+    # How long after an input each output is, in input samples, the first output being `half` after the first input.
+    lag = outputs[np.newaxis, :] * (down / up) + half - np.arange(span)[:, np.newaxis]  # [span, outputs]
+    # Kaiser's formulas: the window for the attenuation, and the width of the transition that it leaves.
+    beta = 0.1102 * (STOPBAND_DB - 8.7)
+    transition_hz = (STOPBAND_DB - 8) / (2.285 * 2 * half) * from_hz / (2 * np.pi)
+    cutoff_hz = min(from_hz, to_hz) / 2 + STOPBAND_MARGIN_HZ - transition_hz / 2
+    inside = np.clip(1 - (lag / half) ** 2, 0, None)
+    window = np.where(np.abs(lag) <= half, np.i0(beta * np.sqrt(inside)), 0.0)
+    ideal = window * np.sinc(2 * cutoff_hz / from_hz * lag)
+    taps = np.rint(ideal / ideal.sum(axis=0) * _TAP_SCALE)
+    # Rounding must not change the level of any phase: the largest tap makes up for it.
+    taps[np.abs(taps).argmax(axis=0), outputs] += _TAP_SCALE - taps.sum(axis=0)
+    taps.flags.writeable = False
+    return half, taps

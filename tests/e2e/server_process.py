@@ -1,0 +1,99 @@
+"""A real server process with real workers, and what /proc says about it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import IO
+
+START_TIMEOUT_S = 90.0
+
+
+class ServerProcess:
+    """`python -m service` on a free port. Its stdout is one JSON object per line."""
+
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self._log = log
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "service", "--listen", "127.0.0.1:0", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+            )
+        try:
+            self.port = int(str(self.wait_for("listening")["port"]))
+            self.wait_for("serving")
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, event: str) -> dict[str, object]:
+        stdout: IO[str] | None = self.process.stdout
+        assert stdout is not None
+        for line in stdout:
+            told: dict[str, object] = json.loads(line)
+            if told["event"] == event:
+                return told
+        raise AssertionError(f"the server ended before it was {event}:\n{self.log}")
+
+    def worker(self, name: str) -> int:
+        """Process id of the worker that was started last under this name."""
+        messages = [json.loads(line)["message"] for line in self.log.splitlines() if line.startswith("{")]
+        return [int(m.split()[2]) for m in messages if m.startswith(f"{name} worker ") and "is ready" in m][-1]
+
+    def children(self) -> list[str]:
+        """What the server's child processes are, without the ids."""
+        return [name for pid, name in self._child_ids()]
+
+    def _child_ids(self) -> list[tuple[int, str]]:
+        found = []
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                pid, rest = stat.read_text().split(" (", 1)
+                name, fields = rest.rsplit(") ", 1)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields.split()[1]) == self.process.pid and fields[0] != "Z":
+                found.append((int(pid), name))
+        return found
+
+    def open_files(self) -> Counter[str]:
+        """Kinds of open file descriptors, without numbers that differ from one to the next."""
+        kinds: Counter[str] = Counter()
+        for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            try:
+                kinds[os.readlink(link).split(":[")[0]] += 1
+            except FileNotFoundError:
+                continue
+        return kinds
+
+    def __enter__(self) -> "ServerProcess":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> int:
+        """SIGTERM, as an orchestrator does; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(START_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+        return code

@@ -1,0 +1,210 @@
+"""A small engine with exact semantics: what it says is a function of text, frame and seed, and it honours credit.
+
+Frame k speaks character k // FRAMES_PER_CHAR, so it can be made only once that character has come, and any loss,
+repetition or mix-up of frames or streams shows in the audio. No processes; frames come at once, or one per `frame_s`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from engine import (
+    EngineInfo,
+    EngineOverloaded,
+    EngineState,
+    EngineUnavailable,
+    FinishReason,
+    InvalidSynthesis,
+    PcmChunk,
+    SamplingParams,
+    StreamEnd,
+    SynthesisParams,
+    UnknownSpeaker,
+)
+
+FRAMES_PER_CHAR = 2
+FRAME_SAMPLES = 1920
+CREDIT_FRAMES = 48
+CHUNK_RAMP = (1, 2, 4, 8, 12)
+SPEAKERS = ("ada", "bob")
+LANGUAGES = ("english", "german")
+
+DEFAULT_SAMPLING = SamplingParams(
+    do_sample=True,
+    temperature=0.9,
+    top_k=50,
+    top_p=1.0,
+    repetition_penalty=1.05,
+    subtalker_do_sample=True,
+    subtalker_temperature=0.9,
+    subtalker_top_k=50,
+    subtalker_top_p=1.0,
+    seed=0,
+    min_frames=2,
+    max_frames=2000,
+)
+
+
+def frame_samples(char: str, frame: int, seed: int) -> npt.NDArray[np.int16]:
+    tone = (ord(char) * 7919 + frame * 104_729 + seed) % 30_000 - 15_000
+    return (tone + np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
+
+
+def spoken(text: str, seed: int = 0) -> bytes:
+    """All the audio of a text, as PCM_S16LE."""
+    frames = range(len(text) * FRAMES_PER_CHAR)
+    return b"".join(frame_samples(text[k // FRAMES_PER_CHAR], k, seed).astype("<i2").tobytes() for k in frames)
+
+
+@dataclass(eq=False)
+class FakeStream:
+    stream_id: int
+    params: SynthesisParams
+    engine: "FakeEngine"
+    text: str = ""
+    text_ended: bool = False
+    ended: bool = False
+    credit: int = CREDIT_FRAMES
+    num_frames: int = 0
+    num_chunks: int = 0
+    events: deque[PcmChunk | StreamEnd] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: bool = False  # with the frames made last
+
+    async def __aenter__(self) -> "FakeStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    def push_text(self, text: str) -> None:
+        assert not self.text_ended
+        self.text += text
+        self.advance()
+
+    def end_text(self) -> None:
+        self.text_ended = True
+        self.advance()
+
+    def grant(self, num_frames: int) -> None:
+        self.credit += num_frames
+        self.advance()
+
+    def cancel(self) -> None:
+        if not self.ended:
+            self.events.clear()
+            self.end(FinishReason.CANCELLED)
+
+    def end(self, reason: FinishReason, detail: str = "") -> None:
+        self.ended = True
+        self.engine.live.pop(self.stream_id)
+        self.events.append(StreamEnd(reason, self.num_frames, 0.0, 0.0, detail))
+        self.changed.set()
+
+    def advance(self) -> None:
+        """Make the next chunk, as far as text and credit go."""
+        if self.ended or self.busy or self.engine.held:
+            return
+        if self.params.non_streaming_mode and not self.text_ended:
+            return
+        limit = min(len(self.text) * FRAMES_PER_CHAR, self.params.sampling.max_frames)
+        count = min(limit - self.num_frames, self.credit, CHUNK_RAMP[min(self.num_chunks, len(CHUNK_RAMP) - 1)])
+        if count > 0:
+            frames = range(self.num_frames, self.num_frames + count)
+            seed = self.params.sampling.seed
+            parts = [frame_samples(self.text[k // FRAMES_PER_CHAR], k, seed) for k in frames]
+            self.events.append(PcmChunk(self.num_frames, count, np.concatenate(parts)))
+            self.num_frames += count
+            self.num_chunks += 1
+            self.credit -= count
+            self.engine.frames_made += count
+            self.changed.set()
+            self.busy = True
+            asyncio.get_running_loop().call_later(self.engine.frame_s * count, self.rested)
+        elif self.num_frames == self.params.sampling.max_frames:
+            self.end(FinishReason.MAX_FRAMES)
+        elif self.text_ended and self.num_frames == limit:
+            self.end(FinishReason.COMPLETED)
+
+    def rested(self) -> None:
+        self.busy = False
+        self.advance()
+
+    async def next_event(self) -> PcmChunk | StreamEnd:
+        while not self.events:
+            self.changed.clear()
+            await self.changed.wait()
+        return self.events.popleft()
+
+
+class FakeEngine:
+    """Stands where the service expects an `engine.Engine`."""
+
+    def __init__(self, *, frame_s: float = 0.0, max_streams: int = 64, takes_instruct: bool = True) -> None:
+        self.frame_s = frame_s
+        self.held = False  # streams stand still until released
+        self.frames_made = 0
+        self.max_streams = max_streams
+        self.live: dict[int, FakeStream] = {}
+        self.state = EngineState.READY
+        self.on_state: Callable[[EngineState], None] = lambda state: None
+        self.info = EngineInfo(
+            model="fake",
+            task="custom_voice",
+            size="tiny",
+            speakers=SPEAKERS,
+            languages=LANGUAGES,
+            sample_rate_hz=24_000,
+            frame_samples=FRAME_SAMPLES,
+            frame_rate_hz=12.5,
+            num_codebooks=4,
+            hidden_size=8,
+            default_sampling=DEFAULT_SAMPLING,
+            takes_instruct=takes_instruct,
+            max_context=4096,
+            max_streams=max_streams,
+        )
+        self._next_id = 1
+
+    @property
+    def num_streams(self) -> int:
+        return len(self.live)
+
+    def check(self, params: SynthesisParams) -> None:
+        if params.speaker not in SPEAKERS:
+            raise UnknownSpeaker("speaker", f"no speaker {params.speaker!r}; use {', '.join(SPEAKERS)}")
+        if params.language not in ("auto", *LANGUAGES):
+            raise InvalidSynthesis("language", f"no language {params.language!r}; use {', '.join(LANGUAGES)}")
+        if not params.sampling.temperature > 0:
+            raise InvalidSynthesis("temperature", "temperature must be above 0")
+
+    def open(self, params: SynthesisParams) -> FakeStream:
+        if self.state is not EngineState.READY:
+            raise EngineUnavailable(f"the engine is {self.state}; try again later")
+        if self.num_streams >= self.max_streams:
+            raise EngineOverloaded(f"all {self.max_streams} streams are in use; try again later")
+        self.check(params)
+        stream = FakeStream(self._next_id, replace(params), self)
+        self._next_id += 1
+        self.live[stream.stream_id] = stream
+        return stream
+
+    def hold(self) -> None:
+        self.held = True
+
+    def release(self) -> None:
+        self.held = False
+        for stream in list(self.live.values()):
+            stream.advance()
+
+    def enter(self, state: EngineState) -> None:
+        """What becomes of the workers; streams that are live when they go fail."""
+        self.state = state
+        if state is not EngineState.READY:
+            for stream in list(self.live.values()):
+                stream.end(FinishReason.FAILED, "the engine became unavailable: a worker died")
+        self.on_state(state)

@@ -1,0 +1,197 @@
+"""The service's own server around an engine, on a free port, and verbs to talk to it with bare stubs."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState
+from service.config import ServiceConfig
+from service.server import Server
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2_grpc, voice_service_pb2_grpc
+
+Stub = text_to_speech_service_pb2_grpc.TextToSpeechServiceStub
+
+
+@dataclass
+class Served:
+    """A running server and a channel to it."""
+
+    address: str
+    channel: grpc.aio.Channel
+    drain: asyncio.Event
+    exit_code: "asyncio.Task[int]"
+
+    @property
+    def stub(self) -> Any:
+        return Stub(self.channel)
+
+    @property
+    def voices(self) -> Any:
+        return voice_service_pb2_grpc.VoiceServiceStub(self.channel)
+
+    async def health(self, service: str = "") -> int:
+        stub = health_pb2_grpc.HealthStub(self.channel)
+        return (await stub.Check(health_pb2.HealthCheckRequest(service=service))).status
+
+    async def wait_for_health(self, status: int, timeout_s: float = 30.0) -> None:
+        await eventually(self.health, status, timeout_s)
+
+
+@asynccontextmanager
+async def served(engine: Any, **settings: Any) -> AsyncIterator[Served]:
+    config = ServiceConfig(EngineConfig(model=BUILTIN_VOICE_DIR), listen="127.0.0.1:0", **settings)
+    states: asyncio.Queue[EngineState] = asyncio.Queue()
+    states.put_nowait(engine.state)
+    engine.on_state = states.put_nowait
+    server = Server(config)
+    address, drain = f"127.0.0.1:{server.port}", asyncio.Event()
+    running = asyncio.create_task(server.run(engine, states, drain))
+    async with grpc.aio.insecure_channel(address) as channel:
+        here = Served(address, channel, drain, running)
+        try:
+            await asyncio.wait_for(channel.channel_ready(), 10)
+            if engine.state is EngineState.READY:
+                await here.wait_for_health(health_pb2.HealthCheckResponse.SERVING)
+            yield here
+        finally:
+            drain.set()
+            running.cancel()
+            await asyncio.wait([running])
+
+
+async def eventually(observe: Callable[[], Any], expected: object, timeout_s: float = 15.0) -> None:
+    """Wait until what is observed, by a function or a coroutine function, is what is expected."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    while True:
+        seen = observe()
+        if asyncio.iscoroutine(seen):
+            seen = await seen
+        if seen == expected:
+            return
+        assert loop.time() < deadline_s, f"{seen!r} is still not {expected!r}"
+        await asyncio.sleep(0.005)
+
+
+def config(**synthesis: Any) -> speak_pb2.SpeakConfig:
+    """A SpeakConfig whose first words are unpaced, for speed."""
+    return speak_pb2.SpeakConfig(synthesis=synthesis_pb2.SynthesisConfig(**synthesis), max_lead_ms=0)
+
+
+def say(text: str, utterance_id: str = "") -> speak_pb2.SpeakRequest:
+    return speak_pb2.SpeakRequest(text=text, utterance_id=utterance_id)
+
+
+def flush(flush_id: int, utterance_id: str = "") -> speak_pb2.SpeakRequest:
+    return speak_pb2.SpeakRequest(flush={"flush_id": flush_id}, utterance_id=utterance_id)
+
+
+def end(utterance_id: str = "") -> speak_pb2.SpeakRequest:
+    return speak_pb2.SpeakRequest(end={}, utterance_id=utterance_id)
+
+
+def cancel(utterance_id: str = "", **fields: int) -> speak_pb2.SpeakRequest:
+    return speak_pb2.SpeakRequest(cancel=fields, utterance_id=utterance_id)
+
+
+@dataclass
+class Transcript:
+    """What came back from a session, checked for the rules that always hold."""
+
+    kinds: list[tuple[str, str]] = field(default_factory=list)  # (utterance id, kind), runs of audio as one
+    pcm: dict[str, bytes] = field(default_factory=dict)
+    done: dict[str, synthesis_pb2.UtteranceDone] = field(default_factory=dict)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    responses: list[speak_pb2.SpeakResponse] = field(default_factory=list)
+
+    def add(self, response: speak_pb2.SpeakResponse) -> str:
+        kind = response.WhichOneof("payload")
+        utterance_id = response.utterance_id
+        assert not self.responses or kind != "session", "session comes once"
+        assert self.responses or kind == "session", "session comes first"
+        if kind != "warning":
+            assert utterance_id not in self.done, f"{kind} after done of {utterance_id}"
+        if kind == "audio":
+            assert ("started") in [k for u, k in self.kinds if u == utterance_id]
+            position = len(self.pcm.get(utterance_id, b"")) // 2
+            assert response.audio.start_ms == position * 1000 // 24_000
+            assert len(response.audio.data) == response.audio.num_samples * 2
+            self.pcm[utterance_id] = self.pcm.get(utterance_id, b"") + response.audio.data
+        elif kind == "done":
+            self.done[utterance_id] = response.done
+        elif kind == "warning":
+            self.warnings.append((utterance_id, response.warning.code))
+        if kind != "audio" or self.kinds[-1] != (utterance_id, kind):
+            self.kinds.append((utterance_id, kind))
+        self.responses.append(response)
+        return kind
+
+
+async def speak(stub: Any, requests: Iterable[speak_pb2.SpeakRequest | speak_pb2.SpeakConfig]) -> Transcript:
+    """A whole session: everything sent, half-closed, everything read."""
+    call = stub.Speak()
+    for request in requests:
+        await call.write(
+            speak_pb2.SpeakRequest(config=request) if isinstance(request, speak_pb2.SpeakConfig) else request
+        )
+    await call.done_writing()
+    return await read_all(call)
+
+
+async def read_all(call: Any, transcript: Transcript | None = None) -> Transcript:
+    transcript = transcript or Transcript()
+    while (response := await call.read()) is not grpc.aio.EOF:
+        transcript.add(response)
+    assert await call.code() == grpc.StatusCode.OK, await call.details()
+    return transcript
+
+
+async def read_until(call: Any, transcript: Transcript, kind: str, utterance_id: str | None = None) -> None:
+    """Read up to and including the first response of a kind."""
+    async with asyncio.timeout(20):
+        while (response := await call.read()) is not grpc.aio.EOF:
+            found = transcript.add(response)
+            if found == kind and utterance_id in (None, response.utterance_id):
+                return
+    raise AssertionError(f"the session ended before {kind}: {transcript.kinds} {await call.details()}")
+
+
+async def failure(call: Any) -> tuple[grpc.StatusCode, str, dict[str, Any]]:
+    """Status, message and details by type of a call that fails; for any kind of call."""
+    try:
+        if hasattr(call, "read"):
+            while await call.read() is not grpc.aio.EOF:
+                pass
+            assert await call.code() != grpc.StatusCode.OK, "the call succeeded"
+            raise grpc.aio.AioRpcError(
+                await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
+            )
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error.code(), error.details() or "", details_of(rpc_status.from_call(_Call(error)))
+    raise AssertionError("the call succeeded")
+
+
+def details_of(status: Any) -> dict[str, Any]:
+    details = {}
+    for packed in status.details if status else ():
+        detail = getattr(error_details_pb2, packed.type_url.rpartition(".")[2])()
+        packed.Unpack(detail)
+        details[type(detail).__name__] = detail
+    return details
+
+
+class _Call:
+    """What `rpc_status.from_call` wants, of an error."""
+
+    def __init__(self, error: grpc.aio.AioRpcError) -> None:
+        self.code = error.code
+        self.details = error.details
+        self.trailing_metadata = error.trailing_metadata

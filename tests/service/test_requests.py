@@ -1,0 +1,161 @@
+"""Validation alone: which config becomes which parameters, and which is refused where."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.errors import InvalidField, NotServed, VoiceNotFound
+from service.requests import UtteranceSpec, check_speak_config, check_synthesis, check_utterance_id
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
+
+
+def check(**config: Any) -> UtteranceSpec:
+    message = synthesis_pb2.SynthesisConfig(**config)
+    return check_synthesis(message, FakeEngine(), "config", non_streaming_default=False)  # type: ignore[arg-type]
+
+
+def test_nothing_given_is_the_checkpoints_own() -> None:
+    spec = check()
+    assert spec.params.sampling == DEFAULT_SAMPLING
+    assert (spec.params.speaker, spec.params.language, spec.params.instruct) == ("ada", "auto", "")
+    assert spec.voice_id == "ada"
+    assert (spec.audio.encoding, spec.audio.sample_rate_hz, spec.audio.frame_duration_ms) == (
+        audio_pb2.AUDIO_ENCODING_PCM_S16LE,
+        24_000,
+        80,
+    )
+    assert not spec.warnings
+
+
+def test_every_sampling_field_arrives() -> None:
+    given: dict[str, Any] = {
+        "temperature": 0.7, "top_k": 0, "top_p": 0.85, "repetition_penalty": 1.3, "seed": 2**32 - 1,
+        "do_sample": True, "subtalker_do_sample": True, "subtalker_temperature": 0.33, "subtalker_top_k": 9,
+        "subtalker_top_p": 0.1, "min_frames": 3, "max_frames": 77, "ignore_eos": True,
+    }  # fmt: skip
+    sampling = check(sampling=given).params.sampling
+    assert {name: getattr(sampling, name) for name in given} == given, "decimals as written, not as float32"
+
+
+def test_seeds_are_drawn_per_utterance_unless_given() -> None:
+    drawn = {check().with_seed().params.sampling.seed for _ in range(20)}
+    assert len(drawn) > 1
+    assert check(sampling={"seed": 0}).with_seed().params.sampling.seed == 0
+
+
+def test_max_audio_is_frames() -> None:
+    assert check(max_audio_ms=1000).params.sampling.max_frames == 12
+    assert check(max_audio_ms=1).params.sampling.max_frames == 1
+    assert check(max_audio_ms=1).params.sampling.min_frames == 1, "the default gives way"
+    assert check(max_audio_ms=1000, sampling={"max_frames": 5}).params.sampling.max_frames == 5
+    assert check(max_audio_ms=10**9).params.sampling.max_frames == DEFAULT_SAMPLING.max_frames
+
+
+def test_layout_default_is_the_callers_and_presence_counts() -> None:
+    assert check().params.non_streaming_mode is False
+    message = synthesis_pb2.SynthesisConfig()
+    engine: Any = FakeEngine()
+    assert check_synthesis(message, engine, "c", non_streaming_default=True).params.non_streaming_mode is True
+    message.non_streaming_mode = False
+    assert check_synthesis(message, engine, "c", non_streaming_default=True).params.non_streaming_mode is False
+
+
+def test_values_that_change_nothing_are_no_requests_for_what_is_not_served() -> None:
+    check(speed=1.0, volume_gain_db=0.0, normalize_text=False)
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"voice": {"reference": {"audio": b"x"}}}, "voice.reference"),
+        ({"voice": {"design": "deep"}}, "voice.design"),
+        ({"speed": 0.0}, "speed"),
+        ({"volume_gain_db": -3.0}, "volume_gain_db"),
+        ({"normalize_text": True}, "normalize_text"),
+        ({"pronunciations": {"a": "b"}}, "pronunciations"),
+        ({"audio": {"encoding": audio_pb2.AUDIO_ENCODING_OPUS}}, "audio.encoding"),
+        ({"audio": {"sample_rate_hz": 8000}}, "audio.sample_rate_hz"),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name(config: dict[str, Any], field: str) -> None:
+    with pytest.raises(NotServed) as caught:
+        check(**config)
+    assert caught.value.field == f"config.{field}"
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"audio": {"encoding": 99}}, "audio.encoding"),
+        ({"audio": {"sample_rate_hz": 44_100}}, "audio.sample_rate_hz"),
+        ({"audio": {"frame_duration_ms": 5}}, "audio.frame_duration_ms"),
+        ({"audio": {"bitrate_bps": 64_000}}, "audio.bitrate_bps"),
+        ({"language": "klingon"}, "language"),
+        ({"instructions": "x" * 1025}, "instructions"),
+        ({"instructions": "a\0"}, "instructions"),
+        ({"sampling": {"temperature": float("nan")}}, "sampling.temperature"),
+        ({"sampling": {"temperature": 0.0}}, "sampling.temperature"),
+        ({"sampling": {"top_p": float("inf")}}, "sampling.top_p"),
+        ({"sampling": {"min_frames": 9, "max_frames": 8}}, "sampling.min_frames"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(config: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidField) as caught:
+        check(**config)
+    assert not isinstance(caught.value, NotServed)
+    assert caught.value.field == f"config.{field}"
+
+
+def test_unknown_voice() -> None:
+    with pytest.raises(VoiceNotFound, match="use ada, bob"):
+        check(voice={"voice_id": "eve"})
+    assert check(voice={"voice_id": "Bob"}).params.speaker == "bob"
+
+
+def test_a_speaker_embedding_takes_the_place_of_a_speaker() -> None:
+    class AnySpeaker(FakeEngine):
+        def check(self, params: Any) -> None:
+            assert params.speaker is None
+            assert params.x_vector.dtype == np.float32
+
+    message = synthesis_pb2.SynthesisConfig(voice={"speaker_embedding": {"values": [1.0, 2.0]}})
+    engine: Any = AnySpeaker()
+    spec = check_synthesis(message, engine, "config", non_streaming_default=False)
+    assert spec.params.x_vector is not None
+    assert spec.params.x_vector.tolist() == [1.0, 2.0]
+    assert spec.voice_id == ""
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"text_policy": {"mode": speak_pb2.COMMIT_MODE_SENTENCE}}, "config.text_policy.mode"),
+        ({"text_policy": {"max_buffer_delay_ms": 0}}, "config.text_policy.max_buffer_delay_ms"),
+        ({"text_policy": {"first_chunk_min_chars": 1}}, "config.text_policy.first_chunk_min_chars"),
+        ({"timestamps": synthesis_pb2.TIMESTAMP_MODE_WORD}, "config.timestamps"),
+        ({"max_lead_ms": 600_001}, "config.max_lead_ms"),
+        ({"idle_timeout_ms": 0}, "config.idle_timeout_ms"),
+        ({"synthesis": {"speed": 2.0}}, "config.synthesis.speed"),
+    ],
+)
+def test_speak_config(config: dict[str, Any], field: str) -> None:
+    engine: Any = FakeEngine()
+    with pytest.raises(InvalidField) as caught:
+        check_speak_config(speak_pb2.SpeakConfig(**config), engine)
+    assert caught.value.field == field
+
+
+def test_speak_config_defaults() -> None:
+    engine: Any = FakeEngine()
+    spec = check_speak_config(speak_pb2.SpeakConfig(), engine)
+    assert (spec.max_lead_ms, spec.idle_timeout_s) == (2000, 120)
+    assert check_speak_config(speak_pb2.SpeakConfig(max_lead_ms=0), engine).max_lead_ms == 0
+
+
+def test_utterance_ids() -> None:
+    check_utterance_id("turn-1 é")
+    for bad in ("*", "x" * 65, "a\n"):
+        with pytest.raises(InvalidField):
+            check_utterance_id(bad)

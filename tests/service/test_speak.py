@@ -1,0 +1,409 @@
+"""`Speak` through a real channel, with an engine whose audio is known to the sample."""
+
+import asyncio
+
+import grpc
+
+from engine import EngineState
+from service.requests import DEFAULT_LEAD_MS
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2
+from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
+from tests.service.fake_engine import CREDIT_FRAMES, FakeEngine, spoken
+from tests.service.harness import (
+    Transcript,
+    cancel,
+    config,
+    end,
+    eventually,
+    failure,
+    flush,
+    read_all,
+    read_until,
+    say,
+    served,
+    speak,
+)
+
+COMPLETED = synthesis_pb2.FINISH_REASON_COMPLETED
+CANCELLED = synthesis_pb2.FINISH_REASON_CANCELLED
+FAILED = synthesis_pb2.FINISH_REASON_FAILED
+SEED = {"seed": 7}
+
+
+async def test_words_come_back_as_audio_in_order_and_half_close_ends_everything() -> None:
+    async with served(FakeEngine()) as server:
+        transcript = await speak(server.stub, [config(sampling=SEED), say("Hello, "), say("world.")])
+        assert transcript.kinds == [("", "session"), ("u1", "started"), ("u1", "audio"), ("u1", "done")]
+        assert transcript.pcm["u1"] == spoken("Hello, world.", 7)
+        done = transcript.done["u1"]
+        assert done.reason == COMPLETED
+        assert done.stats.input_chars == done.stats.spoken_chars == 13
+        assert done.stats.codec_frames == 26
+        assert done.stats.audio_ms == done.stats.sent_ms == 26 * 80
+
+
+async def test_audio_comes_while_text_is_still_being_typed() -> None:
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
+        for word in ("One ", "two ", "three."):
+            await call.write(say(word))
+            await read_until(call, transcript, "audio")
+            await asyncio.sleep(0.02)
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == spoken("One two three.", 7)
+
+
+async def test_session_started_and_metadata_come_before_any_text() -> None:
+    async with served(FakeEngine()) as server:
+        call = server.stub.Speak(metadata=(("x-request-id", "mine"),))
+        await call.write(speak_pb2.SpeakRequest(config={}))
+        metadata = dict(await call.initial_metadata())
+        assert (metadata["x-request-id"], metadata["x-model"]) == ("mine", "fake")
+        session = (await call.read()).session
+        assert session.session_id == metadata["x-session-id"]
+        assert session.audio.sample_rate_hz == 24_000
+        assert session.audio.frame_duration_ms == 80
+        assert session.max_lead_ms == DEFAULT_LEAD_MS
+        assert session.idle_timeout_ms == 120_000
+        call.cancel()
+
+
+async def test_utterances_are_spoken_one_after_the_other_in_the_order_of_creation() -> None:
+    async with served(FakeEngine()) as server:
+        requests = [
+            config(sampling=SEED),
+            say("aa", "x"),
+            say("bb", "y"),
+            end("y"),
+            say("AA", "x"),
+            end("x"),
+            say("cc"),
+        ]
+        transcript = await speak(server.stub, requests)
+        spoken_ids = [utterance_id for utterance_id, kind in transcript.kinds if kind == "audio"]
+        assert spoken_ids == ["x", "y", "u1"]
+        assert transcript.pcm == {"x": spoken("aaAA", 7), "y": spoken("bb", 7), "u1": spoken("cc", 7)}
+
+
+async def test_each_utterance_has_a_seed_of_its_own_and_reports_it() -> None:
+    async with served(FakeEngine()) as server:
+        transcript = await speak(server.stub, [config(), say("a"), end(), say("a"), end()])
+        seeds = {r.utterance_id: r.started.seed for r in transcript.responses if r.HasField("started")}
+        assert seeds["u1"] != seeds["u2"]
+        assert transcript.pcm == {name: spoken("a", seed) for name, seed in seeds.items()}
+
+
+async def test_a_later_config_holds_for_utterances_not_yet_opened() -> None:
+    async with served(FakeEngine()) as server:
+        requests = [
+            config(voice={"voice_id": "ada"}, sampling=SEED), say("a", "x"), config(voice={"voice_id": "BOB"}),
+            say("a", "x"), end("x"), say("b", "y"),
+        ]  # fmt: skip
+        transcript = await speak(server.stub, requests)
+        voices = {r.utterance_id: r.started.voice_id for r in transcript.responses if r.HasField("started")}
+        assert voices == {"x": "ada", "y": "bob"}
+        assert transcript.pcm["x"] == spoken("aa", 7)
+
+
+async def test_flush_speaks_everything_and_the_utterance_goes_on() -> None:
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
+        await call.write(say("ab"))
+        await call.write(flush(41))
+        await read_until(call, transcript, "flush_done")
+        assert transcript.pcm["u1"] == spoken("ab", 7)
+        assert transcript.responses[-1].flush_done == speak_pb2.FlushDone(flush_id=41, audio_ms=4 * 80)
+        await call.write(say("c"))
+        await call.write(flush(42))
+        await call.write(flush(43))
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == spoken("ab", 7) + spoken("c", 7)
+        assert [r.audio.flush_id for r in transcript.responses if r.HasField("audio")] == [0] * 4 + [41] * 2
+        assert [r.flush_done.flush_id for r in transcript.responses if r.HasField("flush_done")] == [41, 42, 43]
+        assert transcript.done["u1"].stats.codec_frames == 6
+
+
+async def test_cancel_of_the_speaking_utterance_leaves_the_session_alive() -> None:
+    engine = FakeEngine(frame_s=0.01)
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
+        await call.write(say("a long story " * 20))
+        await read_until(call, transcript, "audio")
+        await call.write(cancel(played_ms=60))
+        await read_until(call, transcript, "done")
+        assert transcript.done["u1"].reason == CANCELLED
+        assert transcript.done["u1"].stats.played_ms == 60
+        assert transcript.done["u1"].stats.sent_ms == len(transcript.pcm["u1"]) // 48
+        assert engine.num_streams == 0
+        await call.write(say("next"))
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u2"] == spoken("next", 7)
+
+
+async def test_cancel_star_stops_all_and_cancel_without_id_reaches_an_ended_utterance() -> None:
+    engine = FakeEngine(frame_s=0.01)
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        for name in ("a", "b", "c"):
+            await call.write(say("story " * 20, name))
+        await read_until(call, transcript, "audio")
+        await call.write(cancel("*"))
+        for _ in range(3):
+            await read_until(call, transcript, "done")
+        assert {name: done.reason for name, done in transcript.done.items()} == dict.fromkeys("abc", CANCELLED)
+        await call.write(say("story " * 20, "d"))
+        await call.write(end("d"))
+        await read_until(call, transcript, "audio", "d")
+        await call.write(cancel())
+        await read_until(call, transcript, "done")
+        assert transcript.done["d"].reason == CANCELLED
+        await call.done_writing()
+        await read_all(call, transcript)
+
+
+async def test_messages_about_no_utterance_are_answered_with_a_warning() -> None:
+    async with served(FakeEngine()) as server:
+        requests = [config(), cancel("*"), cancel("x"), end(), flush(1), say("a", "x"), end("x"), end("x")]
+        transcript = await speak(server.stub, requests)
+        assert transcript.warnings == [(name, "NO_ACTIVE_UTTERANCE") for name in ("", "x", "", "")]
+        assert transcript.done["x"].reason == COMPLETED
+
+
+async def test_late_text_for_a_finished_utterance_is_not_spoken_and_warned_about_once() -> None:
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        await call.write(say("a", "x"))
+        await call.write(end("x"))
+        await read_until(call, transcript, "done", "x")
+        await call.write(say("late", "x"))
+        await call.write(say("later", "x"))
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.warnings == [("x", "NO_ACTIVE_UTTERANCE")]
+        assert list(transcript.done) == ["x"]
+
+
+async def test_nothing_speakable_is_no_error() -> None:
+    async with served(FakeEngine()) as server:
+        transcript = await speak(server.stub, [config(), say(" ... "), end(), say("", "empty"), end("empty")])
+        assert transcript.warnings == [("u1", "NO_SPEAKABLE_TEXT"), ("empty", "NO_SPEAKABLE_TEXT")]
+        assert [(done.reason, done.stats.audio_ms) for done in transcript.done.values()] == [(COMPLETED, 0)] * 2
+        assert not transcript.pcm
+
+
+async def test_leading_punctuation_is_kept_for_the_words_after_it() -> None:
+    async with served(FakeEngine()) as server:
+        transcript = await speak(server.stub, [config(sampling=SEED), say("... "), say("So")])
+        assert transcript.pcm["u1"] == spoken("... So", 7)
+
+
+async def test_too_much_text_and_control_characters_fail_one_utterance_only() -> None:
+    async with served(FakeEngine(), max_text_chars=10) as server:
+        requests = [config(sampling=SEED), say("123456", "x"), say("78901", "x"), say("rest", "x"), end("x")]
+        transcript = await speak(server.stub, [*requests, say("a\0b", "y"), end("y"), say("good", "z")])
+        assert transcript.done["x"].reason == transcript.done["y"].reason == FAILED
+        assert transcript.done["x"].error.code == grpc.StatusCode.INVALID_ARGUMENT.value[0]
+        assert "limit of 10" in transcript.done["x"].error.message
+        assert "U+0000 at position 1" in transcript.done["y"].error.message
+        assert transcript.pcm["z"] == spoken("good", 7)
+
+
+async def test_a_failed_utterance_swallows_its_text_until_its_end() -> None:
+    async with served(FakeEngine(), max_text_chars=10) as server:
+        requests = [config(sampling=SEED), say("too much text"), say(" and its rest"), end(), say("next")]
+        transcript = await speak(server.stub, requests)
+        assert [*transcript.done] == ["u1", "u2"]
+        assert transcript.pcm == {"u2": spoken("next", 7)}
+
+
+async def test_max_frames_ends_the_utterance_over_all_its_segments() -> None:
+    async with served(FakeEngine()) as server:
+        requests = [config(sampling={"seed": 7, "max_frames": 5}), say("ab"), flush(1), say("cd")]
+        transcript = await speak(server.stub, requests)
+        assert transcript.done["u1"].reason == synthesis_pb2.FINISH_REASON_MAX_AUDIO
+        assert transcript.done["u1"].stats.codec_frames == 5
+        capped = await speak(server.stub, [config(max_audio_ms=250), say("abcdef")])
+        assert capped.done["u1"].stats.codec_frames == 3
+
+
+async def test_first_message_must_be_config() -> None:
+    async with served(FakeEngine()) as server:
+        call = server.stub.Speak()
+        await call.write(say("Hello"))
+        code, message, details = await failure(call)
+        assert code == grpc.StatusCode.FAILED_PRECONDITION
+        assert "config" in message
+        assert details["ErrorInfo"].reason == "CONFIG_REQUIRED"
+        assert details["ErrorInfo"].domain == "sonorant.tts.v1"
+        assert details["PreconditionFailure"].violations[0].type == "CONFIG_REQUIRED"
+        call = server.stub.Speak()
+        await call.done_writing()
+        assert (await failure(call))[0] == grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def test_bad_ids_and_empty_messages_end_the_session() -> None:
+    async with served(FakeEngine()) as server:
+        for request in (say("a", "x" * 65), say("a", "*"), say("a", "a\nb"), speak_pb2.SpeakRequest()):
+            call = server.stub.Speak()
+            await call.write(speak_pb2.SpeakRequest(config=config()))
+            await call.write(request)
+            code, _, details = await failure(call)
+            assert code == grpc.StatusCode.INVALID_ARGUMENT
+            assert details["BadRequest"].field_violations[0].field in ("utterance_id", "payload")
+
+
+async def test_pacing_keeps_the_lead_and_a_report_corrects_it() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        paced = config(sampling=SEED)
+        paced.max_lead_ms = 400
+        await call.write(speak_pb2.SpeakRequest(config=paced))
+        before = engine.frames_made
+        await call.write(say("a" * 100))
+        await call.write(end())
+        loop = asyncio.get_running_loop()
+        start_s = loop.time()
+        await read_until(call, transcript, "audio")
+        while len(transcript.pcm["u1"]) < 48 * 1200:
+            await read_until(call, transcript, "audio")
+        took_s = loop.time() - start_s
+        assert 0.7 < took_s < 1.5, "1200 ms are due 800 ms after the first"
+        assert engine.frames_made - before <= CREDIT_FRAMES + 16
+        await call.write(speak_pb2.SpeakRequest(playback={"played_ms": 1200}))
+        start_s = loop.time()
+        while len(transcript.pcm["u1"]) < 48 * 1600:
+            await read_until(call, transcript, "audio")
+        assert loop.time() - start_s < 0.3, "all of it was heard: 400 ms more are due at once"
+        call.cancel()
+
+
+async def test_a_barge_in_frees_the_lead_for_the_next_utterance() -> None:
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        paced = config(sampling=SEED)
+        paced.max_lead_ms = 1600
+        await call.write(speak_pb2.SpeakRequest(config=paced))
+        await call.write(say("a" * 10))
+        await call.write(end())
+        await read_until(call, transcript, "done")  # all 1600 ms are in the client's buffer
+        await call.write(cancel("*"))
+        await call.write(say("b" * 10))
+        await call.write(end())
+        start_s = asyncio.get_running_loop().time()
+        await read_until(call, transcript, "done")
+        assert asyncio.get_running_loop().time() - start_s < 0.5
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.warnings == [("", "NO_ACTIVE_UTTERANCE")]
+
+
+async def test_client_cancel_stops_the_engine_and_submits_nothing_more() -> None:
+    engine = FakeEngine(frame_s=0.005)
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        await call.write(say("story " * 10, "x"))
+        await call.write(say("another", "y"))
+        await read_until(call, transcript, "audio")
+        opened = engine._next_id
+        call.cancel()
+        await eventually(lambda: engine.num_streams, 0, 2)
+        await asyncio.sleep(0.05)
+        assert engine._next_id == opened, "the queued utterance was not begun"
+        assert (await server.stub.GetCapabilities(GetCapabilitiesRequest())).active_sessions == 0
+
+
+async def test_a_client_that_stops_reading_bounds_what_is_made() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        options = (("grpc.http2.lookahead_bytes", 65_536), ("grpc.http2.bdp_probe", 0))
+        async with grpc.aio.insecure_channel(server.address, options=options) as channel:
+            call = type(server.stub)(channel).Speak()
+            await call.write(speak_pb2.SpeakRequest(config=config()))
+            await call.write(say("a" * 300))
+            await call.write(end())
+            before = engine.frames_made
+            await asyncio.sleep(0.5)
+            made = engine.frames_made - before
+            assert made < 200, "unpaced, yet bounded by credit and the client's window"
+            await asyncio.sleep(0.3)
+            assert engine.frames_made - before == made
+            await call.done_writing()
+            transcript = await read_all(call)
+            assert transcript.done["u1"].stats.codec_frames == 600
+
+
+async def test_overload_and_restart_fail_utterances_in_band_and_the_session_recovers() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        engine.max_streams = 0
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
+        await call.write(say("a", "crowded"))
+        await read_until(call, transcript, "done")
+        assert transcript.done["crowded"].error.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+        engine.max_streams = 2
+        await call.write(say("a" * 500, "killed"))
+        await read_until(call, transcript, "audio")
+        engine.enter(EngineState.RESTARTING)
+        await read_until(call, transcript, "done")
+        assert transcript.done["killed"].error.code == grpc.StatusCode.UNAVAILABLE.value[0]
+        await call.write(say("b", "down"))
+        await read_until(call, transcript, "done", "down")
+        assert transcript.done["down"].error.code == grpc.StatusCode.UNAVAILABLE.value[0]
+        engine.enter(EngineState.READY)
+        await call.write(say("c", "back"))
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["back"] == spoken("c", 7)
+
+
+async def test_idle_sessions_end_as_if_half_closed() -> None:
+    async with served(FakeEngine()) as server:
+        call = server.stub.Speak()
+        idle = config(sampling=SEED)
+        idle.idle_timeout_ms = 150
+        await call.write(speak_pb2.SpeakRequest(config=idle))
+        await call.write(say("a"))
+        start_s = asyncio.get_running_loop().time()
+        transcript = await read_all(call)
+        took_s = asyncio.get_running_loop().time() - start_s
+        assert transcript.done["u1"].reason == COMPLETED
+        assert 0.15 + 0.16 - 0.05 < took_s < 1.0, "silence counts from the end of what plays"
+
+
+async def test_instructions_and_sampling_without_effect_are_told() -> None:
+    async with served(FakeEngine(takes_instruct=False)) as server:
+        settings = config(instructions="whisper", sampling={"do_sample": False, "temperature": 0.5})
+        transcript = await speak(server.stub, [settings, say("a")])
+        assert transcript.warnings == [("u1", "SAMPLING_IGNORED"), ("u1", "INSTRUCTIONS_IGNORED")]
+
+
+async def test_non_streaming_layout_waits_for_the_end() -> None:
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED, non_streaming_mode=True)))
+        await call.write(say("ab"))
+        await read_until(call, transcript, "started")
+        await asyncio.sleep(0.05)
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == spoken("ab", 7)
+
+
+async def test_frames_are_cut_as_asked_and_the_sum_is_the_same() -> None:
+    async with served(FakeEngine()) as server:
+        settings = config(sampling=SEED, audio={"frame_duration_ms": 50})
+        transcript = await speak(server.stub, [settings, say("abc")])
+        sizes = [len(r.audio.data) for r in transcript.responses if r.HasField("audio")]
+        assert sizes == [2400] * 9 + [480 * 48 - 9 * 2400]
+        assert transcript.pcm["u1"] == spoken("abc", 7)

@@ -1,0 +1,48 @@
+"""The table of errors: every error the service or the engine raises on purpose has a status of its own."""
+
+import grpc
+import pytest
+
+import engine
+from service import errors
+from service.status import DOMAIN, is_expected, to_status
+from tests.service.harness import details_of
+
+CASES = [
+    (errors.InvalidField("a.b", "wrong"), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", "BadRequest"),
+    (errors.NotServed("a.b", "not yet"), grpc.StatusCode.UNIMPLEMENTED, "NOT_SERVED_YET", "BadRequest"),
+    (errors.MethodNotServed("x"), grpc.StatusCode.UNIMPLEMENTED, "NOT_SERVED_YET", None),
+    (errors.VoiceNotFound("eve", "x"), grpc.StatusCode.NOT_FOUND, "VOICE_NOT_FOUND", "ResourceInfo"),
+    (errors.ConfigRequired("x"), grpc.StatusCode.FAILED_PRECONDITION, "CONFIG_REQUIRED", "PreconditionFailure"),
+    (errors.MalformedMessage("x"), grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE", None),
+    (errors.AudioTooLong("x"), grpc.StatusCode.OUT_OF_RANGE, "AUDIO_TOO_LONG", None),
+    (errors.LimitReached("s", "x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED", "QuotaFailure"),
+    (errors.SlowReader("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", None),
+    (errors.Draining("x"), grpc.StatusCode.UNAVAILABLE, "DRAINING", "RetryInfo"),
+    (engine.EngineOverloaded("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", "RetryInfo"),
+    (engine.EngineUnavailable("x"), grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE", "RetryInfo"),
+    (engine.InvalidSynthesis("text", "x"), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", "BadRequest"),
+    (engine.StreamFailed("x"), grpc.StatusCode.INTERNAL, "STREAM_FAILED", None),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "reason", "detail"), CASES, ids=lambda value: type(value).__name__)
+def test_each_kind(error: Exception, code: grpc.StatusCode, reason: str, detail: str | None) -> None:
+    assert is_expected(error)
+    status = to_status(error, "r-1")
+    details = details_of(status)
+    assert (status.code, status.message) == (code.value[0], str(error))
+    assert (details["ErrorInfo"].reason, details["ErrorInfo"].domain) == (reason, DOMAIN)
+    assert details["RequestInfo"].request_id == "r-1"
+    assert detail is None or detail in details
+
+
+def test_the_table_knows_every_error_of_the_service() -> None:
+    kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RequestError)}
+    assert kinds - {type(error) for error, *_ in CASES} == {errors.RequestError}
+
+
+def test_anything_else_is_internal_and_tells_nothing() -> None:
+    error = ValueError("a secret")
+    assert not is_expected(error)
+    assert to_status(error, "r-1").message == "internal error, request_id=r-1"
