@@ -20,7 +20,7 @@ class PagedRows:
     """
 
     write_index: Tensor  # [rows], positions of the pool
-    # What each tile sees: one table [tiles, keys], or for each tile its own positions, a slice where they are consecutive.
+    # What each tile sees: one table [tiles, keys], or each tile's own positions, a slice where they are consecutive.
     seen: Tensor | Sequence[Tensor | slice]
     mask: Tensor | None  # [tiles, queries, keys], bool; None: every query sees all keys
     tile_index: Tensor | None  # [rows], place of each row in tiles x queries; None: row i is tile i

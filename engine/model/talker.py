@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from engine.checkpoint import Checkpoint, TalkerConfig
 from engine.model.attention import PagedRows, paged_attention
 from engine.model.code_predictor import CodePredictor
-from engine.model.layers import Attention, DecoderLayer, RMSNorm, RotaryTable
+from engine.model.layers import Attention, DecoderLayer, RMSNorm, RotaryTable, store_transposed
 
 
 class Talker(nn.Module):
@@ -25,11 +25,13 @@ class Talker(nn.Module):
         self.codec_head = nn.Linear(c.stack.hidden_size, c.vocab_size, bias=False)
         self.code_predictor = CodePredictor(checkpoint.code_predictor, c.stack.hidden_size)
 
-    def join_projections(self) -> None:
+    def prepare(self) -> None:
         """To be called once, after the weights are loaded and before anything else."""
         for module in self.modules():
             if isinstance(module, Attention):
                 module.join()
+        if self.codec_head.weight.device.type == "cpu":
+            store_transposed(self)
 
     def embed_text(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative
         projected: Tensor = self.text_projection(self.model.text_embedding(ids.clamp(min=0)))

@@ -209,5 +209,5 @@ def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dt
         init_random(talker, device, dtype, config.seed)
     else:
         load_module(talker, TensorFile(checkpoint.folder / "model.safetensors"), "talker.", device, dtype)
-    talker.join_projections()
+    talker.prepare()
     return talker
