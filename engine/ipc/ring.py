@@ -54,10 +54,8 @@ class Ring:
     """The memory, and this process's place in it. A process either writes or reads."""
 
     def __init__(self, capacity_bytes: int) -> None:
-        if platform.machine() not in ("x86_64", "AMD64"):
-            raise EngineError(
-                f"the engine's shared-memory rings need an x86-64 machine; this one is {platform.machine()}"
-            )
+        if (machine := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
+            raise EngineError(f"the engine's shared-memory rings need Linux on x86-64; this is {' on '.join(machine)}")
         fd = os.memfd_create("sonorant-ring")
         os.ftruncate(fd, DATA_OFFSET + _aligned(capacity_bytes))
         self._attach(fd)

@@ -151,6 +151,7 @@ def test_between_processes_nothing_is_lost_reordered_repeated_or_torn(echo: Echo
 
 def test_a_killed_process_is_noticed_by_both_its_neighbours(echo: EchoPair) -> None:
     echo.child.kill()
+    echo.child.wait()  # its ends are closed one after the other
     with pytest.raises(PeerGone):
         echo.inbox.wait()
     with pytest.raises(PeerGone):
