@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
 from engine.config import EngineConfig
-from engine.ipc.channel import QueueChannel
+from engine.ipc.channel import PeerGone, QueueChannel
 from engine.ipc.messages import OpenStream
 from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.types import FinishReason, Int16Array, PromptPlan, SamplingParams
@@ -29,6 +29,13 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+class DepartingChannel(QueueChannel[T]):
+    """A channel whose writer goes away as soon as the loop has nothing left to do."""
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        raise PeerGone
 
 
 class Parked(Exception):

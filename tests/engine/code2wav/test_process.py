@@ -1,0 +1,123 @@
+import gc
+import logging
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.code2wav.batcher import Batcher
+from engine.code2wav.process import main, run
+from engine.config import EngineConfig
+from engine.ipc.channel import PeerGone, QueueChannel
+from engine.ipc.heartbeat import Heartbeat
+from engine.ipc.messages import BeginStream, EndStream, FrameBatch, FrameRecord, PcmBatch, PcmRecord, Shutdown
+from engine.types import FinishReason, StreamEnd
+from tests.fakes import DepartingChannel, FakeCode2WavRunner, published_checkpoint
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+END = EndStream(1, StreamEnd(FinishReason.COMPLETED, 1, 0.0, 0.0))
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[Connection, Connection]]:
+    reader, writer = Pipe(duplex=False)
+    yield reader, writer
+    reader.close()
+    writer.close()
+    gc.unfreeze()
+
+
+def settings(model: Path) -> EngineConfig:
+    return EngineConfig(model=model, num_slots=2, code2wav_device="cpu", cpu_threads=torch.get_num_threads())
+
+
+def one_frame(num_codebooks: int) -> FrameBatch:
+    return FrameBatch(np.array([1]), np.array([0], np.int32), np.ones((1, num_codebooks), np.int16))
+
+
+def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, Connection]) -> None:
+    frames: DepartingChannel[FrameRecord] = DepartingChannel()
+    audio: QueueChannel[PcmRecord] = QueueChannel()
+    frames.publish([BeginStream(1), one_frame(4), END])
+    main(settings(tiny), frames, audio, Heartbeat(), pipe[1])
+    assert pipe[0].recv() == ("ready", {"num_slots": 2})
+    pcm, end = audio.drain()
+    assert isinstance(pcm, PcmBatch) and pcm.num_frames == 1 and pcm.samples.dtype == np.int16
+    assert end == END
+
+
+def test_main_says_why_it_cannot_load(
+    tmp_path: Path, pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(settings(tmp_path), QueueChannel(), QueueChannel(), Heartbeat(), pipe[1])
+    assert exit.value.code == 1
+    kind, message = pipe[0].recv()
+    assert kind == "failed" and "config.json is missing" in message
+    assert "code2wav failed to start" in caplog.text
+
+
+def test_main_exits_with_an_error_that_the_supervisor_sees(
+    tiny: Path, pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    frames: QueueChannel[FrameRecord] = QueueChannel()
+    frames.publish([BeginStream(1), one_frame(4), one_frame(4)])  # a frame twice is a bug
+    with pytest.raises(SystemExit) as exit:
+        main(settings(tiny), frames, QueueChannel(), Heartbeat(), pipe[1])
+    assert exit.value.code == 1
+    assert "code2wav stopped by an error with 1 streams open" in caplog.text
+
+
+def loop() -> tuple[QueueChannel[FrameRecord], QueueChannel[PcmRecord], Batcher, FakeCode2WavRunner]:
+    config = EngineConfig(model=published_checkpoint().folder, num_slots=2)
+    return QueueChannel(), QueueChannel(), Batcher(config, 2, 0.08), FakeCode2WavRunner(config, 2)
+
+
+def test_shutdown_ends_the_loop() -> None:
+    frames, audio, batcher, runner = loop()
+    frames.publish([BeginStream(1), one_frame(16), Shutdown()])
+    run(frames, audio, batcher, runner, Heartbeat())
+    assert audio.drain() == [] and runner.calls == []
+
+
+def test_the_loop_ends_with_either_neighbour() -> None:
+    frames, audio, batcher, runner = loop()
+    frames.close()
+    with pytest.raises(PeerGone):
+        run(frames, audio, batcher, runner, Heartbeat())
+    frames, audio, batcher, runner = loop()
+    frames.publish([BeginStream(1), one_frame(16)])
+    audio.close()
+    with pytest.raises(PeerGone):
+        run(frames, audio, batcher, runner, Heartbeat())
+
+
+def test_what_a_listener_needs_is_decoded_while_the_talker_is_silent() -> None:
+    """Two frames, and then nothing: the loop wakes by itself before the first is played."""
+    frames, audio, batcher, runner = loop()
+    frames.publish(
+        [BeginStream(1), one_frame(16), FrameBatch(np.array([1]), np.array([1], np.int32), np.zeros((1, 16), np.int16))]
+    )
+
+    class Inbox(QueueChannel[FrameRecord]):
+        def drain(self) -> list[FrameRecord]:
+            if len(runner.calls) == 2:
+                return [Shutdown()]
+            return frames.drain()
+
+        def wait(self, timeout_s: float | None = None) -> None:
+            assert timeout_s is not None, "nobody would wake the loop"
+            frames.wait(timeout_s)
+
+    run(Inbox(), audio, batcher, runner, Heartbeat())
+    assert runner.calls == [(1, 1), (1, 1)]

@@ -1,0 +1,137 @@
+import gc
+import logging
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.checkpoint import load_checkpoint
+from engine.config import EngineConfig
+from engine.ipc.channel import PeerGone, QueueChannel
+from engine.ipc.heartbeat import Heartbeat
+from engine.ipc.messages import (
+    BeginStream,
+    Command,
+    EndStream,
+    EndText,
+    FrameBatch,
+    FrameRecord,
+    OpenStream,
+    PushText,
+    Shutdown,
+)
+from engine.talker.process import main, run
+from engine.talker.scheduler import Scheduler
+from engine.types import FinishReason, PromptPlan
+from tests.fakes import DepartingChannel, FakeTalkerRunner, open_stream, published_checkpoint
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[Connection, Connection]]:
+    reader, writer = Pipe(duplex=False)
+    yield reader, writer
+    reader.close()
+    writer.close()
+    gc.unfreeze()
+
+
+def settings(model: Path) -> EngineConfig:
+    return EngineConfig(
+        model=model, num_slots=2, max_context=64, talker_device="cpu", cpu_threads=torch.get_num_threads()
+    )
+
+
+def tiny_stream(stream_id: int, model: Path) -> OpenStream:
+    """Three frames of a tiny checkpoint."""
+    ids = load_checkpoint(model).text_ids
+    plan = PromptPlan((ids.tts_bos, ids.tts_pad), (-1, 0), (), text_ended=True)
+    command = open_stream(stream_id, max_frames=3, ignore_eos=True)
+    return OpenStream(stream_id, plan, command.sampling, command.credit_frames)
+
+
+def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, Connection]) -> None:
+    commands: DepartingChannel[Command] = DepartingChannel()
+    frames: QueueChannel[FrameRecord] = QueueChannel()
+    commands.publish([tiny_stream(1, tiny)])
+    main(settings(tiny), commands, frames, Heartbeat(), pipe[1])
+    kind, info = pipe[0].recv()
+    assert kind == "ready" and info["num_pages"] > 0
+    begin, *batches, end = frames.drain()
+    assert isinstance(begin, BeginStream)
+    assert [batch.frame_indices.tolist() for batch in batches if isinstance(batch, FrameBatch)] == [[0], [1], [2]]
+    assert isinstance(end, EndStream) and end.end.reason is FinishReason.MAX_FRAMES
+
+
+def test_main_says_why_it_cannot_load(
+    tmp_path: Path, pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as exit:
+        main(settings(tmp_path), QueueChannel(), QueueChannel(), Heartbeat(), pipe[1])
+    assert exit.value.code == 1
+    kind, message = pipe[0].recv()
+    assert kind == "failed" and "config.json is missing" in message
+    assert "talker failed to start" in caplog.text
+
+
+def test_main_exits_with_an_error_that_the_supervisor_sees(
+    tiny: Path, pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    commands: QueueChannel[Command] = QueueChannel()
+    commands.publish([tiny_stream(1, tiny), EndText(1), PushText(1, (12345,))])  # text after its end is a bug
+    with pytest.raises(SystemExit) as exit:
+        main(settings(tiny), commands, QueueChannel(), Heartbeat(), pipe[1])
+    assert exit.value.code == 1
+    assert "talker stopped by an error with 1 streams open" in caplog.text
+    assert "12345" not in caplog.text, "no text in logs"
+
+
+def loop() -> tuple[QueueChannel[Command], QueueChannel[FrameRecord], Scheduler, FakeTalkerRunner]:
+    checkpoint = published_checkpoint()
+    config = EngineConfig(model=checkpoint.folder)
+    return QueueChannel(), QueueChannel(), Scheduler(config, checkpoint, 64), FakeTalkerRunner(checkpoint, config, 64)
+
+
+def test_shutdown_is_passed_on_and_ends_the_loop() -> None:
+    commands, frames, scheduler, runner = loop()
+    commands.publish([Shutdown()])
+    run(commands, frames, scheduler, runner, Heartbeat())
+    assert frames.drain() == [Shutdown()]
+
+
+def test_the_loop_ends_with_either_neighbour() -> None:
+    commands, frames, scheduler, runner = loop()
+    commands.close()
+    with pytest.raises(PeerGone):
+        run(commands, frames, scheduler, runner, Heartbeat())
+    commands, frames, scheduler, runner = loop()
+    commands.publish([open_stream(1)])
+    frames.close()
+    with pytest.raises(PeerGone):
+        run(commands, frames, scheduler, runner, Heartbeat())
+
+
+def test_the_loop_is_busy_while_it_steps() -> None:
+    _, frames, scheduler, runner = loop()
+    commands: DepartingChannel[Command] = DepartingChannel()
+    heartbeat = Heartbeat()
+    seen = []
+
+    class Witness:
+        def step(self, *rows: object) -> object:
+            seen.append(heartbeat.busy_s() > 0)
+            return runner.step(*rows)  # type: ignore[arg-type]
+
+    commands.publish([open_stream(1, text_ended=True, max_frames=2, ignore_eos=True)])
+    with pytest.raises(PeerGone):
+        run(commands, frames, scheduler, Witness(), heartbeat)  # type: ignore[arg-type]
+    assert seen == [True, True] and heartbeat.busy_s() == 0
