@@ -77,7 +77,7 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """Loaded with the checkpoint's tensors, then `join`ed: one product gives queries, keys and values."""
+    """With the tensors of the checkpoint."""
 
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
@@ -89,17 +89,30 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps)
         self.config = c
 
-    def join(self) -> None:
-        parts = [self.q_proj, self.k_proj, self.v_proj]
-        self.qkv_proj = parts[0]
-        self.qkv_proj.weight = _joined([part.weight for part in parts])
-        if self.config.attention_bias:
-            self.qkv_proj.bias = _joined([part.bias for part in parts])
-        counts = (self.config.num_heads, self.config.num_kv_heads)
-        norms = (self.q_norm, self.k_norm)
-        self.qk_norm = self.q_norm
-        self.qk_norm.weight = _joined([n.weight.expand(count, -1) for n, count in zip(norms, counts, strict=True)])
-        del self.q_proj, self.k_proj, self.v_proj, self.q_norm, self.k_norm
+    def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
+        by_head = (x.shape[0], -1, self.config.head_dim)
+        queries = rotation.apply(self.q_norm(self.q_proj(x).view(by_head)))
+        keys = rotation.apply(self.k_norm(self.k_proj(x).view(by_head)))
+        out: Tensor = self.o_proj(attend(queries, keys, self.v_proj(x).view(by_head)).flatten(1))
+        return out
+
+
+class JoinedAttention(nn.Module):
+    """The same for inference: one product gives queries, keys and values; norm and rotation join two too."""
+
+    def __init__(self, parts: Attention) -> None:
+        super().__init__()
+        c = self.config = parts.config
+        projections = (parts.q_proj, parts.k_proj, parts.v_proj)
+        num_out = sum(p.out_features for p in projections)
+        self.qkv_proj = nn.Linear(c.hidden_size, num_out, bias=c.attention_bias, device="meta")
+        self.qkv_proj.weight = _joined([p.weight for p in projections])
+        if c.attention_bias:
+            self.qkv_proj.bias = _joined([p.bias for p in projections])
+        self.qk_norm = parts.q_norm
+        scales = [parts.q_norm.weight.expand(c.num_heads, -1), parts.k_norm.weight.expand(c.num_kv_heads, -1)]
+        self.qk_norm.weight = _joined(scales)
+        self.o_proj = parts.o_proj
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         c = self.config
@@ -126,9 +139,14 @@ class DecoderLayer(nn.Module):
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
-        self.self_attn = Attention(c)
+        self.self_attn: Attention | JoinedAttention = Attention(c)
         self.post_attention_layernorm = RMSNorm(c.hidden_size, c.rms_norm_eps)
         self.mlp = MLP(c)
+
+    def join(self) -> None:
+        """For inference, once the weights are loaded."""
+        if isinstance(self.self_attn, Attention):
+            self.self_attn = JoinedAttention(self.self_attn)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:  # [rows, hidden]
         x = x + self.self_attn(self.input_layernorm(x), rotation, attend)
