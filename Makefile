@@ -40,7 +40,10 @@ lint: setup ## ruff, mypy, import contracts, drift of the generated stubs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python proto/generate.py --check
-	@if command -v buf >/dev/null; then buf lint proto; fi
+	@# buf's rules for protos, where its protoc plugin is installed (npm install @bufbuild/buf)
+	@PATH="$$PWD/node_modules/.bin:$$PATH"; if command -v protoc-gen-buf-lint >/dev/null; then cd proto && \
+	  ../$(BIN)/python -m grpc_tools.protoc --buf-lint_out=. -I. -I"$$(echo ../$(VENV)/lib/python*/site-packages)" \
+	  sonorant/tts/v1/*.proto; fi
 
 format: setup ## let ruff put the code in order
 	$(BIN)/ruff check --fix .

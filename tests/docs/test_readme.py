@@ -54,8 +54,14 @@ async def test_commands_and_programs_run(tmp_path: Path) -> None:
             )
             output, _ = await process.communicate()
             assert process.returncode == 0, f"{text}\n{output.decode()}"
-    for name in ("hello.wav", "words.wav", "speech.pcm", "codes.npy", "offline.wav"):
-        assert (tmp_path / name).stat().st_size > 5000, f"{name} is empty or too short"
+    for name, least in {
+        "hello.wav": 5000,
+        "words.wav": 5000,
+        "speech.pcm": 5000,
+        "offline.wav": 5000,
+        "codes.npy": 200,
+    }.items():
+        assert (tmp_path / name).stat().st_size > least, f"{name} is empty or too short"
 
 
 @pytest.mark.parametrize("snippet", bash_snippets("grpcurl"))
