@@ -127,12 +127,14 @@ def check_synthesis(
     x_vector = None
     instruct = config.instructions
     if voice == "speaker_embedding":
+        if info.task != "base":
+            message = f"{info.model} is not a Base checkpoint and cannot clone; use voice_id or design"
+            raise NotServed(f"{path}.voice.speaker_embedding", message, "CHECKPOINT_LACKS_CLONING")
         x_vector = np.array(config.voice.speaker_embedding.values, dtype=np.float32)
     elif voice == "design":
         if info.task != "voice_design":
-            raise NotServed(
-                f"{path}.voice.design", f"{info.model} is not a VoiceDesign checkpoint", "CHECKPOINT_LACKS_DESIGN"
-            )
+            message = f"{info.model} is not a VoiceDesign checkpoint; use voice_id"
+            raise NotServed(f"{path}.voice.design", message, "CHECKPOINT_LACKS_DESIGN")
         if instruct:
             raise InvalidField(f"{path}.instructions", "set voice.design or instructions, not both")
         instruct = config.voice.design

@@ -1,5 +1,6 @@
 """Validation alone: which config becomes which parameters, and which is refused where."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,7 @@ def test_values_that_change_nothing_are_no_requests_for_what_is_not_served() -> 
     [
         ({"voice": {"reference": {"audio": b"x"}}}, "voice.reference"),
         ({"voice": {"design": "deep"}}, "voice.design"),
+        ({"voice": {"speaker_embedding": {"values": [1.0]}}}, "voice.speaker_embedding"),
         ({"speed": 0.0}, "speed"),
         ({"volume_gain_db": -3.0}, "volume_gain_db"),
         ({"normalize_text": True}, "normalize_text"),
@@ -115,13 +117,14 @@ def test_unknown_voice() -> None:
 
 
 def test_a_speaker_embedding_takes_the_place_of_a_speaker() -> None:
-    class AnySpeaker(FakeEngine):
+    class Base(FakeEngine):
         def check(self, params: Any) -> None:
             assert params.speaker is None
             assert params.x_vector.dtype == np.float32
 
     message = synthesis_pb2.SynthesisConfig(voice={"speaker_embedding": {"values": [1.0, 2.0]}})
-    engine: Any = AnySpeaker()
+    engine: Any = Base()
+    engine.info = replace(engine.info, task="base", speakers=())
     spec = check_synthesis(message, engine, "config", non_streaming_default=False)
     assert spec.params.x_vector is not None
     assert spec.params.x_vector.tolist() == [1.0, 2.0]
