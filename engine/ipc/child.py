@@ -18,13 +18,10 @@ from typing import IO, Any, Protocol
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 # What the new interpreter is told to do; needs the standard library alone until it knows the parent's sys.path.
-BOOTSTRAP = """
-import pickle, sys
-file = open(int(sys.argv[2]), "rb")
-sys.path[:] = pickle.load(file)
-from engine.ipc.child import main
-main(file)
-"""
+BOOTSTRAP = (
+    "import pickle, sys; file = open(int(sys.argv[2]), 'rb'); sys.path[:] = pickle.load(file); "
+    "from engine.ipc.child import main; main(sys.argv[1], file)"
+)
 
 
 class Inheritable(Protocol):
@@ -69,7 +66,9 @@ class Child:
         os.close(self._pidfd)
 
 
-def main(file: IO[bytes]) -> None:
+def main(name: str, file: IO[bytes]) -> None:
+    with open("/proc/self/comm", "w") as comm:
+        comm.write(name)  # for ps and top
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when we stop
     with file:
         level, target, args, ready_fd = pickle.load(file)
