@@ -1,0 +1,93 @@
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.checkpoint import load_checkpoint
+from engine.code2wav import runner as runner_module
+from engine.code2wav.runner import Code2WavRunner
+from engine.config import EngineConfig
+from engine.errors import CheckpointError
+from engine.types import Int16Array
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+NUM_SLOTS = 4
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
+    return EngineConfig(model=write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint")), num_slots=NUM_SLOTS)
+
+
+def make_runner(config: EngineConfig, *, float_output: bool = False) -> Code2WavRunner:
+    return Code2WavRunner(load_checkpoint(config.model), config, float_output=float_output)
+
+
+def random_codes(num_rows: int, num_frames: int) -> Int16Array:
+    return np.random.default_rng(num_frames).integers(0, 64, (num_rows, num_frames, 4)).astype(np.int16)
+
+
+def test_pcm_is_the_rounded_float_audio(config: EngineConfig) -> None:
+    codes = random_codes(2, 7)
+    floats = make_runner(config, float_output=True).decode([2, 0], codes)
+    pcm = make_runner(config).decode([2, 0], codes)
+    assert (floats.dtype, pcm.dtype) == (np.float32, np.int16)
+    assert np.abs(floats).max() <= 1.0
+    np.testing.assert_array_equal(pcm, np.rint(floats * np.float32(32767)).astype(np.int16))
+
+
+def test_a_new_runner_and_a_reset_slot_start_from_silence(config: EngineConfig) -> None:
+    runner = make_runner(config, float_output=True)
+    codes = random_codes(1, 9)
+    first = runner.decode([0], codes)
+    assert not np.allclose(runner.decode([0], codes), first, atol=1e-3)
+    runner.reset(0)
+    np.testing.assert_allclose(runner.decode([0], codes), first, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(runner.decode([NUM_SLOTS - 1], codes), first, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_frames", [1, 3, 5, 11])
+def test_large_calls_are_done_in_several_passes(
+    config: EngineConfig, num_frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = random_codes(3, num_frames)
+    expected = make_runner(config, float_output=True).decode([3, 1, 0], codes)
+    monkeypatch.setattr(runner_module, "MAX_PASS_FRAMES", {"cpu": 4})
+    samples = make_runner(config, float_output=True).decode([3, 1, 0], codes)
+    assert samples.shape == (3, num_frames * 1920)
+    np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-5)
+
+
+def test_returned_samples_are_the_callers_own(config: EngineConfig) -> None:
+    runner = make_runner(config)
+    samples = runner.decode([0], random_codes(1, 2))
+    kept = samples.copy()
+    runner.decode([0], random_codes(1, 2))
+    np.testing.assert_array_equal(samples, kept)
+
+
+def test_bfloat16_is_near_float32(config: EngineConfig) -> None:
+    codes = random_codes(1, 12)
+    exact = make_runner(config, float_output=True).decode([0], codes)
+    rounded = make_runner(replace(config, dtype="bfloat16"), float_output=True).decode([0], codes)
+    assert rounded.dtype == np.float32
+    assert np.sqrt(np.mean((rounded - exact) ** 2)) < 0.1 * np.sqrt(np.mean(exact**2))
+
+
+def test_dummy_weights_are_seeded_and_finite(config: EngineConfig) -> None:
+    codes = random_codes(1, 3)
+    first, again, other = (
+        make_runner(replace(config, load_format="dummy", seed=seed), float_output=True).decode([0], codes)
+        for seed in (1, 1, 2)
+    )
+    assert np.isfinite(first).all()
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_a_missing_codec_file_is_named(config: EngineConfig, tmp_path: Path) -> None:
+    folder = write_tiny_checkpoint(tmp_path / "broken")
+    (folder / "speech_tokenizer" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"speech_tokenizer/model\.safetensors"):
+        make_runner(replace(config, model=folder))
