@@ -7,7 +7,7 @@ for the audio that came out. All rows of a batch have the same number of frames.
   its listener is decoded by large chunks, which cost less. A chunk is due when its frames are there; at once, whatever
   there is, when the talker says that no more will come for now; and in any case before the listener runs dry.
 * Listeners are taken to play without a pause from their first chunk on. A talker that keeps up makes a frame within
-  the duration of a frame, so whoever has more lead than that can wait for one more.
+  the duration of a frame, so whoever has more lead than that, and than a call takes, can wait for one more.
 * Whoever runs dry first goes first. A waiting stream keeps its place and a served one moves back: none waits forever.
 * The reference of a cloned voice is decoded for the state it leaves; its audio is dropped.
 
@@ -30,6 +30,8 @@ NO_SLOT = -1
 
 # Of a reference, which has no listener: as much as live streams can wait for, since the first audio waits for its end.
 PRIME_CHUNK_FRAMES = 32
+
+CALL_DECAY = 0.8  # per call
 
 NO_CODES = np.empty((0, 0, 0), np.int16)
 
@@ -84,6 +86,8 @@ class Batcher:
         self._streams: dict[int, _Stream] = {}
         self._batch: list[_Stream] = []  # being decoded, `_batch_frames` frames of each
         self._batch_frames = 0
+        self._batch_since_s = 0.0
+        self._call_s = 0.0  # the longest of the last calls
         self._records: list[PcmRecord] = []  # to be published with the next plan
         self.wait_s: float | None = None  # after a plan without slots: when to ask again, should no record come before
 
@@ -138,10 +142,11 @@ class Batcher:
             if size := self._due_frames(stream, now):
                 due.append((stream, size))
             elif stream.num_chunks:
-                spare_s = stream.dry_s - now - self._frame_s
+                spare_s = self._spare_s(stream, now)
                 self.wait_s = spare_s if self.wait_s is None else min(self.wait_s, spare_s)
         due.sort(key=lambda each: each[0].dry_s)
         batch = self._batch = []
+        self._batch_since_s = now
         new_slots = []
         for stream, size in due:
             if batch and (size != self._batch_frames or len(batch) == self._max_rows):
@@ -164,6 +169,7 @@ class Batcher:
     def apply(self, samples: Int16Array | Float32Array) -> list[PcmRecord]:  # [rows, frames * frame_samples]
         """Account for the audio of the batch; returns what the service must hear of it. Takes `samples` over."""
         now = self._clock()
+        self._call_s = max(now - self._batch_since_s, CALL_DECAY * self._call_s)
         batch, self._batch = self._batch, []
         if len(samples) != len(batch):
             raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
@@ -194,8 +200,12 @@ class Batcher:
         size = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
         if num_pending >= size:
             return size
-        runs_dry = stream.num_chunks and stream.dry_s - now <= self._frame_s
+        runs_dry = stream.num_chunks and self._spare_s(stream, now) <= 0
         return num_pending if stream.is_flushed or stream.end or runs_dry else 0
+
+    def _spare_s(self, stream: _Stream, now: float) -> float:
+        """How long a stream with audio out can wait until its next call must begin."""
+        return stream.dry_s - now - self._frame_s - self._call_s
 
     def _finish_if_drained(self, stream: _Stream) -> None:
         """The one way out: an ended stream with nothing left to decode leaves its slot and its EndStream goes on."""

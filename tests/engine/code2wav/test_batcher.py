@@ -112,6 +112,17 @@ def test_a_listener_is_not_left_to_run_dry() -> None:
     assert decoder.batcher.wait_s is None
 
 
+def test_slow_calls_begin_in_time() -> None:
+    decoder = Decoder(chunk_ramp=(5, 8))
+    decoder.send(BeginStream(1), *(frames(index, 1) for index in range(5)))
+    plan = decoder.batcher.next_batch()
+    decoder.clock.now_s += 0.15
+    decoder.batcher.apply(np.zeros((len(plan.slots), 5 * FRAME_SAMPLES), np.int16))
+    decoder.send(frames(5, 1))
+    assert not decoder.batcher.next_batch().slots
+    assert decoder.batcher.wait_s == pytest.approx(5 * FRAME_S - FRAME_S - 0.15)
+
+
 def test_before_the_first_chunk_nobody_runs_dry() -> None:
     decoder = Decoder(chunk_ramp=(3, 8))
     decoder.send(BeginStream(1), frames(0, 1), frames(1, 1))
