@@ -43,7 +43,7 @@ from tests.service.harness import (
 COMPLETED = synthesis_pb2.FINISH_REASON_COMPLETED
 TEXT = "The quick brown fox jumps over the lazy dog."
 TEXTS = ["One is here.", "Two for you.", "It is three.", "Four or more."]
-SAMPLED: dict[str, Any] = {"seed": 11, "do_sample": True, "subtalker_do_sample": True, "max_frames": 60}
+SAMPLED: dict[str, Any] = {"seed": 11, "do_sample": True, "subtalker_do_sample": True, "max_frames": 30}
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ async def test_a_reader_that_stops_bounds_production(server: ServerProcess, stub
     options = (("grpc.http2.lookahead_bytes", 65_536), ("grpc.http2.bdp_probe", 0))
     async with grpc.aio.insecure_channel(server.address, options=options) as channel:
         call = type(stub)(channel).Speak()
-        sampling = {"max_frames": 300, "ignore_eos": True}
+        sampling = {"max_frames": 150, "ignore_eos": True}
         await call.write(speak_pb2.SpeakRequest(config=config(sampling=sampling)))
         await call.write(say(TEXT))
         await call.write(end())
@@ -142,7 +142,7 @@ async def test_a_reader_that_stops_bounds_production(server: ServerProcess, stub
         assert (await speak(stub, [config(), say("Others go on.")])).done["u1"].reason == COMPLETED
         await call.done_writing()
         transcript = await read_all(call)
-        assert transcript.done["u1"].stats.codec_frames == 300
+        assert transcript.done["u1"].stats.codec_frames == 150
 
 
 async def test_cancel_of_an_utterance_and_of_a_call(stub: Any) -> None:

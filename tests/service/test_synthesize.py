@@ -6,7 +6,7 @@ import struct
 import grpc
 import pytest
 
-from engine import EngineState
+from engine import EngineState, SynthesisParams
 from sonorant.tts.v1 import audio_pb2, synthesis_pb2, voice_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
     GetCapabilitiesRequest,
@@ -19,7 +19,7 @@ from sonorant.tts.v1.voice_service_pb2 import (
     GetVoiceRequest,
     ListVoicesRequest,
 )
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine, FakeStream, spoken
 from tests.service.harness import eventually, failure, served
 
 SEEDED = {"sampling": {"seed": 7}}
@@ -173,6 +173,21 @@ async def test_a_bug_tells_nothing_but_the_request_id(caplog: pytest.LogCaptureF
         assert "NoneType" in caplog.text
 
 
+async def test_a_stray_cancellation_does_not_leave_the_client_waiting() -> None:
+    class Stray(FakeEngine):
+        def open(self, params: SynthesisParams) -> FakeStream:
+            raise asyncio.CancelledError
+
+    engine = FakeEngine()
+    async with served(engine) as server:
+        engine.__class__ = Stray
+        code, message, _ = await failure(server.stub.Synthesize(SynthesizeRequest(text="a"), timeout=5))
+        assert code == grpc.StatusCode.INTERNAL
+        assert message.startswith("internal error, request_id=")
+        stream = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="a"), timeout=5)
+        assert (await failure(stream))[0] == grpc.StatusCode.INTERNAL
+
+
 async def test_sessions_are_limited() -> None:
     async with served(FakeEngine(frame_s=0.05), max_sessions=1) as server:
         call = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="aaaa"))
@@ -189,7 +204,11 @@ async def test_sessions_are_limited() -> None:
 async def test_capabilities() -> None:
     async with served(FakeEngine(), max_text_chars=99, max_sessions=5) as server:
         got = await server.stub.GetCapabilities(GetCapabilitiesRequest())
-        assert (got.model, got.native_sample_rate_hz, list(got.sample_rates_hz)) == ("fake", 24_000, [24_000])
+        assert (got.model, got.native_sample_rate_hz, list(got.sample_rates_hz)) == (
+            "fake",
+            24_000,
+            [8_000, 16_000, 24_000, 48_000],
+        )
         assert list(got.encodings) == [audio_pb2.AUDIO_ENCODING_PCM_S16LE, audio_pb2.AUDIO_ENCODING_WAV]
         assert list(got.languages) == ["english", "german"]
         assert (got.max_text_chars, got.max_sessions, got.active_sessions) == (99, 5, 0)
