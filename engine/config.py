@@ -20,7 +20,7 @@ class EngineConfig:
     num_slots: int = 32  # streams stepped together by the talker
     max_queued_streams: int = 32  # opened, waiting for a slot
     max_context: int = 4096  # positions (prompt rows + frames) one stream may need
-    num_pages: int = 0  # KV pages of `page_size` positions; 0 = num_slots streams of `pages_per_slot_default`
+    num_pages: int = 0  # KV pages of `page_size` positions; 0 = all that the slots can need, as far as memory allows
     page_size: int = 16
     max_prefill_rows: int = 512  # prompt rows per step, over all streams
     credit_frames: int = 48  # frames a stream may be ahead of what its client has taken
