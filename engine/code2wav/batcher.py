@@ -31,7 +31,7 @@ NO_SLOT = -1
 # Of a reference, which has no listener: as much as live streams can wait for, since the first audio waits for its end.
 PRIME_CHUNK_FRAMES = 32
 
-CALL_DECAY = 0.8  # per call
+CALL_DECAY = 0.8  # per call, of the memory of how long calls take
 
 NO_CODES = np.empty((0, 0, 0), np.int16)
 
@@ -87,7 +87,7 @@ class Batcher:
         self._batch: list[_Stream] = []  # being decoded, `_batch_frames` frames of each
         self._batch_frames = 0
         self._batch_since_s = 0.0
-        self._call_s = 0.0  # the longest of the last calls
+        self._call_s = 0.0  # what the longest of the last calls took
         self._records: list[PcmRecord] = []  # to be published with the next plan
         self.wait_s: float | None = None  # after a plan without slots: when to ask again, should no record come before
 
