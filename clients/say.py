@@ -90,8 +90,9 @@ async def run(args: argparse.Namespace) -> int:
         raise ValueError("--encoding is for --raw; WAV files and players are written from pcm_s16le")
     if not args.raw and not args.wav and audio_out.player_command(1) is None:
         raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
-    to_file = args.raw or args.wav is not None
-    max_lead_ms = args.max_lead_ms if args.max_lead_ms is not None else 0 if to_file else None
+    max_lead_ms = args.max_lead_ms
+    if max_lead_ms is None and (args.wav or args.raw):
+        max_lead_ms = 0
     async with (
         SpeechClient(args.server) as client,
         client.speak(_config(args), max_lead_ms=max_lead_ms) as session,
@@ -100,8 +101,9 @@ async def run(args: argparse.Namespace) -> int:
         meter = PlaybackMeter(session.started.audio.sample_rate_hz)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_send(session, _pieces(args), meter))
+                sending = tasks.create_task(_send(session, _pieces(args), meter))
                 done = await _receive(session, write, meter, measure_sound=args.encoding == "pcm_s16le")
+                sending.cancel()  # it may still be waiting for text that nobody will speak
         except ExceptionGroup as group:
             raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
     _print_report(meter.report(), done)
@@ -140,7 +142,7 @@ async def _send(session: Session, pieces: AsyncIterator[str], meter: PlaybackMet
 async def _receive(
     session: Session, write: audio_out.Write, meter: PlaybackMeter, *, measure_sound: bool
 ) -> UtteranceDone:
-    done = UtteranceDone()
+    """Until the utterance is over, which may be before the end of the text: at a limit, say."""
     async for event in session:
         match event.payload:
             case AudioChunk() as audio:
@@ -153,8 +155,8 @@ async def _receive(
             case UtteranceDone() as done if done.reason == FinishReason.FINISH_REASON_FAILED:
                 raise from_status(done.error)
             case UtteranceDone() as done:
-                pass
-    return done
+                return done
+    return UtteranceDone()  # there was no text
 
 
 async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
@@ -198,10 +200,14 @@ async def _stdin() -> AsyncIterator[str]:
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
     def pump() -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
-            while data := os.read(sys.stdin.fileno(), 65536):
+        data = b"-"
+        while data:
+            try:
+                data = os.read(0, 65536)
+            except OSError:  # closed by whoever started us
+                data = b""
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(arrived.put_nowait, data)
-            loop.call_soon_threadsafe(arrived.put_nowait, b"")
 
     threading.Thread(target=pump, name="stdin", daemon=True).start()
     decoder = codecs.getincrementaldecoder("utf-8")()

@@ -79,6 +79,9 @@ class Speech(TextToSpeechServiceServicer):
                             open_id = request.utterance_id or f"u{count}"
                             started = synthesis_pb2.UtteranceStarted(voice_id="anna", seed=7, audio=FORMAT)
                             yield response(started=started)
+                        if request.text == "limit":
+                            yield done(synthesis_pb2.FINISH_REASON_MAX_AUDIO)
+                            continue
                         if request.text == "fail":
                             yield done(synthesis_pb2.FINISH_REASON_FAILED, BROKEN)
                             open_id = ""

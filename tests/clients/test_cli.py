@@ -106,6 +106,24 @@ async def test_stdin_is_spoken_while_it_is_still_open() -> None:
     assert [request.text for request in speech.received[1:]] == ["Hel", "lo, ", "wörld"]
 
 
+async def test_an_utterance_that_ends_early_ends_the_command() -> None:
+    async with scripted_server() as (target, _):
+        process = await start("say", "--server", target, "--raw")
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"one ")
+        await process.stdout.readexactly(8)
+        process.stdin.write(b"limit")
+        assert await asyncio.wait_for(process.wait(), 20) == 0  # although stdin stays open
+
+
+async def test_closed_stdin_is_no_text() -> None:
+    async with scripted_server() as (target, _):
+        script = f"{sys.executable} -m clients.cli say --raw --server {target} <&-"
+        process = await asyncio.create_subprocess_exec("bash", "-c", script, stderr=asyncio.subprocess.PIPE)
+        _, stderr = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 1 and stderr == b"no audio: the text has nothing to speak\n"
+
+
 async def test_a_character_cut_between_reads_is_put_together() -> None:
     async with scripted_server() as (target, speech):
         process = await start("say", "-", "--server", target, "--raw")
