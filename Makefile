@@ -1,9 +1,10 @@
 # One short command per chore; `make` alone lists them. ARGS="..." is passed on, e.g. make test ARGS="-k ring".
 
 PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3))
-TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
+# What .venv was made with, so that TORCH=... need be given only once.
+TORCH ?= $(or $(shell cat $(VENV)/torch 2>/dev/null),torch==2.13.0)
 # Named after the torch asked for, so that another TORCH installs anew.
 INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
 
@@ -20,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@rm -f $(VENV)/installed-* && touch $@
+	@rm -f $(VENV)/installed-* && printf '%s\n' '$(TORCH)' >$(VENV)/torch && touch $@
 
 demo: setup ## speak a sentence word by word through a server of its own, into demo.wav
 	@$(BIN)/python -m clients.demo $(ARGS)
