@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from service.pcm import Samples
 
-Bytes = npt.NDArray[np.uint8]
+Codes = npt.NDArray[np.uint8]
 
 
 def mulaw(samples: Samples) -> bytes:
@@ -20,21 +20,23 @@ def alaw(samples: Samples) -> bytes:
     return _ALAW[samples.view(np.uint16)].tobytes()
 
 
-def _mulaw_table() -> Bytes:
+def _mulaw_table() -> Codes:
     samples = np.arange(65536, dtype=np.uint16).view(np.int16).astype(np.int64) >> 2
     biased = np.minimum(np.abs(samples), 8159) + 33
     exponent = np.floor(np.log2(biased)).astype(np.int64) - 5
     code = np.minimum(exponent << 4 | biased >> exponent + 1 & 0xF, 0x7F)
-    return np.where(samples < 0, code ^ 0x7F, code ^ 0xFF).astype(np.uint8)
+    codes: Codes = np.where(samples < 0, code ^ 0x7F, code ^ 0xFF).astype(np.uint8)
+    return codes
 
 
-def _alaw_table() -> Bytes:
+def _alaw_table() -> Codes:
     samples = np.arange(65536, dtype=np.uint16).view(np.int16).astype(np.int64) >> 3
     magnitude = np.where(samples < 0, ~samples, samples)
     exponent = np.maximum(np.floor(np.log2(np.maximum(magnitude, 1))).astype(np.int64) - 4, 0)
     mantissa = magnitude >> np.maximum(exponent, 1) & 0xF
     code = exponent << 4 | mantissa
-    return np.where(samples < 0, code ^ 0x55, code ^ 0xD5).astype(np.uint8)
+    codes: Codes = np.where(samples < 0, code ^ 0x55, code ^ 0xD5).astype(np.uint8)
+    return codes
 
 
 _MULAW = _mulaw_table()

@@ -9,8 +9,8 @@ _KNEE = 0.8 * 32768  # about -2 dB of full scale
 
 
 def amplify(samples: Samples, gain_db: float) -> Samples:
-    """Peaks that a gain lifts over the knee are bent, not cut: speech goes on sounding like itself, and nothing clips."""
-    values = samples * 10 ** (gain_db / 20)
+    """Peaks that a gain lifts over the knee are bent, not cut, so that nothing clips."""
+    values = samples.astype(np.float64) * 10 ** (gain_db / 20)
     if gain_db > 0:
         room = 32767 - _KNEE
         over = np.maximum(np.abs(values) - _KNEE, 0.0)

@@ -1,4 +1,4 @@
-"""Opus packets in the Ogg container (RFC 3533, RFC 7845), a page at a time, so that every page can go out at once. Pure."""
+"""Opus packets in the Ogg container (RFC 3533, RFC 7845), one page at a time, each fit to be sent. Pure."""
 
 import struct
 import zlib

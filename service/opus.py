@@ -7,12 +7,13 @@ from service.pcm import Samples
 try:
     import av
 except ImportError:
-    av = None
+    av = None  # type: ignore[assignment]
 
 INSTALL = "pip install 'sonorant[opus]'"
 BITRATES_BPS = range(6_000, 256_001)
 DEFAULT_BITRATE_BPS = 32_000
 PACKETS_MS = (10, 20, 40, 60)
+DEFAULT_PACKET_MS = 20
 _COMPLEXITY = "5"  # of 0 to 10: half the time of 10, for a loss that only shows at bit rates too low for speech anyway
 
 
@@ -40,6 +41,7 @@ class OpusEncoder:
         self._context.open()
         self._num_in = 0
         # The OpusHead structure of RFC 7845, which says by how much the decoder's output lags behind, at 48 kHz.
+        assert self._context.extradata is not None, "an open encoder has it"
         self.head = bytes(self._context.extradata)
         self.pre_skip = int.from_bytes(self.head[10:12], "little")
 

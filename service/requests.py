@@ -13,17 +13,15 @@ import numpy as np
 from engine import Engine, InvalidSynthesis, SamplingParams, SynthesisParams, UnknownSpeaker, UnsupportedTask
 from service.audio import AudioSpec
 from service.errors import InvalidField, NotServed, VoiceNotFound
+from service.formats import check_audio, decimal
 from service.text import MAX_INSTRUCTION_CHARS, check_characters, check_length
-from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
-SERVED_ENCODINGS = (audio_pb2.AUDIO_ENCODING_PCM_S16LE, audio_pb2.AUDIO_ENCODING_WAV)
-FRAME_DURATIONS_MS = range(10, 1001)
 MAX_LEAD_MS = 600_000
 DEFAULT_LEAD_MS = 2000
 IDLE_TIMEOUTS_MS = range(100, 3_600_001)
 DEFAULT_IDLE_TIMEOUT_MS = 120_000
 MAX_UTTERANCE_ID_CHARS = 64
-_CONTRACT_RATES_HZ = (8000, 16000, 24000, 48000)
 _TOP_K_OFF_FROM = 1 << 20  # more than any codebook has entries
 
 # Where the engine's name of a parameter stands in SynthesisConfig; sampling settings have the same name.
@@ -116,12 +114,18 @@ def check_utterance_id(utterance_id: str) -> None:
 
 
 def check_synthesis(
-    config: synthesis_pb2.SynthesisConfig, engine: Engine, path: str, *, non_streaming_default: bool
+    config: synthesis_pb2.SynthesisConfig,
+    engine: Engine,
+    path: str,
+    *,
+    non_streaming_default: bool,
+    whole: bool = False,
 ) -> UtteranceSpec:
-    """`path` is where the config stands in its request, for messages about its fields."""
+    """`path` is where the config stands in its request, for messages about its fields; `whole` as in `check_audio`."""
     _refuse_unserved(config, path)
     info = engine.info
-    sampling, warnings = _sampling(config, engine, path)
+    audio = check_audio(config, info, path, whole=whole)
+    sampling, warnings = _sampling(config, engine, path, audio.speed)
     voice = config.voice.WhichOneof("voice")
     speaker: str | None = None
     x_vector = None
@@ -161,7 +165,7 @@ def check_synthesis(
     _check_with_engine(engine, params, path)
     return UtteranceSpec(
         params=params,
-        audio=_audio(config.audio, engine, f"{path}.audio"),
+        audio=audio,
         voice_id=speaker or "",
         seed_given=config.sampling.HasField("seed"),
         max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
@@ -177,10 +181,6 @@ def official_layout(engine: Engine) -> bool:
 def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
     if config.voice.WhichOneof("voice") == "reference":
         raise NotServed(f"{path}.voice.reference", "cloning from a recording is not served yet; use voice_id")
-    if config.HasField("speed") and config.speed != 1.0:
-        raise NotServed(f"{path}.speed", "speed is not served yet; leave it unset")
-    if config.HasField("volume_gain_db") and config.volume_gain_db != 0.0:
-        raise NotServed(f"{path}.volume_gain_db", "gain is not served yet; leave it unset")
     if config.normalize_text:
         raise NotServed(f"{path}.normalize_text", "text normalization is not served yet; leave it unset")
     if config.pronunciations:
@@ -202,38 +202,13 @@ def _path(path: str, error: InvalidSynthesis) -> str:
     return f"{path}.{_FIELD_PATHS.get(error.field, f'sampling.{error.field}')}"
 
 
-def _audio(audio: audio_pb2.AudioFormat, engine: Engine, path: str) -> AudioSpec:
-    info = engine.info
-    encoding = audio.encoding or audio_pb2.AUDIO_ENCODING_PCM_S16LE
-    if encoding not in SERVED_ENCODINGS:
-        if encoding not in audio_pb2.AudioEncoding.values():
-            raise InvalidField(f"{path}.encoding", f"{encoding} is no AudioEncoding")
-        name = audio_pb2.AudioEncoding.Name(encoding)
-        raise NotServed(
-            f"{path}.encoding", f"{name} is not served yet; use AUDIO_ENCODING_PCM_S16LE or AUDIO_ENCODING_WAV"
-        )
-    rate_hz = audio.sample_rate_hz or info.sample_rate_hz
-    if rate_hz != info.sample_rate_hz:
-        hint = f"use {info.sample_rate_hz}, or leave it unset"
-        if rate_hz in _CONTRACT_RATES_HZ:
-            raise NotServed(f"{path}.sample_rate_hz", f"{rate_hz} Hz is not served yet; {hint}")
-        raise InvalidField(f"{path}.sample_rate_hz", f"{rate_hz} Hz is not supported; {hint}")
-    if audio.bitrate_bps:
-        raise InvalidField(f"{path}.bitrate_bps", "only Opus has a bit rate; leave it unset")
-    duration_ms = audio.frame_duration_ms or round(1000 / info.frame_rate_hz)
-    if duration_ms not in FRAME_DURATIONS_MS:
-        raise InvalidField(
-            f"{path}.frame_duration_ms",
-            f"{duration_ms} is not within {FRAME_DURATIONS_MS.start} to {FRAME_DURATIONS_MS.stop - 1}",
-        )
-    return AudioSpec(encoding=encoding, sample_rate_hz=rate_hz, frame_duration_ms=duration_ms)
-
-
-def _sampling(config: synthesis_pb2.SynthesisConfig, engine: Engine, path: str) -> tuple[SamplingParams, list[Warned]]:
+def _sampling(
+    config: synthesis_pb2.SynthesisConfig, engine: Engine, path: str, speed: float
+) -> tuple[SamplingParams, list[Warned]]:
     """The engine checks the ranges of what it uses; here is what it cannot see."""
     values: dict[str, Any] = {}
     for field, value in config.sampling.ListFields():
-        values[field.name] = _decimal(value) if isinstance(value, float) else value
+        values[field.name] = decimal(value) if isinstance(value, float) else value
         if isinstance(value, float) and not math.isfinite(value):
             raise InvalidField(f"{path}.sampling.{field.name}", f"{value} is not a finite number")
     for name in ("top_k", "subtalker_top_k"):
@@ -241,7 +216,7 @@ def _sampling(config: synthesis_pb2.SynthesisConfig, engine: Engine, path: str) 
             values[name] = min(values[name], _TOP_K_OFF_FROM)
     defaults = engine.info.default_sampling
     if config.max_audio_ms:
-        limit = max(1, int(config.max_audio_ms * engine.info.frame_rate_hz / 1000))
+        limit = max(1, int(config.max_audio_ms * speed * engine.info.frame_rate_hz / 1000))
         values["max_frames"] = min(values.get("max_frames", defaults.max_frames), limit)
     sampling = replace(defaults, **values)
     if sampling.min_frames > sampling.max_frames:
@@ -265,8 +240,3 @@ def _ignored(values: dict[str, Any], sampling: SamplingParams) -> list[Warned]:
         return []
     message = f"{', '.join(names)}: no effect, since decoding is greedy; set do_sample (subtalker_do_sample) to true"
     return [Warned("SAMPLING_IGNORED", message)]
-
-
-def _decimal(value: float) -> float:
-    """A `float` field carries 24 bits: the decimal that the caller wrote, so that 0.9 is the same everywhere."""
-    return float(f"{value:.7g}")

@@ -34,6 +34,10 @@ class Resampler:
         self._group_span = (self._up - 1) * self._down // self._up + 2 * self._half + 1
         self._reset()
 
+    def _reset(self) -> None:
+        self._held = np.zeros(self._half)  # from half a filter before the next group on
+        self._num_in = self._num_out = 0
+
     def push(self, samples: Samples) -> Samples:
         """Everything that later samples cannot change."""
         self._num_in += len(samples)
@@ -50,10 +54,6 @@ class Resampler:
         rest = self._filter(num_groups)[:num_left] if num_groups else EMPTY
         self._reset()
         return rest
-
-    def _reset(self) -> None:
-        self._held = np.zeros(self._half)  # from half a filter before the next group on
-        self._num_in = self._num_out = 0
 
     def _filter(self, num_groups: int) -> Samples:
         num_blocks = -(-num_groups // _GROUPS_PER_BLOCK)

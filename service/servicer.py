@@ -11,14 +11,9 @@ from engine import Engine, InvalidSynthesis, SynthesisParams
 from service.admission import Admission
 from service.calls import request_id
 from service.errors import AudioTooLong, MethodNotServed
+from service.formats import RATES_HZ, served_encodings
 from service.playback import Playback
-from service.requests import (
-    SERVED_ENCODINGS,
-    check_lead,
-    check_synthesis,
-    check_timestamps,
-    official_layout,
-)
+from service.requests import check_lead, check_synthesis, check_timestamps, official_layout
 from service.session import MAX_OPEN_UTTERANCES, Session
 from service.text import check_whole
 from service.utterance import Utterance
@@ -53,35 +48,36 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def Synthesize(
         self, request: text_to_speech_service_pb2.SynthesizeRequest, context: Any
     ) -> text_to_speech_service_pb2.SynthesizeResponse:
-        utterance = self._whole_text(request, max_lead_ms=0)
+        utterance = self._whole_text(request, max_lead_ms=0, whole=True)
         context.add_done_callback(self._admission.enter())
         await self._greet(context)
-        pcm = bytearray()
+        audio = bytearray()
         response = text_to_speech_service_pb2.SynthesizeResponse(format=utterance.spec.audio.to_proto())
         async with aclosing(utterance.messages()) as messages:
             async for message in messages:
                 match message:
                     case synthesis_pb2.UtteranceStarted(voice_id=voice_id, seed=seed):
                         response.voice_id, response.seed = voice_id, seed
-                    case audio_pb2.AudioChunk(data=data, num_samples=num_samples):
-                        pcm += data if num_samples else b""
+                    case audio_pb2.AudioChunk(data=data):
+                        audio += data
                     case synthesis_pb2.Warning():
                         response.warnings.append(message)
                     case synthesis_pb2.UtteranceDone(reason=reason, stats=stats):
                         response.reason = reason
                         response.stats.CopyFrom(stats)
-                if len(pcm) > MAX_UNARY_AUDIO_BYTES:
+                if len(audio) > MAX_UNARY_AUDIO_BYTES:
                     raise AudioTooLong(
                         f"the audio is longer than the {MAX_UNARY_AUDIO_BYTES} bytes that fit into one response; use "
                         "SynthesizeStream, or limit it with config.max_audio_ms"
                     )
-        response.audio = utterance.spec.audio.file(bytes(pcm))
+        # In a thread, since FLAC takes long enough to be heard by others.
+        response.audio = await asyncio.to_thread(utterance.spec.audio.file, bytes(audio))
         return response
 
     async def SynthesizeStream(
         self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: Any
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
-        utterance = self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"))
+        utterance = self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"), whole=False)
         context.add_done_callback(self._admission.enter())
         context.add_done_callback(utterance.abort)
         await self._greet(context)
@@ -126,8 +122,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             model=info.model,
             server_version=version("sonorant"),
             native_sample_rate_hz=info.sample_rate_hz,
-            sample_rates_hz=[info.sample_rate_hz],
-            encodings=SERVED_ENCODINGS,
+            sample_rates_hz=RATES_HZ,
+            encodings=served_encodings(),
             languages=info.languages,
             supports_cloning=False,
             supports_design=info.task == "voice_design",
@@ -137,12 +133,16 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             active_sessions=self._admission.active_sessions,
         )
 
-    def _whole_text(self, request: Any, max_lead_ms: int) -> Utterance:
-        """The utterance of a request that has all of its text. Takes nothing yet."""
+    def _whole_text(self, request: Any, max_lead_ms: int, *, whole: bool) -> Utterance:
+        """The utterance of a request that has all of its text; `whole` = so has its response. Takes nothing yet."""
         check_whole(request.text, self._max_text_chars, "text")
         check_timestamps(request.timestamps, "timestamps")
         spec = check_synthesis(
-            request.config, self._engine, "config", non_streaming_default=official_layout(self._engine)
+            request.config,
+            self._engine,
+            "config",
+            non_streaming_default=official_layout(self._engine),
+            whole=whole,
         )
         utterance = Utterance("", spec, self._engine, Playback(), max_lead_ms, self._max_text_chars)
         utterance.push_text(request.text)

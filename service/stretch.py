@@ -31,6 +31,12 @@ class Stretcher:
         self._fade_in, self._fade_out = fade, 1 - fade
         self._reset()
 
+    def _reset(self) -> None:
+        self._held = np.zeros(0)  # input from `_start` on
+        self._start = 0
+        self._num_in = self._num_hops = 0
+        self._goes_on = 0  # where the input goes on after the piece in use
+
     def push(self, samples: Samples) -> Samples:
         """Everything that later samples cannot change."""
         self._num_in += len(samples)
@@ -51,12 +57,6 @@ class Stretcher:
         rest = np.concatenate([EMPTY, *hops])[:num_left]
         self._reset()
         return rest
-
-    def _reset(self) -> None:
-        self._held = np.zeros(0)  # input from `_start` on
-        self._start = 0
-        self._num_in = self._num_hops = 0
-        self._goes_on = 0  # where the input goes on after the piece in use
 
     def _num_out(self) -> int:
         """The length of all that came in."""

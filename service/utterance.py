@@ -7,8 +7,8 @@ is what "speak everything received so far" takes: the model speaks the last word
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ from engine import (
     StreamEnd,
     StreamFailed,
 )
-from service.audio import BYTES_PER_SAMPLE, Framer
+from service.audio import AudioWriter, Piece
 from service.errors import LimitReached, SlowReader
 from service.playback import Playback
 from service.requests import UtteranceSpec
@@ -110,8 +110,11 @@ class Utterance:
         self._pace_changed = asyncio.Event()
         self._flush_id = 0
         self._first_text_s = 0.0
-        self._received_samples = 0
-        self._sent_samples = 0
+        self._writer = AudioWriter(self.spec.audio)
+        self._received_samples = 0  # at the engine's rate
+        self._sent_samples = 0  # at the rate of the wire
+        self._taken_before = (0, 0)  # samples sent and frames received before the latest stream
+        self._granted_frames = 0  # to the latest stream
         self._queue_s = 0.0
         self._generation_s = 0.0
 
@@ -157,13 +160,20 @@ class Utterance:
             segment = self._segments[0]
             await segment.ready.wait()
             if segment.speakable:
-                async with self._open() as stream, aclosing(self._speak(stream, segment)) as spoken:
-                    async for message in spoken:
+                async with self._open() as stream, aclosing(self._speak(stream, segment)) as pieces:
+                    segment.attach(stream)
+                    for message in self._start():
                         yield message
+                    async for piece in pieces:
+                        async with self._sending(piece) as chunk:
+                            yield chunk
                 reason = self._close(stream)
             else:
                 for message in self._start():
                     yield message
+                for piece in self._writer.end() if segment.flush_id is None else ():
+                    async with self._sending(piece) as chunk:
+                        yield chunk
             if reason != FinishReason.COMPLETED or segment.flush_id is None:
                 break
             self._flush_id = segment.flush_id
@@ -175,7 +185,7 @@ class Utterance:
         yield synthesis_pb2.UtteranceDone(reason=_REASONS[reason], stats=self.stats(reason))
 
     def stats(self, reason: FinishReason) -> synthesis_pb2.SynthesisStats:
-        audio_ms = self._ms(self._received_samples)
+        audio_ms = self._received_samples * 1000 // self.spec.audio.native_rate_hz
         generation_ms = round(self._generation_s * 1000)
         return synthesis_pb2.SynthesisStats(
             input_chars=self.num_chars,
@@ -196,6 +206,8 @@ class Utterance:
             left = params.sampling.max_frames - self.num_frames
             params = replace(params, sampling=replace(params.sampling, max_frames=left))
         self._stream = self._engine.open(params)
+        self._taken_before = (self._sent_samples, self.num_frames)
+        self._granted_frames = 0
         return self._stream
 
     def _start(self) -> Iterable[Message]:
@@ -209,44 +221,41 @@ class Utterance:
         for warned in self.spec.warnings:
             yield warned.to_proto()
 
-    async def _speak(self, stream: EngineStream, segment: _Segment) -> AsyncGenerator[Message, None]:
+    async def _speak(self, stream: EngineStream, segment: _Segment) -> AsyncGenerator[Piece, None]:
         """The audio of one segment, to the end of its stream."""
-        segment.attach(stream)
-        for message in self._start():
-            yield message
-        audio, framer = self.spec.audio, Framer(self.spec.audio.frame_bytes)
-        if audio.header and self._received_samples == 0:
-            yield audio_pb2.AudioChunk(data=audio.header)
-        frame_samples = self._engine.info.frame_samples
-        first_sample, granted_frames = self._sent_samples, 0
+        for piece in self._writer.begin():
+            yield piece
         self._end = None
         while self._end is None:
             event = await stream.next_event()
             if isinstance(event, StreamEnd):
                 self._end = event
-                pieces = framer.flush()
+                goes_on = event.reason == FinishReason.COMPLETED and segment.flush_id is not None
+                pieces = self._writer.flush() if goes_on else self._writer.end()
             else:
                 self.num_frames += event.num_frames
                 self._received_samples += len(event.samples)
-                pieces = framer.push(event.samples)
-            for data in pieces:
-                duration_ms = len(data) / BYTES_PER_SAMPLE * 1000 / audio.sample_rate_hz
-                await self._pace(duration_ms)
-                chunk = audio_pb2.AudioChunk(
-                    data=data,
-                    start_ms=self._ms(self._sent_samples),
-                    num_samples=len(data) // BYTES_PER_SAMPLE,
-                    flush_id=self._flush_id,
-                )
-                give_up = asyncio.get_running_loop().call_later(WRITE_TIMEOUT_S, self._give_up)
-                try:
-                    yield chunk
-                finally:
-                    give_up.cancel()
-                self._sent(chunk, duration_ms)
-                taken_frames = (self._sent_samples - first_sample) // frame_samples
-                stream.grant(taken_frames - granted_frames)
-                granted_frames = taken_frames
+                pieces = self._writer.push(event.samples)
+            for piece in pieces:
+                yield piece
+
+    @asynccontextmanager
+    async def _sending(self, piece: Piece) -> AsyncIterator[audio_pb2.AudioChunk]:
+        """A piece as a chunk that is due; it was taken when the block is left."""
+        duration_ms = piece.num_samples * 1000 / self.spec.audio.sample_rate_hz
+        await self._pace(duration_ms)
+        give_up = asyncio.get_running_loop().call_later(WRITE_TIMEOUT_S, self._give_up)
+        try:
+            yield audio_pb2.AudioChunk(
+                data=piece.data,
+                start_ms=self._ms(self._sent_samples),
+                num_samples=piece.num_samples,
+                flush_id=self._flush_id,
+            )
+        finally:
+            give_up.cancel()
+        if piece.num_samples:
+            self._sent(piece.num_samples, duration_ms)
 
     def _close(self, stream: EngineStream) -> FinishReason:
         """What the end of a stream means for the utterance."""
@@ -270,11 +279,25 @@ class Utterance:
                 async with asyncio.timeout(wait_s):
                     await self._pace_changed.wait()
 
-    def _sent(self, chunk: audio_pb2.AudioChunk, duration_ms: float) -> None:
+    def _sent(self, num_samples: int, duration_ms: float) -> None:
         if self._sent_samples == 0:
             self.first_audio_ms = round((time.monotonic() - self._first_text_s) * 1000)
-        self._sent_samples += chunk.num_samples
+        self._sent_samples += num_samples
         self._playback.sent(self.id, duration_ms)
+        self._grant()
+
+    def _grant(self) -> None:
+        """Let the engine replace the frames whose audio was taken."""
+        assert self._stream is not None, "audio comes of a stream"
+        audio = self.spec.audio
+        samples_before, frames_before = self._taken_before
+        taken_samples = (
+            (self._sent_samples - samples_before) * audio.native_rate_hz * audio.speed / audio.sample_rate_hz
+        )
+        # What was padded, or rounded up, is nothing that the engine made.
+        taken_frames = min(int(taken_samples / self._engine.info.frame_samples), self.num_frames - frames_before)
+        self._stream.grant(taken_frames - self._granted_frames)
+        self._granted_frames = taken_frames
 
     def _give_up(self) -> None:
         self._gave_up = True

@@ -209,7 +209,7 @@ async def test_capabilities() -> None:
             24_000,
             [8_000, 16_000, 24_000, 48_000],
         )
-        assert list(got.encodings) == [audio_pb2.AUDIO_ENCODING_PCM_S16LE, audio_pb2.AUDIO_ENCODING_WAV]
+        assert list(got.encodings) == audio_pb2.AudioEncoding.values()[1:], "PyAV is installed for the tests"
         assert list(got.languages) == ["english", "german"]
         assert (got.max_text_chars, got.max_sessions, got.active_sessions) == (99, 5, 0)
         assert got.server_version

@@ -91,7 +91,8 @@ class TextToSpeechServiceServicer(object):
     """
 
     def Synthesize(self, request, context):
-        """The whole clip in one message. At most 4 MiB of audio, about 87 s (OUT_OF_RANGE).
+        """The whole clip in one message. At most 4 MiB of audio, of FLAC before it is packed (OUT_OF_RANGE): about 85 s of PCM at
+        24 kHz, 8 minutes of mu-law, 15 minutes of Ogg Opus.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
