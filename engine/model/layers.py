@@ -109,7 +109,7 @@ class JoinedAttention(nn.Module):
         self.qkv_proj.weight = _joined([p.weight for p in projections])
         if c.attention_bias:
             self.qkv_proj.bias = _joined([p.bias for p in projections])
-        self.qk_norm = parts.q_norm
+        self.qk_norm = RMSNorm(c.head_dim, c.rms_norm_eps)
         scales = [parts.q_norm.weight.expand(c.num_heads, -1), parts.k_norm.weight.expand(c.num_kv_heads, -1)]
         self.qk_norm.weight = _joined(scales)
         self.o_proj = parts.o_proj

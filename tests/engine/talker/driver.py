@@ -1,0 +1,95 @@
+"""Drives a TalkerRunner as the scheduler would: some utterances, admitted when and where the test says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.checkpoint import Checkpoint
+from engine.prompt.layout import PromptAssembler
+from engine.prompt.tokenizer import Tokenizer
+from engine.talker.runner import TalkerRunner
+from engine.talker.scheduler import DecodeRow, PrefillRow
+from engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams, SynthesisParams
+
+
+@dataclass(frozen=True)
+class Utterance:
+    plan: PromptPlan
+    sampling: SamplingParams
+    num_frames: int
+    x_vector: Float32Array | None = None
+    reference_codes: Int16Array | None = None
+
+
+@dataclass
+class Admission:
+    """When and where an utterance runs: `pages` are its KV pages in order, `chunk_rows` prompt rows go in per step."""
+
+    utterance: Utterance
+    slot: int
+    pages: tuple[int, ...]
+    first_step: int = 0
+    chunk_rows: int = 512
+    rows_done: int = 0
+    codes: list[Int16Array] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return len(self.codes) == self.utterance.num_frames
+
+
+def prepare(checkpoint: Checkpoint, text: str, sampling: SamplingParams, num_frames: int, **params: Any) -> Utterance:
+    """An utterance of `text` with the given keyword arguments of SynthesisParams."""
+    tokenizer = Tokenizer.load(checkpoint.folder)
+    synthesis = SynthesisParams(sampling=sampling, **params)
+    assembler = PromptAssembler(synthesis, checkpoint, tokenizer)
+    assembler.push_text(tokenizer.encode(text))
+    assembler.end_text()
+    plan = assembler.plan()
+    assert plan is not None
+    return Utterance(plan, sampling, num_frames, synthesis.x_vector, synthesis.reference_codes)
+
+
+def run(
+    runner: TalkerRunner, checkpoint: Checkpoint, admissions: Sequence[Admission], *, decodes_reversed: bool = False
+) -> list[Int16Array]:
+    """All utterances to their end, whatever the model says in between; codes [frames, codebooks] of each."""
+    step = 0
+    while not all(a.is_done for a in admissions):
+        live = [a for a in admissions if a.first_step <= step and not a.is_done]
+        prefilling = [a for a in live if a.rows_done < a.utterance.plan.num_rows]
+        decoding = [a for a in live if a not in prefilling]
+        if decodes_reversed:
+            decoding.reverse()
+        prefills = [_prefill_row(a) for a in prefilling]
+        if live:
+            codes = runner.step(prefills, [_decode_row(a, checkpoint) for a in decoding])
+            sampled = [a for a, row in zip(prefilling, prefills, strict=True) if row.samples] + decoding
+            for admission, row in zip(sampled, codes, strict=True):
+                admission.codes.append(row)
+        step += 1
+    return [np.stack(a.codes) for a in admissions]
+
+
+def run_alone(runner: TalkerRunner, checkpoint: Checkpoint, utterance: Utterance, num_pages: int = 8) -> Int16Array:
+    return run(runner, checkpoint, [Admission(utterance, 0, tuple(range(num_pages)))])[0]
+
+
+def _prefill_row(a: Admission) -> PrefillRow:
+    u = a.utterance
+    start, a.rows_done = a.rows_done, min(a.rows_done + a.chunk_rows, u.plan.num_rows)
+    return PrefillRow(
+        a.slot, a.pages, u.plan, start, a.rows_done, u.sampling, u.x_vector, u.reference_codes, _allows_eos(u, 0)
+    )
+
+
+def _decode_row(a: Admission, checkpoint: Checkpoint) -> DecodeRow:
+    plan, frame = a.utterance.plan, len(a.codes)
+    text_id = plan.trailing[frame - 1] if frame <= len(plan.trailing) else checkpoint.text_ids.tts_pad
+    return DecodeRow(a.slot, text_id, plan.num_rows + frame - 1, frame, _allows_eos(a.utterance, frame))
+
+
+def _allows_eos(u: Utterance, frame: int) -> bool:
+    return frame >= u.sampling.min_frames and not u.sampling.ignore_eos

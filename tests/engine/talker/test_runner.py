@@ -1,0 +1,159 @@
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint import Checkpoint, load_checkpoint
+from engine.config import EngineConfig
+from engine.talker.runner import TalkerRunner
+from engine.types import SamplingParams
+from tests.engine.talker.driver import Admission, Utterance, prepare, run, run_alone
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+NUM_SLOTS = 9
+PAGES_PER_SLOT = 8
+NUM_FRAMES = 20
+TEXTS = (
+    "Hello world.",
+    "The quick brown fox jumps over the lazy dog and speaks slowly.",
+    "Fine!",
+    "Today is fine, and the world speaks with joy.",
+)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return load_checkpoint(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base"))
+
+
+@pytest.fixture(scope="module")
+def runner(checkpoint: Checkpoint) -> TalkerRunner:
+    config = EngineConfig(
+        checkpoint.folder,
+        talker_device="cpu",
+        num_slots=NUM_SLOTS,
+        num_pages=NUM_SLOTS * PAGES_PER_SLOT,
+        max_context=PAGES_PER_SLOT * 16,
+    )
+    return TalkerRunner(checkpoint, config)
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def greedy(checkpoint: Checkpoint, **changes: Any) -> SamplingParams:
+    return dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False, **changes)
+
+
+def utterances(checkpoint: Checkpoint) -> list[Utterance]:
+    """Nine of all kinds: greedy and sampled, long and short prompts, with and without a reference."""
+    rng = np.random.default_rng(0)
+    hidden, books = checkpoint.talker.stack.hidden_size, checkpoint.talker.num_codebooks
+    made = []
+    for i in range(NUM_SLOTS):
+        sampling = greedy(checkpoint)
+        if i % 2:
+            sampling = dataclasses.replace(checkpoint.default_sampling, seed=i, top_p=0.8 if i % 3 else 1.0, top_k=i)
+        params: dict[str, Any] = {"x_vector": rng.standard_normal(hidden, np.float32), "language": "english"}
+        if i % 3 == 0:
+            params["reference_codes"] = rng.integers(0, 64, (10 + 4 * i, books), np.int16)
+            params["reference_text"] = TEXTS[2]
+        params["non_streaming_mode"] = i % 4 == 3
+        made.append(prepare(checkpoint, TEXTS[i % len(TEXTS)], sampling, NUM_FRAMES - i, **params))
+    return made
+
+
+def pages_of(slot: int) -> tuple[int, ...]:
+    return tuple(range(slot * PAGES_PER_SLOT, (slot + 1) * PAGES_PER_SLOT))
+
+
+def test_a_stream_says_the_same_alone_and_in_any_company(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    made = utterances(checkpoint)
+    alone = [run_alone(runner, checkpoint, u) for u in made]
+    assert len({codes.tobytes() for codes in alone}) == len(alone)
+    together = run(runner, checkpoint, [Admission(u, i, pages_of(i)) for i, u in enumerate(made)])
+    staggered = run(
+        runner,
+        checkpoint,
+        [Admission(u, NUM_SLOTS - 1 - i, pages_of(i), first_step=(i * 5) % 7) for i, u in enumerate(made)],
+        decodes_reversed=True,
+    )
+    for one, other, third in zip(alone, together, staggered, strict=True):
+        np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, third)
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 3, 16, 17])
+def test_a_prompt_may_go_in_by_pieces(runner: TalkerRunner, checkpoint: Checkpoint, chunk_rows: int) -> None:
+    made = [u for u in utterances(checkpoint) if u.plan.num_rows > 20]
+    whole = [run_alone(runner, checkpoint, u) for u in made]
+    pieces = run(runner, checkpoint, [Admission(u, i, pages_of(i), chunk_rows=chunk_rows) for i, u in enumerate(made)])
+    for one, other in zip(whole, pieces, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_pages_need_not_be_consecutive(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    utterance = max(utterances(checkpoint), key=lambda u: u.plan.num_rows)
+    expected = run_alone(runner, checkpoint, utterance)
+    scattered = tuple(np.random.default_rng(1).permutation(runner.num_pages)[:PAGES_PER_SLOT].tolist())
+    (codes,) = run(runner, checkpoint, [Admission(utterance, 3, scattered)])
+    np.testing.assert_array_equal(codes, expected)
+
+
+def test_the_seed_decides(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    made = [
+        prepare(checkpoint, TEXTS[0], dataclasses.replace(checkpoint.default_sampling, seed=seed), 12)
+        for seed in (7, 7, 8)
+    ]
+    first, again, other = run(runner, checkpoint, [Admission(u, i, pages_of(i)) for i, u in enumerate(made)])
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_only_what_may_be_sampled_is(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    """At a temperature that makes everything equally likely, and with the end token forbidden."""
+    wild = dataclasses.replace(checkpoint.default_sampling, temperature=1e6, top_k=0, ignore_eos=True)
+    codes = run_alone(runner, checkpoint, prepare(checkpoint, TEXTS[0], wild, 100))
+    assert codes.dtype == np.int16
+    assert codes.min() >= 0
+    assert codes.max() < checkpoint.code_predictor.vocab_size
+    assert len(np.unique(codes[:, 0])) > 40
+
+
+def test_the_end_token_comes_when_it_may(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    wild = dataclasses.replace(checkpoint.default_sampling, temperature=1e6, top_k=0, min_frames=5)
+    made = [prepare(checkpoint, TEXTS[0], dataclasses.replace(wild, seed=seed), 30) for seed in range(9)]
+    first_codes = [c[:, 0] for c in run(runner, checkpoint, [Admission(u, i, pages_of(i)) for i, u in enumerate(made)])]
+    ends = [
+        int(np.argmax(c == checkpoint.talker.codec_eos_id)) for c in first_codes if checkpoint.talker.codec_eos_id in c
+    ]
+    assert ends
+    assert min(ends) >= 5
+
+
+def test_a_step_may_sample_nothing(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    utterance = prepare(checkpoint, TEXTS[1], greedy(checkpoint), 3)
+    admission = Admission(utterance, 0, pages_of(0), chunk_rows=4)
+    run(runner, checkpoint, [admission])
+    assert len(admission.codes) == 3
+
+
+def test_dummy_weights_run_without_a_weights_file(checkpoint: Checkpoint) -> None:
+    config = EngineConfig(Path("/nonexistent"), load_format="dummy", talker_device="cpu", num_slots=1, max_context=128)
+    sampling = dataclasses.replace(checkpoint.default_sampling, ignore_eos=True)
+    elsewhere = dataclasses.replace(checkpoint, folder=config.model)
+    runs = []
+    for _ in range(2):
+        utterance = prepare(checkpoint, TEXTS[0], sampling, 10)
+        runs.append(run_alone(TalkerRunner(elsewhere, config), checkpoint, utterance))
+    np.testing.assert_array_equal(*runs)
+    assert len(np.unique(runs[0])) > 5

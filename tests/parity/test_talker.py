@@ -1,0 +1,43 @@
+"""The talker says, code by code, what the official package says (make_goldens.py wrote the goldens)."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.checkpoint import load_checkpoint
+from engine.config import EngineConfig
+from engine.talker.runner import TalkerRunner
+from tests.engine.talker.driver import prepare, run_alone
+from tests.parity.make_goldens import SIZES, voice
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+GOLDENS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "goldens" / "talker.json").read_text())
+
+
+@pytest.mark.parametrize("golden", GOLDENS, ids=lambda g: f"{g['task']}-{g['sizes']}-{g['language']}")
+def test_greedy_codes_are_the_official_ones(golden: dict[str, Any], tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, golden["task"], **SIZES[golden["sizes"]]))
+    runner = TalkerRunner(checkpoint, EngineConfig(tmp_path, talker_device="cpu", num_slots=1, max_context=256))
+    sampling = dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
+    params = {
+        key: golden[key]
+        for key in ("speaker", "language", "instruct", "non_streaming_mode", "reference_text")
+        if key in golden
+    }
+    if golden["task"] == "base":
+        num_frames = golden["reference_frames"]
+        x_vector, codes = voice(
+            checkpoint.talker.stack.hidden_size,
+            num_frames,
+            checkpoint.talker.num_codebooks,
+            checkpoint.code_predictor.vocab_size,
+        )
+        params |= {"x_vector": x_vector, "reference_codes": codes.astype(np.int16) if num_frames else None}
+    expected = np.array(golden["codes"])
+    utterance = prepare(checkpoint, golden["text"], sampling, len(expected), **params)
+    codes = run_alone(runner, checkpoint, utterance, num_pages=16)
+    np.testing.assert_array_equal(codes, expected)
