@@ -147,6 +147,7 @@ class Engine:
 
     def _enter(self, state: EngineState, reason: str) -> None:
         self.state = state
+        # No stream outlives the workers it was opened with; when new ones are ready there is none.
         for stream_id in list(self._streams):
             self._end(stream_id, _local_end(FinishReason.UNAVAILABLE, f"the engine became unavailable: {reason}"))
         self._on_state(state)

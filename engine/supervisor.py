@@ -316,9 +316,9 @@ class Supervisor:
             asyncio.get_running_loop().remove_reader(self._workers.inbox.fileno())
 
     def _died(self, child: Child) -> None:
-        self._receive()  # what it still said counts
         asyncio.get_running_loop().remove_reader(child.fileno())
         self._report_down(f"the {child.name} worker {child.pid} died (exit code {child.wait()})")
+        self._receive()  # what it still said counts: nobody acts on the report before the next turn of the loop
 
     def _check_health(self) -> None:
         assert self._workers is not None

@@ -7,7 +7,6 @@ import os
 import select
 import shutil
 import signal
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -192,7 +191,6 @@ def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing() -> None
 def test_no_worker_outlives_a_killed_parent() -> None:
     with closing(Child("parent", run_engine, (CONFIG,), [])) as parent:
         workers = [os.pidfd_open(pid) for pid in parent.ready.recv()]
-        time.sleep(0.2)  # so that they are in the middle of something
         parent.kill()
         for worker in workers:
             poll = select.poll()
