@@ -18,9 +18,9 @@ from engine.types import Float32Array, Int16Array
 
 PCM_SCALE = 32767.0
 
-# Frames of all rows together in one pass of the network; more are done in several, as streaming is exact. On a CPU a
-# pass that outgrows the caches takes longer per frame (measured); on CUDA this bounds the memory of activations.
-MAX_PASS_FRAMES = {"cpu": 32, "cuda": 1024}
+# Frames of all rows together in one pass of the network, which bounds the memory of its activations (about 5 MB per
+# frame in the published size). More are done in several passes, as streaming is exact.
+MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
 
 
 class Code2WavRunner:

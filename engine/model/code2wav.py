@@ -58,10 +58,8 @@ class CausalTransposedConv(nn.Module):
     def prepare(self) -> None:
         weight, bias = self.conv.weight, self.conv.bias  # [in, out, kernel], [out]
         assert bias is not None
-        steps = weight.view(*weight.shape[:2], -1, self.stride).flip(
-            2
-        )  # [in, out, steps, stride], the older input first
-        self.weight = steps.permute(1, 3, 0, 2).flatten(0, 1).contiguous()  # [out * stride, in, steps]
+        steps = weight.view(*weight.shape[:2], -1, self.stride)  # [in, out, steps, stride], the newest input first
+        self.weight = steps.flip(2).permute(1, 3, 0, 2).flatten(0, 1).contiguous()  # [out * stride, in, steps]
         self.bias = bias.repeat_interleave(self.stride)
         del self.conv
 
@@ -102,6 +100,8 @@ class ResidualUnit(nn.Module):
 
 
 class UpsamplingBlock(nn.Module):
+    """One step from the latent rate towards the sample rate."""
+
     def __init__(self, tails: TailLayout, in_channels: int, out_channels: int, rate: int) -> None:
         super().__init__()
         self.block = nn.ModuleList(
@@ -135,8 +135,8 @@ class ConvNeXtBlock(nn.Module):
         return z
 
 
-class UpsamplingStage(nn.ModuleList):
-    """A ModuleList, because the checkpoint numbers these two layers."""
+class LatentUpsampling(nn.ModuleList):
+    """One step from the frame rate to the latent rate. A list, because the checkpoint numbers its two layers."""
 
     def __init__(self, tails: TailLayout, channels: int, ratio: int) -> None:
         super().__init__(
@@ -205,7 +205,7 @@ class Code2Wav(nn.Module):
         self.quantizer = Quantizer(config)
         self.pre_conv = CausalConv(tails, config.codebook_dim, config.latent_dim, 3)
         self.pre_transformer = WindowTransformer(config)
-        self.upsample = nn.ModuleList(UpsamplingStage(tails, config.latent_dim, r) for r in config.upsampling_ratios)
+        self.upsample = nn.ModuleList(LatentUpsampling(tails, config.latent_dim, r) for r in config.upsampling_ratios)
         self.decoder = nn.ModuleList(
             [
                 CausalConv(tails, config.latent_dim, config.decoder_dim, KERNEL),
