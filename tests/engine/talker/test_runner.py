@@ -42,10 +42,10 @@ def runner(checkpoint: Checkpoint) -> TalkerRunner:
     return TalkerRunner(checkpoint, config)
 
 
-@pytest.fixture(params=[1, 2], autouse=True)
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
+@pytest.fixture
+def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
+    torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
 
@@ -92,6 +92,14 @@ def test_a_stream_says_the_same_alone_and_in_any_company(runner: TalkerRunner, c
         np.testing.assert_array_equal(one, third)
 
 
+@pytest.mark.usefixtures("two_threads")
+def test_so_it_does_with_two_threads(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    made = [dataclasses.replace(u, num_frames=3) for u in utterances(checkpoint)[:5]]
+    together = run(runner, checkpoint, [Admission(u, i, pages_of(i)) for i, u in enumerate(made)])
+    for utterance, codes in zip(made, together, strict=True):
+        np.testing.assert_array_equal(run_alone(runner, checkpoint, utterance), codes)
+
+
 @pytest.mark.parametrize("chunk_rows", [1, 3, 16, 17])
 def test_a_prompt_may_go_in_by_pieces(runner: TalkerRunner, checkpoint: Checkpoint, chunk_rows: int) -> None:
     made = [u for u in utterances(checkpoint) if u.plan.num_rows > 20]
@@ -122,11 +130,11 @@ def test_the_seed_decides(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
 def test_only_what_may_be_sampled_is(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
     """At a temperature that makes everything equally likely, and with the end token forbidden."""
     wild = dataclasses.replace(checkpoint.default_sampling, temperature=1e6, top_k=0, ignore_eos=True)
-    codes = run_alone(runner, checkpoint, prepare(checkpoint, TEXTS[0], wild, 100))
+    codes = run_alone(runner, checkpoint, prepare(checkpoint, TEXTS[0], wild, 80))
     assert codes.dtype == np.int16
     assert codes.min() >= 0
     assert codes.max() < checkpoint.code_predictor.vocab_size
-    assert len(np.unique(codes[:, 0])) > 40
+    assert len(np.unique(codes[:, 0])) > 30
 
 
 def test_the_end_token_comes_when_it_may(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
