@@ -83,6 +83,7 @@ async def take_all(stream: EngineStream, grants: bool) -> list[PcmChunk | Stream
     return events
 
 
+@pytest.mark.slow
 async def test_workers_that_die_or_hang_end_every_stream_once_and_are_replaced_until_they_no_longer_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
