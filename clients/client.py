@@ -74,6 +74,8 @@ def synthesis_config(
     encoding: str = "",
     sample_rate_hz: int = 0,
     frame_duration_ms: int = 0,
+    speed: float | None = None,
+    volume_gain_db: float | None = None,
     max_audio_ms: int = 0,
     non_streaming_mode: bool | None = None,
     **sampling: Any,
@@ -94,6 +96,8 @@ def synthesis_config(
             frame_duration_ms=frame_duration_ms,
         ),
         sampling=Sampling(**sampling),
+        speed=speed,
+        volume_gain_db=volume_gain_db,
         max_audio_ms=max_audio_ms,
     )
     if non_streaming_mode is not None:

@@ -37,7 +37,8 @@ EXAMPLES = """\
 examples:
   sonorant say "Hello, world."                                  play it (needs ffplay or aplay)
   sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice of `sonorant voices`
-  sonorant say --file story.txt --wav story.wav --seed 7
+  sonorant say --file story.txt --wav story.wav --seed 7 --speed 1.2
+  sonorant say "Hello, world." --encoding ogg_opus --raw > hello.ogg
   some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
   sonorant say "One word at a time." --word-by-word --pause-ms 200 --raw | aplay -f S16_LE -r 24000
 """
@@ -60,6 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     audio = parser.add_argument_group("audio")
     audio.add_argument("--encoding", choices=ENCODINGS, default="pcm_s16le", help="of --raw (default: %(default)s)")
+    audio.add_argument("--sample-rate-hz", type=int, default=0, metavar="N", help="default: the model's")
+    audio.add_argument("--frame-duration-ms", type=int, default=0, metavar="N", help="audio per message")
+    audio.add_argument("--speed", type=float, metavar="X", help="0.5 to 2, at the same pitch")
+    audio.add_argument("--volume-gain-db", type=float, metavar="X", help="louder or quieter")
     audio.add_argument("--max-audio-ms", type=int, default=0, metavar="N", help="stop after so much audio")
     audio.add_argument(
         "--max-lead-ms",
@@ -118,6 +123,10 @@ def _config(args: argparse.Namespace) -> SynthesisConfig:
         language=args.language,
         instructions=args.instructions,
         encoding=args.encoding,
+        sample_rate_hz=args.sample_rate_hz,
+        frame_duration_ms=args.frame_duration_ms,
+        speed=args.speed,
+        volume_gain_db=args.volume_gain_db,
         max_audio_ms=args.max_audio_ms,
         non_streaming_mode=args.non_streaming_mode,
         **{name: value for name, value in values.items() if value is not None},

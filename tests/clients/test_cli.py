@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients import cli, say
+from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AudioFormat
 from sonorant.tts.v1.synthesis_pb2 import Sampling
 from tests.clients.scripted_server import LOUD, scripted_server
 
@@ -57,7 +58,7 @@ async def test_say_writes_a_wav_file_and_reports(tmp_path: Path) -> None:
     assert config.synthesis.sampling.seed == 7 and config.max_lead_ms == 0
 
 
-async def test_every_sampling_field_reaches_the_server() -> None:
+async def test_every_setting_reaches_the_server() -> None:
     async with scripted_server() as (target, speech):
         flags = ["--temperature", "0.5", "--top-k", "0", "--top-p", "0.5", "--repetition-penalty", "1.5", "--seed", "1"]
         flags += [
@@ -70,7 +71,9 @@ async def test_every_sampling_field_reaches_the_server() -> None:
         ]
         flags += ["--subtalker-top-p", "0.5", "--min-frames", "2", "--max-frames", "3", "--ignore-eos"]
         voice = ["--voice", "anna", "--language", "en", "--instructions", "softly", "--no-non-streaming-mode"]
-        await sonorant("say", "x", "--server", target, "--raw", "--max-audio-ms", "900", *flags, *voice)
+        audio = ["--encoding", "mulaw", "--sample-rate-hz", "8000", "--frame-duration-ms", "20", "--speed", "1.5"]
+        audio += ["--volume-gain-db", "-3", "--max-audio-ms", "900"]
+        await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio)
     synthesis = speech.received[0].config.synthesis
     expected = Sampling(
         temperature=0.5,
@@ -91,7 +94,9 @@ async def test_every_sampling_field_reaches_the_server() -> None:
     assert len(expected.ListFields()) == len(Sampling.DESCRIPTOR.fields), "a field of Sampling is not tested here"
     assert (synthesis.voice.voice_id, synthesis.language, synthesis.instructions) == ("anna", "en", "softly")
     assert synthesis.HasField("non_streaming_mode") and not synthesis.non_streaming_mode
-    assert synthesis.max_audio_ms == 900
+    expected_audio = AudioFormat(encoding=AUDIO_ENCODING_MULAW, sample_rate_hz=8000, frame_duration_ms=20)
+    assert synthesis.audio == expected_audio
+    assert (synthesis.speed, synthesis.volume_gain_db, synthesis.max_audio_ms) == (1.5, -3, 900)
 
 
 async def test_stdin_is_spoken_while_it_is_still_open() -> None:
@@ -207,18 +212,11 @@ async def test_what_a_server_is() -> None:
 
 
 def test_help_has_examples_that_parse() -> None:
-    examples = [
-        line.split("sonorant ", 1)[1] for line in (cli.EXAMPLES + say.EXAMPLES).splitlines() if "sonorant " in line
-    ]
-    assert len(examples) == 8
-    for example in examples:
-        arguments = example.partition("  ")[0].partition(" |")[0]
-        cli.parser().parse_args([word.strip('"') for word in _shell_words(arguments)])
-
-
-def _shell_words(line: str) -> list[str]:
-
-    return shlex.split(line)
+    lines = [line for line in (cli.EXAMPLES + say.EXAMPLES).splitlines() if "sonorant " in line]
+    assert len(lines) == 9
+    for line in lines:
+        arguments = line.partition("sonorant ")[2].partition("  ")[0].partition(" |")[0].partition(" >")[0]
+        cli.parser().parse_args(shlex.split(arguments))
 
 
 async def _collect(pieces: list[str]) -> list[str]:
