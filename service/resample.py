@@ -20,6 +20,7 @@ STOPBAND_DB = 85
 STOPBAND_MARGIN_HZ = 500  # the stop band begins this far above the lower Nyquist frequency
 _TAP_SCALE = 1 << 22  # |sample| < 2^15, the taps of one output sum to 2^22 (to 2^23 by magnitude): far below 2^53
 _GROUPS_PER_BLOCK = 32
+_BLOCKS_PER_PRODUCT = 16  # small enough for a BLAS to do alone: its helper threads would disturb the event loop
 
 Doubles = npt.NDArray[np.float64]
 
@@ -60,7 +61,8 @@ class Resampler:
         span, hop = self._matrix.shape[0], _GROUPS_PER_BLOCK * self._down
         padded = np.concatenate([self._held, np.zeros(max(0, (num_blocks - 1) * hop + span - len(self._held)))])
         blocks = np.lib.stride_tricks.sliding_window_view(padded, span)[::hop][:num_blocks]
-        out = (blocks @ self._matrix).reshape(-1)[: num_groups * self._up]
+        parts = [blocks[i : i + _BLOCKS_PER_PRODUCT] @ self._matrix for i in range(0, num_blocks, _BLOCKS_PER_PRODUCT)]
+        out = np.concatenate(parts).reshape(-1)[: num_groups * self._up]
         self._held = self._held[num_groups * self._down :]
         self._num_out += len(out)
         return to_int16(out / _TAP_SCALE)
