@@ -73,13 +73,13 @@ def check_tensors(module: nn.Module, file: TensorFile, prefix: str, *, optional_
     ignored = {prefix + name for name in optional_unused}
     problems = []
     if missing := sorted(expected.keys() - found):
-        problems.append(f"missing: {_listed(missing)}")
+        problems.append(f"missing: {listed(missing)}")
     if left_over := sorted(found - expected.keys() - ignored):
-        problems.append(f"left over: {_listed(left_over)}")
+        problems.append(f"left over: {listed(left_over)}")
     wrong = [name for name in sorted(expected.keys() & found) if expected[name] != file.shape(name)]
     if wrong:
         shapes = [f"{name} is {list(file.shape(name))}, config says {list(expected[name])}" for name in wrong]
-        problems.append(f"wrong shape: {_listed(shapes)}")
+        problems.append(f"wrong shape: {listed(shapes)}")
     if problems:
         raise CheckpointError(f"{file.path} does not fit its config.json; {'; '.join(problems)}")
 
@@ -116,6 +116,6 @@ def _opened(path: Path) -> Iterator[Any]:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     more = len(names) - MAX_NAMES_SHOWN
     return ", ".join(names[:MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

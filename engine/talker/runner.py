@@ -16,10 +16,11 @@ from engine.cuda import compute_dtype, find_device
 from engine.model.layers import RotaryTable
 from engine.model.sampling import Sampling, choose, penalize_repetition, uniforms
 from engine.model.talker import Talker, sum_frame
+from engine.model.verify import verify_checkpoint
 from engine.model.weights import TensorFile, init_random, load_module
 from engine.talker.kv_cache import KVCache, Span, fitting_num_pages
 from engine.talker.scheduler import DecodeRow, PrefillRow
-from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, SamplingParams
+from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PromptPlan, SamplingParams
 
 # Row counts are multiples of this: the CPU's matrix product gives a row the same bits in any batch only from 4 rows on.
 ROW_MULTIPLE = 4
@@ -53,6 +54,7 @@ class TalkerRunner:
         self._banned[checkpoint.talker.codec_eos_id] = False
         self._is_eos = torch.zeros_like(self._banned)
         self._is_eos[checkpoint.talker.codec_eos_id] = True
+        self._warm_up(checkpoint.default_sampling)
 
     @torch.inference_mode()
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
@@ -70,6 +72,13 @@ class TalkerRunner:
         frames = self._sample(torch.cat(hidden) if len(hidden) > 1 else hidden[0], sampling)
         codes: Int16Array = frames.to(torch.int16).cpu().numpy()
         return codes
+
+    def _warm_up(self, sampling: SamplingParams) -> None:
+        """One frame of each kind of step, so that the first stream finds libraries and allocators in motion."""
+        plan = PromptPlan((self._pad_text_id,), (NO_ID,), trailing=(), text_ended=True)
+        prompt = PrefillRow(0, (0,), plan, 0, 1, sampling, x_vector=None, reference_codes=None, allow_eos=False)
+        self.step([prompt], [])
+        self.step([], [DecodeRow(0, self._pad_text_id, position=1, frame_index=1, allow_eos=False)])
 
     def _prefill(self, rows: Sequence[PrefillRow]) -> Tensor:
         """Hidden states [rows that sample, hidden]."""
@@ -208,6 +217,7 @@ def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dt
     if config.load_format == "dummy":
         init_random(talker, device, dtype, config.seed)
     else:
+        verify_checkpoint(checkpoint)
         load_module(talker, TensorFile(checkpoint.folder / "model.safetensors"), "talker.", device, dtype)
     talker.prepare()
     return talker

@@ -1,0 +1,37 @@
+"""Does a checkpoint folder hold exactly the tensors its config.json calls for? Reads headers only."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from engine.checkpoint import Checkpoint
+from engine.errors import CheckpointError
+from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from engine.model.codec_encoder import CodecEncoder
+from engine.model.speaker_encoder import SpeakerEncoder
+from engine.model.talker import Talker
+from engine.model.weights import TensorFile, check_tensors, listed
+
+
+def verify_checkpoint(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError unless both files hold the tensors of all components, in their shapes, and nothing else.
+
+    Components that the task does not use are checked too: a folder is whole or it is not.
+    """
+    with torch.device("meta"):
+        main: dict[str, nn.Module] = {"talker.": Talker(checkpoint)}
+        if checkpoint.speaker_encoder is not None:
+            main["speaker_encoder."] = SpeakerEncoder(checkpoint.speaker_encoder)
+        codec = {"decoder.": Code2Wav(checkpoint.codec.decoder), "encoder.": CodecEncoder(checkpoint.codec)}
+    _verify_file(checkpoint.folder / "model.safetensors", main)
+    _verify_file(checkpoint.folder / "speech_tokenizer" / "model.safetensors", codec)
+
+
+def _verify_file(path: Path, components: Mapping[str, nn.Module]) -> None:
+    file = TensorFile(path)
+    if strangers := sorted(name for name in file.names if not name.startswith(tuple(components))):
+        raise CheckpointError(f"{path} does not fit its config.json; left over: {listed(strangers)}")
+    for prefix, module in components.items():
+        check_tensors(module, file, prefix, optional_unused=UNUSED_TENSORS if prefix == "decoder." else ())
