@@ -1,4 +1,4 @@
-"""Where audio goes: a WAV file, raw bytes on a stream, or a player program. Knows nothing of where it comes from.
+"""Where audio goes: a WAV file, raw bytes in a file or on a stream, a player. Knows nothing of where it comes from.
 
 Each is an async context manager that hands out a `write(data)` function; leaving it finishes the file, or waits until
 the player has played everything.
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-Write: TypeAlias = Callable[[bytes], None]
+Write: TypeAlias = Callable[[bytes], object]
 
 
 @asynccontextmanager
@@ -23,6 +23,13 @@ async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
         file.setsampwidth(2)
         file.setframerate(sample_rate_hz)
         yield file.writeframes
+
+
+@asynccontextmanager
+async def raw_file(path: Path) -> AsyncIterator[Write]:
+    """Bytes as they are: encodings that bring a container of their own."""
+    with path.open("wb") as file:
+        yield file.write
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ examples:
   sonorant say "Hello, world."                                  play it (needs ffplay or aplay)
   sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice of `sonorant voices`
   sonorant say --file story.txt --wav story.wav --seed 7 --speed 1.2
-  sonorant say "Hello, world." --encoding ogg_opus --raw > hello.ogg
+  sonorant say "Hello, world." --ogg hello.ogg --bitrate-bps 24000
   some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
   sonorant say "One word at a time." --word-by-word --pause-ms 200 --raw | aplay -f S16_LE -r 24000
 """
@@ -57,12 +57,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     output = parser.add_argument_group("output (the sound card if none is given)").add_mutually_exclusive_group()
     output.add_argument("--wav", type=Path, metavar="FILE", help="into a WAV file")
+    output.add_argument("--ogg", type=Path, metavar="FILE", help="into an Ogg Opus file")
     output.add_argument("--raw", action="store_true", help="bytes on stdout, as they come")
 
     audio = parser.add_argument_group("audio")
     audio.add_argument("--encoding", choices=ENCODINGS, default="pcm_s16le", help="of --raw (default: %(default)s)")
     audio.add_argument("--sample-rate-hz", type=int, default=0, metavar="N", help="default: the model's")
     audio.add_argument("--frame-duration-ms", type=int, default=0, metavar="N", help="audio per message")
+    audio.add_argument("--bitrate-bps", type=int, default=0, metavar="N", help="of Opus")
     audio.add_argument("--speed", type=float, metavar="X", help="0.5 to 2, at the same pitch")
     audio.add_argument("--volume-gain-db", type=float, metavar="X", help="louder or quieter")
     audio.add_argument("--max-audio-ms", type=int, default=0, metavar="N", help="stop after so much audio")
@@ -70,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lead-ms",
         type=int,
         metavar="N",
-        help="how far the server may run ahead of real time; 0 = any (default: 0 for --wav and --raw)",
+        help="how far the server may run ahead of real time; 0 = any (default: 0 unless played)",
     )
 
     voice = parser.add_argument_group("voice")
@@ -92,11 +94,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(args: argparse.Namespace) -> int:
     """Speaks; returns the exit status."""
     if not args.raw and args.encoding != "pcm_s16le":
-        raise ValueError("--encoding is for --raw; WAV files and players are written from pcm_s16le")
-    if not args.raw and not args.wav and audio_out.player_command(1) is None:
+        raise ValueError("--encoding is for --raw; files and players have encodings of their own")
+    played = not (args.wav or args.ogg or args.raw)
+    if played and audio_out.player_command(1) is None:
         raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
     max_lead_ms = args.max_lead_ms
-    if max_lead_ms is None and (args.wav or args.raw):
+    if max_lead_ms is None and not played:
         max_lead_ms = 0
     async with (
         SpeechClient(args.server) as client,
@@ -107,7 +110,7 @@ async def run(args: argparse.Namespace) -> int:
         try:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(_send(session, _pieces(args), meter))
-                done = await _receive(session, write, meter, measure_sound=args.encoding == "pcm_s16le")
+                done = await _receive(session, write, meter, measure_sound=_encoding(args) == "pcm_s16le")
                 sending.cancel()  # it may still be waiting for text that nobody will speak
         except ExceptionGroup as group:
             raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
@@ -122,9 +125,10 @@ def _config(args: argparse.Namespace) -> SynthesisConfig:
         design=args.design,
         language=args.language,
         instructions=args.instructions,
-        encoding=args.encoding,
+        encoding=_encoding(args),
         sample_rate_hz=args.sample_rate_hz,
         frame_duration_ms=args.frame_duration_ms,
+        bitrate_bps=args.bitrate_bps,
         speed=args.speed,
         volume_gain_db=args.volume_gain_db,
         max_audio_ms=args.max_audio_ms,
@@ -133,9 +137,15 @@ def _config(args: argparse.Namespace) -> SynthesisConfig:
     )
 
 
+def _encoding(args: argparse.Namespace) -> str:
+    return "ogg_opus" if args.ogg else str(args.encoding)
+
+
 def _output(args: argparse.Namespace, sample_rate_hz: int) -> AbstractAsyncContextManager[audio_out.Write]:
     if args.wav:
         return audio_out.wav_file(args.wav, sample_rate_hz)
+    if args.ogg:
+        return audio_out.raw_file(args.ogg)
     command = None if args.raw else audio_out.player_command(sample_rate_hz)
     return audio_out.player(command) if command else audio_out.raw_stream(sys.stdout.buffer)
 

@@ -22,6 +22,13 @@ async def test_wav_file_has_a_right_header(tmp_path: Path) -> None:
         assert file.readframes(file.getnframes()) == PCM
 
 
+async def test_raw_file_has_the_bytes(tmp_path: Path) -> None:
+    async with audio_out.raw_file(tmp_path / "out.ogg") as write:
+        write(PCM[:300])
+        write(PCM[300:])
+    assert (tmp_path / "out.ogg").read_bytes() == PCM
+
+
 async def test_raw_stream_passes_bytes_on_at_once() -> None:
     stream = io.BytesIO()
     async with audio_out.raw_stream(stream) as write:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients import cli, say
-from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AudioFormat
+from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
 from sonorant.tts.v1.synthesis_pb2 import Sampling
 from tests.clients.scripted_server import LOUD, scripted_server
 
@@ -58,6 +58,17 @@ async def test_say_writes_a_wav_file_and_reports(tmp_path: Path) -> None:
     assert config.synthesis.sampling.seed == 7 and config.max_lead_ms == 0
 
 
+async def test_say_writes_an_ogg_file_as_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "out.ogg"
+    async with scripted_server() as (target, speech):
+        status, _, stderr = await sonorant("say", "four", "--server", target, "--ogg", str(path))
+    assert status == 0, stderr
+    assert path.read_bytes() == LOUD * 4
+    config = speech.received[0].config
+    assert config.synthesis.audio == AudioFormat(encoding=AUDIO_ENCODING_OGG_OPUS) and config.max_lead_ms == 0
+    assert "to the first sound" not in stderr, "compressed bytes are no samples"
+
+
 async def test_every_setting_reaches_the_server() -> None:
     async with scripted_server() as (target, speech):
         flags = ["--temperature", "0.5", "--top-k", "0", "--top-p", "0.5", "--repetition-penalty", "1.5", "--seed", "1"]
@@ -72,7 +83,7 @@ async def test_every_setting_reaches_the_server() -> None:
         flags += ["--subtalker-top-p", "0.5", "--min-frames", "2", "--max-frames", "3", "--ignore-eos"]
         voice = ["--voice", "anna", "--language", "en", "--instructions", "softly", "--no-non-streaming-mode"]
         audio = ["--encoding", "mulaw", "--sample-rate-hz", "8000", "--frame-duration-ms", "20", "--speed", "1.5"]
-        audio += ["--volume-gain-db", "-3", "--max-audio-ms", "900"]
+        audio += ["--volume-gain-db", "-3", "--max-audio-ms", "900", "--bitrate-bps", "9000"]
         await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio)
     synthesis = speech.received[0].config.synthesis
     expected = Sampling(
@@ -94,7 +105,9 @@ async def test_every_setting_reaches_the_server() -> None:
     assert len(expected.ListFields()) == len(Sampling.DESCRIPTOR.fields), "a field of Sampling is not tested here"
     assert (synthesis.voice.voice_id, synthesis.language, synthesis.instructions) == ("anna", "en", "softly")
     assert synthesis.HasField("non_streaming_mode") and not synthesis.non_streaming_mode
-    expected_audio = AudioFormat(encoding=AUDIO_ENCODING_MULAW, sample_rate_hz=8000, frame_duration_ms=20)
+    expected_audio = AudioFormat(
+        encoding=AUDIO_ENCODING_MULAW, sample_rate_hz=8000, frame_duration_ms=20, bitrate_bps=9000
+    )
     assert synthesis.audio == expected_audio
     assert (synthesis.speed, synthesis.volume_gain_db, synthesis.max_audio_ms) == (1.5, -3, 900)
 

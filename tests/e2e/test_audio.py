@@ -3,7 +3,9 @@
 import asyncio
 import io
 import math
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import soundfile
 
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
+from tests.e2e.server_process import ServerProcess
 from tests.service.harness import Stub
 from tests.service.test_g711 import alaw_level, mulaw_level
 from tests.service.test_opus import decoded
@@ -130,6 +133,32 @@ async def test_speed_changes_the_length_and_not_the_pitch(stub: Stub, speed: flo
     assert centroid_hz(changed) == pytest.approx(centroid_hz(plain), rel=0.1)
     # No clicks: the sharpest bends of the waveform are those of the speech.
     assert np.abs(np.diff(changed, 2)).max() <= np.abs(np.diff(plain, 2)).max()
+
+
+async def test_the_command_line_saves_files_that_others_read(server: ServerProcess, tmp_path: Path) -> None:
+    common = [
+        "--server",
+        server.address,
+        "--no-do-sample",
+        "--no-subtalker-do-sample",
+        "--max-frames",
+        "8",
+        "--ignore-eos",
+    ]
+    for arguments, num_samples, rate_hz in (
+        (["--wav", "out.wav", "--sample-rate-hz", "8000", "--speed", "1.25"], 8 * 640 * 0.8, 8_000),
+        (["--ogg", "out.ogg", "--bitrate-bps", "24000", "--volume-gain-db", "3"], 8 * 1920, 24_000),
+    ):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "clients.cli", "say", TEXT, *common, *arguments),
+            cwd=tmp_path,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, stderr = await process.communicate()
+        assert process.returncode == 0, stderr.decode()
+        samples, read_hz = soundfile.read(tmp_path / arguments[1])
+        assert (len(samples), read_hz) == (num_samples, rate_hz)
+        assert np.abs(samples).max() > 0.02
 
 
 def rms(sound: Floats) -> float:
