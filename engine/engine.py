@@ -39,7 +39,7 @@ class EngineInfo:
     model: str
     task: str
     size: str
-    speakers: tuple[str, ...]
+    speakers: tuple[str, ...]  # in the order of the checkpoint; the first one is the default voice
     languages: tuple[str, ...]
     sample_rate_hz: int
     frame_samples: int
@@ -287,7 +287,7 @@ def _info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         model=checkpoint.name,
         task=checkpoint.task,
         size=checkpoint.size,
-        speakers=tuple(sorted(checkpoint.talker.speaker_ids)),
+        speakers=tuple(checkpoint.talker.speaker_ids),
         languages=checkpoint.languages,
         sample_rate_hz=checkpoint.codec.output_sample_rate,
         frame_samples=checkpoint.codec.frame_samples,

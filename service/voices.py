@@ -18,7 +18,7 @@ class Voices:
                 description=f"A speaker of {model}.",
                 languages=languages,
             )
-            for speaker in sorted(speakers)
+            for speaker in speakers
         }
 
     def get(self, voice_id: str) -> voice_pb2.Voice:
@@ -39,7 +39,9 @@ class Voices:
         if page_token and page_token not in self._voices:
             raise InvalidField("page_token", "not a token of this server; begin again without one")
         fits = kind in (voice_pb2.VOICE_KIND_UNSPECIFIED, voice_pb2.VOICE_KIND_PRESET) and speaks
-        rest = [voice for voice in self._voices.values() if fits and voice.voice_id > page_token]
+        voices = list(self._voices.values())
+        begin = list(self._voices).index(page_token) + 1 if page_token else 0
+        rest = voices[begin:] if fits else []
         page = rest[: page_size or DEFAULT_PAGE_SIZE]
         return voice_service_pb2.ListVoicesResponse(
             voices=page, next_page_token=page[-1].voice_id if len(page) < len(rest) else ""
