@@ -2,17 +2,24 @@
 
 import io
 import math
+import subprocess
+import sys
 from typing import Any
 
 import av
+import grpc
 import numpy as np
 import pytest
 import soundfile
 
-from service import g711
+from service import g711, opus
 from service.audio import AudioSpec
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
-from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
+from sonorant.tts.v1.text_to_speech_service_pb2 import (
+    GetCapabilitiesRequest,
+    SynthesizeRequest,
+    SynthesizeStreamRequest,
+)
 from tests.service.fake_engine import CREDIT_FRAMES, FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine, spoken
 from tests.service.harness import Stub, failure, flush, say, served
 from tests.service.test_audio import joined, pieces_of
@@ -185,3 +192,21 @@ async def test_the_engine_is_granted_what_was_taken_in_its_own_time() -> None:
         granted = stream.num_frames + stream.credit - CREDIT_FRAMES
         assert granted in (2, 3), "not 5; the last chunks read may or may not count as taken yet"
         call.cancel()
+
+
+async def test_without_pyav_everything_but_opus_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opus, "av", None)
+    async with served(FakeEngine()) as server:
+        capabilities = await server.stub.GetCapabilities(GetCapabilitiesRequest())
+        request = SynthesizeRequest(text=TEXT, config=synthesis({"encoding": OGG_OPUS}))
+        code, message, details = await failure(server.stub.Synthesize(request))
+        assert (await server.stub.Synthesize(SynthesizeRequest(text=TEXT, config=synthesis({})))).audio
+    assert list(capabilities.encodings) == [PCM, WAV, MULAW, ALAW, FLAC]
+    assert (code, "pip install 'sonorant[opus]'" in message) == (grpc.StatusCode.UNIMPLEMENTED, True)
+    assert details["ErrorInfo"].reason == "OPUS_NOT_INSTALLED"
+    assert details["BadRequest"].field_violations[0].field == "config.audio.encoding"
+
+
+def test_the_server_needs_no_pyav() -> None:
+    script = "import sys; sys.modules['av'] = None; import service.server; from service.opus import available; "
+    subprocess.run([sys.executable, "-c", script + "sys.exit(available())"], check=True)
