@@ -1,128 +1,35 @@
 """Typed view of a checkpoint folder's JSON files, published or tiny; the only source of the model's sizes and ids.
 
 Layout (as published): `config.json`, `generation_config.json`, `vocab.json`, `merges.txt`, `tokenizer_config.json`,
-`model.safetensors`, `speech_tokenizer/{config.json, model.safetensors}`. A key that a file leaves out has
-the default of the official configuration classes (QwenLM/Qwen3-TTS `qwen_tts/core/models/configuration_qwen3_tts.py`,
-`qwen_tts/core/tokenizer_12hz/configuration_qwen3_tts_tokenizer_v2.py`), where those have one: `save_pretrained` omits
-keys that equal it.
+`model.safetensors`, `speech_tokenizer/{config.json, model.safetensors}`.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal
 
+from engine.checkpoint_json import (
+    CODE_PREDICTOR_DEFAULTS,
+    CODEC_DECODER_DEFAULTS,
+    CODEC_DEFAULTS,
+    CODEC_TYPE,
+    GENERATION_DEFAULTS,
+    MODEL_DEFAULTS,
+    SPEAKER_ENCODER_DEFAULTS,
+    TALKER_DEFAULTS,
+    Json,
+    Section,
+)
 from engine.errors import CheckpointError
 from engine.types import SamplingParams
 
 PRESETS_DIR = Path(__file__).parent / "presets"
 BUILTIN_VOICE_DIR = Path(__file__).parent / "builtin_voice"
 
-Json: TypeAlias = Mapping[str, Any]
 TaskName = Literal["custom_voice", "voice_design", "base"]
 TASKS: tuple[TaskName, ...] = ("custom_voice", "voice_design", "base")
-CODEC_TYPE = "qwen3_tts_tokenizer_12hz"
-
-# Defaults of the official configuration classes, for keys that a file leaves out.
-_MODEL_DEFAULTS: Json = {
-    "tokenizer_type": CODEC_TYPE,
-    "tts_model_size": "",
-    "im_start_token_id": 151644,
-    "im_end_token_id": 151645,
-    "assistant_token_id": 77091,
-    "tts_pad_token_id": 151671,
-    "tts_bos_token_id": 151672,
-    "tts_eos_token_id": 151673,
-    "talker_config": {},
-    "speaker_encoder_config": {},
-}
-_STACK_DEFAULTS: Json = {
-    "hidden_act": "silu",
-    "hidden_size": 1024,
-    "intermediate_size": 3072,
-    "num_attention_heads": 16,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10000,
-    "rope_scaling": {},
-    "attention_bias": False,
-    "use_sliding_window": False,
-}
-_TALKER_DEFAULTS: Json = {
-    **_STACK_DEFAULTS,
-    "intermediate_size": 2048,
-    "num_hidden_layers": 20,
-    "num_key_value_heads": 2,
-    "vocab_size": 3072,
-    "num_code_groups": 32,
-    "text_hidden_size": 2048,
-    "codec_pad_id": 4196,
-    "codec_bos_id": 4197,
-    "codec_eos_token_id": 4198,
-    "codec_think_id": 4202,
-    "codec_nothink_id": 4203,
-    "codec_think_bos_id": 4204,
-    "codec_think_eos_id": 4205,
-    "codec_language_id": {},
-    "spk_id": {},
-    "spk_is_dialect": {},
-    "code_predictor_config": {},
-}
-_CODE_PREDICTOR_DEFAULTS: Json = {
-    **_STACK_DEFAULTS,
-    "num_hidden_layers": 5,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 2048,
-    "num_code_groups": 32,
-}
-_SPEAKER_ENCODER_DEFAULTS: Json = {
-    "enc_dim": 1024,
-    "sample_rate": 24000,
-    "mel_dim": 128,
-    "enc_channels": (512, 512, 512, 512, 1536),
-    "enc_kernel_sizes": (5, 3, 3, 3, 1),
-    "enc_dilations": (1, 2, 3, 4, 1),
-    "enc_attention_channels": 128,
-    "enc_res2net_scale": 8,
-    "enc_se_channels": 128,
-}
-_CODEC_DEFAULTS: Json = {
-    "encoder_config": {},
-    "decoder_config": {},
-    "encoder_valid_num_quantizers": 16,
-    "input_sample_rate": 24000,
-    "output_sample_rate": 24000,
-    "decode_upsample_rate": 1920,
-    "encode_downsample_rate": 1920,
-}
-_CODEC_DECODER_DEFAULTS: Json = {
-    **_STACK_DEFAULTS,
-    "num_hidden_layers": 8,
-    "num_key_value_heads": 16,
-    "rms_norm_eps": 1e-5,
-    "sliding_window": 72,
-    "latent_dim": 1024,
-    "codebook_size": 2048,
-    "decoder_dim": 1536,
-    "num_quantizers": 16,
-    "upsample_rates": (8, 5, 4, 3),
-    "upsampling_ratios": (2, 2),
-}
-# Of generation_config.json: Qwen3TTSModel._merge_generate_kwargs.
-_GENERATION_DEFAULTS: Json = {
-    "do_sample": True,
-    "temperature": 0.9,
-    "top_k": 50,
-    "top_p": 1.0,
-    "repetition_penalty": 1.05,
-    "subtalker_dosample": True,
-    "subtalker_temperature": 0.9,
-    "subtalker_top_k": 50,
-    "subtalker_top_p": 1.0,
-    "max_new_tokens": 2048,
-}
 MIN_NEW_TOKENS = 2  # fixed in Qwen3TTSForConditionalGeneration.generate
 
 
@@ -277,7 +184,7 @@ def resolve_model(name_or_path: str) -> Path:
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read the JSON files. Raises CheckpointError naming the file and key that is missing or unusable."""
-    config = _Section.read(folder / "config.json", _MODEL_DEFAULTS)
+    config = Section.read(folder / "config.json", MODEL_DEFAULTS)
     task = config.text("tts_model_type")
     if task not in TASKS:
         raise CheckpointError(f"{config.path}: tts_model_type is {task!r}; supported are {', '.join(TASKS)}")
@@ -285,7 +192,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         raise CheckpointError(
             f"{config.path}: tokenizer_type is {config.text('tokenizer_type')!r}; only {CODEC_TYPE} is supported"
         )
-    talker = config.section("talker_config", _TALKER_DEFAULTS)
+    talker = config.section("talker_config", TALKER_DEFAULTS)
     checkpoint = Checkpoint(
         folder=folder,
         name=folder.resolve().name,
@@ -301,12 +208,12 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             tts_eos=config.integer("tts_eos_token_id"),
         ),
         talker=_talker(talker),
-        code_predictor=_code_predictor(talker.section("code_predictor_config", _CODE_PREDICTOR_DEFAULTS)),
-        codec=_codec(_Section.read(folder / "speech_tokenizer" / "config.json", _CODEC_DEFAULTS)),
-        speaker_encoder=_speaker_encoder(config.section("speaker_encoder_config", _SPEAKER_ENCODER_DEFAULTS))
+        code_predictor=_code_predictor(talker.section("code_predictor_config", CODE_PREDICTOR_DEFAULTS)),
+        codec=_codec(Section.read(folder / "speech_tokenizer" / "config.json", CODEC_DEFAULTS)),
+        speaker_encoder=_speaker_encoder(config.section("speaker_encoder_config", SPEAKER_ENCODER_DEFAULTS))
         if task == "base"
         else None,
-        default_sampling=_default_sampling(_Section.read(folder / "generation_config.json", _GENERATION_DEFAULTS)),
+        default_sampling=_default_sampling(Section.read(folder / "generation_config.json", GENERATION_DEFAULTS)),
     )
     _check_consistent(checkpoint)
     return checkpoint
@@ -328,7 +235,7 @@ def _check_consistent(c: Checkpoint) -> None:
         )
 
 
-def _talker(c: "_Section") -> TalkerConfig:
+def _talker(c: Section) -> TalkerConfig:
     dialects = {name.lower(): dialect for name, dialect in c.table("spk_is_dialect").items()}
     return TalkerConfig(
         stack=_stack(c),
@@ -349,14 +256,14 @@ def _talker(c: "_Section") -> TalkerConfig:
     )
 
 
-def _code_predictor(c: "_Section") -> CodePredictorConfig:
+def _code_predictor(c: Section) -> CodePredictorConfig:
     return CodePredictorConfig(
         stack=_stack(c), vocab_size=c.integer("vocab_size"), num_codebooks=c.integer("num_code_groups")
     )
 
 
-def _codec(c: "_Section") -> CodecConfig:
-    d = c.section("decoder_config", _CODEC_DECODER_DEFAULTS)
+def _codec(c: Section) -> CodecConfig:
+    d = c.section("decoder_config", CODEC_DECODER_DEFAULTS)
     decoder = CodecDecoderConfig(
         stack=_stack(d),
         sliding_window=d.integer("sliding_window"),
@@ -385,7 +292,7 @@ def _codec(c: "_Section") -> CodecConfig:
     )
 
 
-def _stack(c: "_Section") -> TransformerConfig:
+def _stack(c: Section) -> TransformerConfig:
     if c.text("hidden_act") != "silu":
         raise CheckpointError(f"{c.path}: hidden_act is {c.text('hidden_act')!r}; only silu is supported")
     scaling = c.table("rope_scaling")
@@ -411,7 +318,7 @@ def _stack(c: "_Section") -> TransformerConfig:
     )
 
 
-def _speaker_encoder(c: "_Section") -> SpeakerEncoderConfig:
+def _speaker_encoder(c: Section) -> SpeakerEncoderConfig:
     return SpeakerEncoderConfig(
         enc_dim=c.integer("enc_dim"),
         sample_rate=c.integer("sample_rate"),
@@ -425,7 +332,7 @@ def _speaker_encoder(c: "_Section") -> SpeakerEncoderConfig:
     )
 
 
-def _default_sampling(c: "_Section") -> SamplingParams:
+def _default_sampling(c: Section) -> SamplingParams:
     return SamplingParams(
         do_sample=c.flag("do_sample"),
         temperature=c.number("temperature"),
@@ -441,74 +348,3 @@ def _default_sampling(c: "_Section") -> SamplingParams:
         # At max_new_tokens M the package returns M - 1 frames: the last first code never gets its other codebooks.
         max_frames=c.integer("max_new_tokens") - 1,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    """One JSON object, defaults filled in, with its place, so that every complaint can say where."""
-
-    path: str
-    values: Json
-
-    @classmethod
-    def read(cls, file: Path, defaults: Json) -> "_Section":
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{file} is missing; a checkpoint folder in the published layout has it") from None
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{file} cannot be read: {error}") from error
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{file} does not hold a JSON object")
-        return cls(str(file), _filled(values, defaults))
-
-    def section(self, key: str, defaults: Json) -> "_Section":
-        return _Section(f"{self.path}: {key}", _filled(self.table(key), defaults))
-
-    def has(self, key: str) -> bool:
-        return self.values.get(key) is not None
-
-    def table(self, key: str) -> Json:
-        value = self._required(key)
-        if not isinstance(value, dict):
-            raise CheckpointError(f"{self.path}: {key} must be an object, not {value!r}")
-        return value
-
-    def ids(self, key: str) -> Mapping[str, int]:
-        """A table of names, lower-cased, and ids."""
-        section = self.section(key, {})
-        return {name.lower(): section.integer(name) for name in section.values}
-
-    def text(self, key: str) -> str:
-        return str(self._required(key))
-
-    def flag(self, key: str) -> bool:
-        return bool(self._required(key))
-
-    def integer(self, key: str) -> int:
-        value = self._required(key)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise CheckpointError(f"{self.path}: {key} must be an integer, not {value!r}")
-        return value
-
-    def number(self, key: str) -> float:
-        value = self._required(key)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise CheckpointError(f"{self.path}: {key} must be a number, not {value!r}")
-        return float(value)
-
-    def integers(self, key: str) -> tuple[int, ...]:
-        value = self._required(key)
-        if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
-            raise CheckpointError(f"{self.path}: {key} must be a list of integers, not {value!r}")
-        return tuple(value)
-
-    def _required(self, key: str) -> Any:
-        value = self.values.get(key)
-        if value is None:
-            raise CheckpointError(f"{self.path}: {key} is missing")
-        return value
-
-
-def _filled(values: Json, defaults: Json) -> Json:
-    return {**defaults, **{key: value for key, value in values.items() if value is not None}}

@@ -16,7 +16,8 @@ from engine.model.attention import PagedRows
 
 Int64Array = npt.NDArray[np.int64]
 
-MEMORY_SHARE = 0.6  # of what is free once the weights are loaded; Code2Wav may share the device
+CUDA_SHARE = 0.6  # of what is free once the weights are loaded; Code2Wav may share the device
+CPU_SHARE = 0.25  # of all memory; pages never written take none
 PROMPT_POSITIONS = 512  # room for a prompt beside the frames
 
 
@@ -105,25 +106,27 @@ class KVCache:
         return self._table[slots, positions // self.page_size] * self.page_size + positions % self.page_size
 
 
-def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> int:
-    """Pages for every slot's longest utterance of default length, as far as the memory that is free now allows."""
+def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch.dtype, memory_bytes: int) -> int:
+    """Pages for an utterance of default length in every slot, as far as there is memory for them."""
     if config.num_pages:
         return config.num_pages
     stack = checkpoint.talker.stack
     page_bytes = stack.num_layers * 2 * config.page_size * stack.num_kv_heads * stack.head_dim * dtype.itemsize
     positions = min(config.max_context, PROMPT_POSITIONS + checkpoint.default_sampling.max_frames)
     wanted = config.num_slots * -(-positions // config.page_size)
-    affordable = int(_free_bytes(device) * MEMORY_SHARE) // page_bytes
     needed = -(-config.max_context // config.page_size)
+    affordable = memory_bytes // page_bytes
     if affordable < needed:
         raise EngineError(
-            f"{device} has memory for {affordable} KV pages of {page_bytes} bytes; one stream of {config.max_context} "
-            f"positions needs {needed}: lower max_context or free memory"
+            f"there is memory for {affordable} KV pages of {page_bytes} bytes; one stream of {config.max_context} "
+            f"positions needs {needed}: lower max_context or free memory on the talker's device"
         )
     return max(needed, min(wanted, affordable))
 
 
-def _free_bytes(device: torch.device) -> int:
+def memory_budget_bytes(device: torch.device) -> int:
+    """What all pages together may take."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        return int(free_bytes * CUDA_SHARE)
+    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)

@@ -18,7 +18,7 @@ from engine.model.sampling import Sampling, choose, penalize_repetition, uniform
 from engine.model.talker import Talker, sum_frame
 from engine.model.verify import verify_checkpoint
 from engine.model.weights import TensorFile, init_random, load_module
-from engine.talker.kv_cache import KVCache, Span, fitting_num_pages
+from engine.talker.kv_cache import KVCache, Span, fitting_num_pages, memory_budget_bytes
 from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PromptPlan, SamplingParams
 
@@ -38,7 +38,7 @@ class TalkerRunner:
         stack = checkpoint.talker.stack
         self._rotary = RotaryTable(stack, config.max_context, device, dtype)
         self._predictor_rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
-        self.num_pages = fitting_num_pages(checkpoint, config, device, dtype)
+        self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device))
         self._cache = KVCache(
             stack,
             num_pages=self.num_pages,
