@@ -10,6 +10,7 @@ from sonorant.tts.v1 import audio_pb2, synthesis_pb2
 
 RATES_HZ = (8_000, 16_000, 24_000, 48_000)
 FRAME_DURATIONS_MS = range(10, 1001)
+SHORT_FRAME_MS = 20  # what telephones and Opus packets have
 TELEPHONE_RATE_HZ = 8_000
 
 _TELEPHONE = (audio_pb2.AUDIO_ENCODING_MULAW, audio_pb2.AUDIO_ENCODING_ALAW)
@@ -26,13 +27,17 @@ def check_audio(config: synthesis_pb2.SynthesisConfig, info: EngineInfo, path: s
     audio = config.audio
     encoding = audio.encoding or audio_pb2.AUDIO_ENCODING_PCM_S16LE
     _check_encoding(encoding, f"{path}.audio.encoding", whole)
+    rate_hz = _rate_hz(audio.sample_rate_hz, encoding, info, f"{path}.audio.sample_rate_hz")
+    speed = _within(config.speed, SPEEDS, f"{path}.speed") if config.HasField("speed") else 1.0
+    # Where a stage holds some audio back, a codec frame would wait for the next one if it had to be sent whole.
+    default_ms = round(1000 / info.frame_rate_hz) if rate_hz == info.sample_rate_hz and speed == 1 else SHORT_FRAME_MS
     return AudioSpec(
         encoding=encoding,
-        sample_rate_hz=_rate_hz(audio.sample_rate_hz, encoding, info, f"{path}.audio.sample_rate_hz"),
-        frame_duration_ms=_frame_ms(audio.frame_duration_ms, encoding, info, f"{path}.audio.frame_duration_ms"),
+        sample_rate_hz=rate_hz,
+        frame_duration_ms=_frame_ms(audio.frame_duration_ms, default_ms, encoding, f"{path}.audio.frame_duration_ms"),
         bitrate_bps=_bitrate_bps(audio.bitrate_bps, encoding, f"{path}.audio.bitrate_bps"),
         native_rate_hz=info.sample_rate_hz,
-        speed=_within(config.speed, SPEEDS, f"{path}.speed") if config.HasField("speed") else 1.0,
+        speed=speed,
         gain_db=(
             _within(config.volume_gain_db, GAINS_DB, f"{path}.volume_gain_db")
             if config.HasField("volume_gain_db")
@@ -65,13 +70,13 @@ def _rate_hz(asked_hz: int, encoding: int, info: EngineInfo, field: str) -> int:
     return rate_hz
 
 
-def _frame_ms(asked_ms: int, encoding: int, info: EngineInfo, field: str) -> int:
+def _frame_ms(asked_ms: int, default_ms: int, encoding: int, field: str) -> int:
     if encoding == audio_pb2.AUDIO_ENCODING_OPUS:
         if asked_ms and asked_ms not in opus.PACKETS_MS:
             packets = ", ".join(map(str, opus.PACKETS_MS))
             raise InvalidField(field, f"an Opus packet is not {asked_ms} ms long; use one of {packets}")
-        return asked_ms or opus.DEFAULT_PACKET_MS
-    duration_ms = asked_ms or round(1000 / info.frame_rate_hz)
+        return asked_ms or SHORT_FRAME_MS
+    duration_ms = asked_ms or default_ms
     if duration_ms not in FRAME_DURATIONS_MS:
         raise InvalidField(
             field, f"{duration_ms} is not within {FRAME_DURATIONS_MS.start} to {FRAME_DURATIONS_MS.stop - 1}"

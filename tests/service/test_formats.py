@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from service import opus
-from service.audio import AudioSpec
+from service.audio import AudioSpec, AudioWriter
 from service.errors import InvalidField, NotServed
-from service.formats import check_audio, served_encodings
+from service.formats import RATES_HZ, check_audio, served_encodings
 from sonorant.tts.v1 import audio_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
+from tests.service.sounds import voiced
 
 PCM = audio_pb2.AUDIO_ENCODING_PCM_S16LE
 WAV = audio_pb2.AUDIO_ENCODING_WAV
@@ -29,16 +30,26 @@ def check(*, whole: bool = False, speed: float | None = None, gain_db: float | N
     ("audio", "spec"),
     [
         ({}, AudioSpec(PCM, 24_000, 80)),
-        ({"encoding": WAV, "sample_rate_hz": 48_000}, AudioSpec(WAV, 48_000, 80)),
-        ({"encoding": MULAW}, AudioSpec(MULAW, 8_000, 80)),
-        ({"encoding": ALAW, "sample_rate_hz": 8_000, "frame_duration_ms": 20}, AudioSpec(ALAW, 8_000, 20)),
+        ({"encoding": WAV, "sample_rate_hz": 48_000}, AudioSpec(WAV, 48_000, 20)),
+        ({"encoding": MULAW}, AudioSpec(MULAW, 8_000, 20)),
+        ({"encoding": ALAW, "sample_rate_hz": 8_000, "frame_duration_ms": 80}, AudioSpec(ALAW, 8_000, 80)),
+        ({"speed": 1.5}, AudioSpec(PCM, 24_000, 20, speed=1.5)),
         ({"encoding": OPUS}, AudioSpec(OPUS, 24_000, 20, 32_000)),
-        ({"encoding": OGG_OPUS, "sample_rate_hz": 16_000}, AudioSpec(OGG_OPUS, 16_000, 80, 32_000)),
+        ({"encoding": OGG_OPUS}, AudioSpec(OGG_OPUS, 24_000, 80, 32_000)),
+        ({"encoding": OGG_OPUS, "sample_rate_hz": 16_000}, AudioSpec(OGG_OPUS, 16_000, 20, 32_000)),
         ({"encoding": OPUS, "frame_duration_ms": 60, "bitrate_bps": 9_000}, AudioSpec(OPUS, 24_000, 60, 9_000)),
     ],
 )
 def test_what_is_left_out_is_resolved(audio: dict[str, Any], spec: AudioSpec) -> None:
     assert check(**audio) == spec
+
+
+@pytest.mark.parametrize("encoding", (PCM, WAV, MULAW, OPUS, OGG_OPUS))
+@pytest.mark.parametrize("speed", (0.5, 1.0, 2.0))
+def test_the_first_codec_frame_is_heard_before_the_second_is_made(encoding: int, speed: float) -> None:
+    for rate_hz in (0, 8_000) if encoding == MULAW else RATES_HZ:
+        writer = AudioWriter(check(encoding=encoding, sample_rate_hz=rate_hz, speed=speed))
+        assert writer.push(voiced(150, 1920)), rate_hz
 
 
 @pytest.mark.parametrize("encoding", served_encodings())
