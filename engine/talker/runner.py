@@ -32,7 +32,7 @@ class TalkerRunner:
         self._pad_text_id = checkpoint.text_ids.tts_pad
         self._padding_slot = config.num_slots
         self._device = device = find_device(config.talker_device)
-        self._dtype = dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
+        dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
         self._talker = _load(checkpoint, config, device, dtype)
 
         stack = checkpoint.talker.stack
