@@ -9,8 +9,10 @@ import uvloop
 
 from engine import Engine, EngineError, EngineState
 from service import logs
+from service.api_keys import ApiKeysError
 from service.config import ServiceConfig, parse_args
 from service.server import Server
+from service.tls import TlsError
 
 log = logging.getLogger("service")
 
@@ -31,6 +33,9 @@ async def serve(config: ServiceConfig) -> int:
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     try:
         server = Server(config)
+    except (ApiKeysError, TlsError) as error:
+        log.error("%s", error)
+        return 1
     except RuntimeError as error:
         log.error(
             "cannot listen on %s (%s); is another server running there? Choose with --listen", config.listen, error

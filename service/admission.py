@@ -1,8 +1,10 @@
 """Who may come in: a permit for each synthesis RPC, none while draining. One owner on one event loop."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
+from service.api_keys import Caller
 from service.errors import Draining, LimitReached
 
 
@@ -10,6 +12,7 @@ class Admission:
     def __init__(self, max_sessions: int) -> None:
         self.max_sessions = max_sessions
         self.active_sessions = 0
+        self._of_caller: Counter[str] = Counter()
         self._draining = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -18,20 +21,32 @@ class Admission:
     def draining(self) -> bool:
         return self._draining
 
-    def enter(self) -> Callable[[object], None]:
+    def limit(self, caller: Caller) -> int:
+        """How many sessions this caller may have at the same time, if nobody else has any."""
+        return self.max_sessions if caller.max_sessions is None else min(self.max_sessions, caller.max_sessions)
+
+    def enter(self, caller: Caller) -> Callable[[object], None]:
         """Take a place; the returned function gives it back, and takes the finished call so that gRPC can call it."""
         if self._draining:
             raise Draining("the server is draining and takes nothing new; connect to another one, or try again later")
+        if caller.max_sessions is not None and self._of_caller[caller.name] >= caller.max_sessions:
+            raise LimitReached(
+                "sessions of this key", f"all {caller.max_sessions} sessions of this API key are in use; end one first"
+            )
         if self.active_sessions >= self.max_sessions:
             raise LimitReached("sessions", f"all {self.max_sessions} sessions are taken; try again later")
         self.active_sessions += 1
+        self._of_caller[caller.name] += 1
         self._idle.clear()
-        return self._leave
 
-    def _leave(self, _call: object) -> None:
-        self.active_sessions -= 1
-        if self.active_sessions == 0:
-            self._idle.set()
+        def leave(_call: object) -> None:
+            self.active_sessions -= 1
+            self._of_caller[caller.name] -= 1
+            if self.active_sessions == 0:
+                self._of_caller.clear()  # names that are no longer in the file go with it
+                self._idle.set()
+
+        return leave
 
     async def drain(self, grace_s: float) -> bool:
         """Take nothing new and wait for those inside; False if some were still there after `grace_s`."""

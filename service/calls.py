@@ -1,35 +1,85 @@
-"""Around every call of our two services: what no method should have to think of.
+"""Around every call: what no method should have to think of.
 
 An interceptor, so that it also holds for what gRPC does before a method runs: bytes that are no message are answered
 with a status instead of an exception's text. Errors become statuses here and nowhere else; nothing raw gets out.
+
+To gRPC every method is one with streams in both directions. That looks the same from outside, and it lets a call be
+refused before its request is read, and a request that does not come be given up.
 """
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from contextvars import ContextVar
 from typing import Any
 
 import grpc
 from google.rpc import code_pb2
 from grpc_status import rpc_status
 
-from service.errors import MalformedMessage
+from service import call_context
+from service.api_keys import ANYONE, ApiKeys, Caller
+from service.call_context import CallContext
+from service.errors import ConfigRequired, MalformedMessage, RequestError, Unauthenticated
 from service.status import is_expected, to_status
 
 log = logging.getLogger(__name__)
 
 MAX_REQUEST_ID_CHARS = 64
+# When a client cancels the call, its requests end before the cancellation arrives: wait and see which it was.
+END_OF_REQUESTS_S = 0.002
 _PREFIX = "/sonorant.tts.v1."
-_request_id: ContextVar[str] = ContextVar("request_id", default="")
+_OPEN_SERVICES = {"health": ("/grpc.health.",), "reflection": ("/grpc.reflection.",)}
 
 
-def request_id() -> str:
-    """Of the call being served."""
-    return _request_id.get()
+class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    def __init__(self, keys: ApiKeys | None, open_services: Iterable[str], request_timeout_s: float) -> None:
+        """`open_services`: those of "health" and "reflection" that need no key. Without keys nothing needs one."""
+        self._keys = keys
+        self._open_prefixes = tuple(prefix for name in open_services for prefix in _OPEN_SERVICES[name])
+        self._request_timeout_s = request_timeout_s
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None or details.method.startswith(self._open_prefixes):
+            return handler
+        metadata = list(details.invocation_metadata or ())
+        caller, refusal = ANYONE, None
+        if self._keys is not None:
+            try:
+                caller = _identify(self._keys, metadata)
+            except Unauthenticated as error:
+                refusal = error
+        if refusal is None and not details.method.startswith(_PREFIX):
+            return handler
+        wanted = next((value for key, value in metadata if key == "x-request-id"), "")
+        usable = 0 < len(wanted) <= MAX_REQUEST_ID_CHARS and wanted.isprintable()
+        context = CallContext(wanted if usable else secrets.token_hex(8), caller=caller)
+        call = _Call(details.method.removeprefix(_PREFIX), handler, context, refusal, self._request_timeout_s)
+        return grpc.stream_stream_rpc_method_handler(
+            call.serve, _tolerant(handler.request_deserializer), handler.response_serializer
+        )
+
+
+def _identify(keys: ApiKeys, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
+    for name, value in metadata:
+        if name == "authorization":
+            scheme, _, key = str(value).partition(" ")
+            if scheme.lower() != "bearer":
+                continue
+        elif name == "x-api-key":
+            key = str(value)
+        else:
+            continue
+        caller = keys.find(key.strip())
+        if caller is None:
+            raise Unauthenticated("API_KEY_UNKNOWN", "the API key is not one of this server; it may have been replaced")
+        return caller
+    raise Unauthenticated(
+        "API_KEY_MISSING", "an API key is needed: send metadata 'authorization: Bearer KEY' or 'x-api-key: KEY'"
+    )
 
 
 class _Malformed:
@@ -39,31 +89,6 @@ class _Malformed:
         self.error = MalformedMessage(
             f"a request is not a valid message of this method ({error}); strings must be UTF-8, and the client's stubs "
             "must be made from this server's .proto files"
-        )
-
-
-class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    async def intercept_service(
-        self,
-        continuation: Callable[[Any], Awaitable[Any]],
-        details: Any,
-    ) -> Any:
-        handler = await continuation(details)
-        if handler is None or not details.method.startswith(_PREFIX):
-            return handler
-        wanted = next((value for key, value in details.invocation_metadata or () if key == "x-request-id"), "")
-        call = _Call(details.method, wanted)
-        deserializer = _tolerant(handler.request_deserializer)
-        if handler.unary_unary:
-            return grpc.unary_unary_rpc_method_handler(
-                call.unary(handler.unary_unary), deserializer, handler.response_serializer
-            )
-        if handler.unary_stream:
-            return grpc.unary_stream_rpc_method_handler(
-                call.unary_stream(handler.unary_stream), deserializer, handler.response_serializer
-            )
-        return grpc.stream_stream_rpc_method_handler(
-            call.stream_stream(handler.stream_stream), deserializer, handler.response_serializer
         )
 
 
@@ -77,93 +102,92 @@ def _tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return deserialize
 
 
-def _checked(request: Any) -> Any:
-    if isinstance(request, _Malformed):
-        raise request.error
-    return request
-
-
-async def _checked_all(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    async for request in requests:
-        yield _checked(request)
-
-
 class _Call:
     """One RPC."""
 
-    def __init__(self, method: str, wanted_request_id: str) -> None:
-        self._method = method.removeprefix(_PREFIX)
-        usable = 0 < len(wanted_request_id) <= MAX_REQUEST_ID_CHARS and wanted_request_id.isprintable()
-        self._request_id = wanted_request_id if usable else secrets.token_hex(8)
+    def __init__(
+        self, method: str, handler: Any, context: CallContext, refusal: RequestError | None, request_timeout_s: float
+    ) -> None:
+        self._method = method
+        self._handler = handler
+        self._context = context
+        self._refusal = refusal
+        self._request_timeout_s = request_timeout_s
         self._start_s = time.monotonic()
+        self._code = code_pb2.CANCELLED  # unless it ends otherwise
 
-    def unary(self, method: Any) -> Any:
-        async def serve(request: Any, context: Any) -> Any:
-            self._begin()
-            try:
-                response = await method(_checked(request), context)
-            except BaseException as error:
-                await self._fail(error, context)
-                raise
-            self._log(code_pb2.OK)
-            return response
+    async def serve(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        call_context.enter(self._context)
+        # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
+        context.add_done_callback(self._log)
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            async with aclosing(self._responses(self._checked(requests), context)) as responses:
+                async for response in responses:
+                    yield response
+            self._code = code_pb2.OK
+        except BaseException as error:
+            await self._fail(error, context)
+            raise
 
-        return serve
+    async def _responses(self, requests: AsyncIterator[Any], context: Any) -> AsyncGenerator[Any, None]:
+        """Of the method, whichever of three kinds it is."""
+        handler = self._handler
+        if handler.stream_stream:
+            responses = handler.stream_stream(requests, context)
+        else:
+            request = await anext(requests, None)
+            if request is None:
+                await asyncio.sleep(END_OF_REQUESTS_S)
+                raise MalformedMessage("the call ended without a request; send one")
+            if handler.unary_unary:
+                yield await handler.unary_unary(request, context)
+                return
+            responses = handler.unary_stream(request, context)
+        async with aclosing(responses):
+            async for response in responses:
+                yield response
 
-    def unary_stream(self, method: Any) -> Any:
-        async def serve(request: Any, context: Any) -> AsyncIterator[Any]:
-            self._begin()
-            try:
-                async with aclosing(method(_checked(request), context)) as responses:
-                    async for response in responses:
-                        yield response
-            except BaseException as error:
-                await self._fail(error, context)
-                raise
-            self._log(code_pb2.OK)
-
-        return serve
-
-    def stream_stream(self, method: Any) -> Any:
-        async def serve(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-            self._begin()
-            try:
-                async with aclosing(method(_checked_all(requests), context)) as responses:
-                    async for response in responses:
-                        yield response
-            except BaseException as error:
-                await self._fail(error, context)
-                raise
-            self._log(code_pb2.OK)
-
-        return serve
-
-    def _begin(self) -> None:
-        _request_id.set(self._request_id)
+    async def _checked(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """The requests, as long as they are messages. The first one must come soon: a call takes a place."""
+        requests = aiter(requests)
+        try:
+            async with asyncio.timeout(self._request_timeout_s):
+                request = await anext(requests, None)
+        except TimeoutError:
+            late = f"no message came within {self._request_timeout_s:g} s"
+            if self._handler.request_streaming:
+                raise ConfigRequired(f"{late}; begin with config") from None
+            raise MalformedMessage(f"{late}; send the request with the call") from None
+        while request is not None:
+            if isinstance(request, _Malformed):
+                raise request.error
+            yield request
+            request = await anext(requests, None)
 
     async def _fail(self, error: BaseException, context: Any) -> None:
         """End the RPC with the error's status; return if it is over anyway, for the error to be raised on."""
         if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                self._log(code_pb2.CANCELLED)
                 return
             # Nobody cancelled this call: let out, it would leave the client waiting for ever (grpc/grpc#29248).
         elif not isinstance(error, Exception):
             return
         if not is_expected(error):
-            log.error("%s failed", self._method, exc_info=error, extra={"request_id": self._request_id})
-        status = to_status(error, self._request_id)
-        self._log(status.code)
+            log.error("%s failed", self._method, exc_info=error)
+        status = to_status(error, self._context.request_id)
+        self._code = status.code
         await context.abort_with_status(rpc_status.to_status(status))
 
-    def _log(self, code: int) -> None:
+    def _log(self, _call: object) -> None:
         log.info(
             "call ended",
             extra={
                 "method": self._method,
-                "code": code_pb2.Code.Name(code),
+                "code": code_pb2.Code.Name(self._code),
                 "duration_ms": round((time.monotonic() - self._start_s) * 1000),
-                "request_id": self._request_id,
+                "request_id": self._context.request_id,
             },
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
+from service.tls import TlsFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,10 @@ class ServiceConfig:
     max_sessions: int = 1000  # synthesis RPCs at the same time; an idle Speak session takes no place in the engine
     max_text_chars: int = 4096
     drain_grace_s: float = 30.0
+    request_timeout_s: float = 10.0  # for the first message of a call to come
+    api_keys: Path | None = None  # None: anyone may call
+    open_services: tuple[str, ...] = ("health",)  # of health and reflection; these need no key
+    tls: TlsFiles | None = None
 
 
 def parse_args(argv: Sequence[str] | None = None) -> ServiceConfig:
@@ -60,7 +65,31 @@ def parse_args(argv: Sequence[str] | None = None) -> ServiceConfig:
     add("--max-sessions", type=_positive, default=defaults.max_sessions, metavar="N", help="RPCs at the same time")
     add("--max-text-chars", type=_positive, default=defaults.max_text_chars, metavar="N", help="per utterance")
     add("--drain-grace-s", type=_seconds, default=defaults.drain_grace_s, metavar="S", help="after SIGTERM")
+    add(
+        "--request-timeout-s",
+        type=_seconds,
+        default=defaults.request_timeout_s,
+        metavar="S",
+        help="for the first message of a call",
+    )
+    add(
+        "--api-keys", type=Path, metavar="FILE", help="callers and the hashes of their keys; without it anyone may call"
+    )
+    add(
+        "--open-services",
+        type=_services,
+        default=defaults.open_services,
+        metavar="health,reflection",
+        help="what needs no key",
+    )
+    add("--tls-certificate", type=Path, metavar="FILE", help="PEM, with its chain")
+    add("--tls-key", type=Path, metavar="FILE", help="PEM")
+    add("--tls-client-ca", type=Path, metavar="FILE", help="PEM; clients must have a certificate of it")
     args = parser.parse_args(argv)
+    if (args.tls_certificate is None) != (args.tls_key is None):
+        parser.error("--tls-certificate and --tls-key go together")
+    if args.tls_client_ca is not None and args.tls_key is None:
+        parser.error("--tls-client-ca needs --tls-certificate and --tls-key")
     return ServiceConfig(
         engine=EngineConfig(
             model=_model(parser, args.model),
@@ -78,6 +107,10 @@ def parse_args(argv: Sequence[str] | None = None) -> ServiceConfig:
         max_sessions=args.max_sessions,
         max_text_chars=args.max_text_chars,
         drain_grace_s=args.drain_grace_s,
+        request_timeout_s=args.request_timeout_s,
+        api_keys=args.api_keys,
+        open_services=args.open_services,
+        tls=args.tls_key and TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_ca),
     )
 
 
@@ -102,6 +135,13 @@ def _device(text: str) -> str:
     if text not in ("auto", "cpu", "cuda") and not (kind == "cuda" and index.isdecimal()):
         raise argparse.ArgumentTypeError(f"{text!r} is none of auto, cpu, cuda, cuda:N")
     return text
+
+
+def _services(text: str) -> tuple[str, ...]:
+    names = tuple(name for name in text.split(",") if name)
+    if not set(names) <= {"health", "reflection"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of health, reflection, both with a comma, or nothing")
+    return names
 
 
 def _count(text: str) -> int:

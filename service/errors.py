@@ -47,6 +47,18 @@ class AudioTooLong(RequestError):
     """The audio does not fit into one response."""
 
 
+class Unauthenticated(RequestError):
+    """No API key came with the call, or one that nobody has."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class VoiceNotAllowed(RequestError):
+    """The caller's API key is not for this voice."""
+
+
 class LimitReached(RequestError):
     """All places of one kind are taken; `subject` names the kind."""
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from engine import Engine, InvalidSynthesis, SamplingParams, SynthesisParams, UnknownSpeaker, UnsupportedTask
+from service import call_context
 from service.audio import AudioSpec
-from service.errors import InvalidField, NotServed, VoiceNotFound
+from service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound
 from service.formats import check_audio, decimal
 from service.text import MAX_INSTRUCTION_CHARS, check_characters, check_length
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
@@ -123,7 +124,7 @@ def check_synthesis(
 ) -> UtteranceSpec:
     """`path` is where the config stands in its request, for messages about its fields; `whole` as in `check_audio`."""
     _refuse_unserved(config, path)
-    info = engine.info
+    info, caller = engine.info, call_context.current().caller
     audio = check_audio(config, info, path, whole=whole)
     sampling, warnings = _sampling(config, engine, path, audio.speed)
     voice = config.voice.WhichOneof("voice")
@@ -145,7 +146,9 @@ def check_synthesis(
     elif voice == "voice_id":
         speaker = config.voice.voice_id.lower()
     elif info.speakers:
-        speaker = info.speakers[0]
+        speaker = next(filter(caller.may_use, info.speakers), info.speakers[0])
+    if not caller.may_use(speaker or ""):
+        raise VoiceNotAllowed(f"{path}.voice: this API key is for {', '.join(sorted(caller.voices or ()))} only")
     instruct_path = f"{path}.voice.design" if voice == "design" else f"{path}.instructions"
     check_length(len(instruct), MAX_INSTRUCTION_CHARS, instruct_path)
     check_characters(instruct, instruct_path)

@@ -18,9 +18,11 @@ from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from engine import Engine, EngineError, EngineState, PcmChunk, SynthesisParams
 from service.admission import Admission
+from service.api_keys import ApiKeys
 from service.calls import CallInterceptor
 from service.config import ServiceConfig
 from service.servicer import TextToSpeechServicer, VoiceServicer
+from service.tls import server_credentials
 from sonorant.tts.v1 import (
     text_to_speech_service_pb2,
     text_to_speech_service_pb2_grpc,
@@ -36,14 +38,23 @@ SERVICES = (
 )
 REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 MAX_RECEIVED_BYTES = 8 * 1024 * 1024
+MAX_METADATA_BYTES = 8 * 1024
 MAX_SENT_BYTES = 4 * 1024 * 1024
 LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
+SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
+RELOAD_S = 1.0  # how often files that may change are looked at
 WARM_UP_TEXT = "This is a test."
 WARM_UP_FRAMES = 25
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
     ("grpc.max_send_message_length", MAX_SENT_BYTES),
+    # Without these gRPC refuses some calls with more than 8 KiB, by chance, and all with more than 16.
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+    # Connections that do not get through TLS, or are not used, are closed; clients connect again by themselves.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
     # Dead peers are noticed within 30 s; live ones may ping as often as every 5 s.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -58,12 +69,18 @@ class Server:
     """Binds when made, listens in `run`, and says SERVING while the engine is known to speak."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        """Raises RuntimeError if the address cannot be bound."""
+        """Raises RuntimeError if the address cannot be bound, ApiKeysError or TlsError for their files."""
         self._config = config
         self._admission = Admission(config.max_sessions)
         self._health = health_aio.HealthServicer()
-        self._server = grpc.aio.server(options=_OPTIONS, interceptors=[CallInterceptor()])
-        self.port = self._server.add_insecure_port(config.listen)
+        self._keys = ApiKeys(config.api_keys) if config.api_keys else None
+        interceptor = CallInterceptor(self._keys, config.open_services, config.request_timeout_s)
+        options = (*_OPTIONS, ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS))
+        self._server = grpc.aio.server(options=options, interceptors=[interceptor])
+        if config.tls is not None:
+            self.port = self._server.add_secure_port(config.listen, server_credentials(config.tls))
+        else:
+            self.port = self._server.add_insecure_port(config.listen)
 
     async def run(self, engine: Engine, states: asyncio.Queue[EngineState], drain: asyncio.Event) -> int:
         """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
@@ -77,12 +94,14 @@ class Server:
                 try:
                     await self._server.start()
                     _announce("listening", port=self.port, model=engine.info.model)
+                    reloading = tasks.create_task(self._reload())
                     following = tasks.create_task(self._follow(engine, states))
                     asked = tasks.create_task(drain.wait())
                     await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
                     await self._health.enter_graceful_shutdown()
                     following.cancel()
                     asked.cancel()
+                    reloading.cancel()
                     servicer.go_away(round(self._config.drain_grace_s * 1000))
                     if not await self._admission.drain(self._config.drain_grace_s):
                         log.warning("%d calls are cut off", self._admission.active_sessions)
@@ -110,6 +129,11 @@ class Server:
         server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": v1}),)
         )
+
+    async def _reload(self) -> None:
+        while self._keys is not None:
+            await asyncio.sleep(RELOAD_S)
+            self._keys.reload()
 
     async def _follow(self, engine: Engine, states: asyncio.Queue[EngineState]) -> None:
         """Keep health true. Returns when there is no hope."""

@@ -2,14 +2,14 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from importlib.metadata import version
 from typing import Any
 
 from engine import Engine, InvalidSynthesis, SynthesisParams
+from service import call_context
 from service.admission import Admission
-from service.calls import request_id
 from service.errors import AudioTooLong, MethodNotServed
 from service.formats import RATES_HZ, served_encodings
 from service.playback import Playback
@@ -49,7 +49,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self, request: text_to_speech_service_pb2.SynthesizeRequest, context: Any
     ) -> text_to_speech_service_pb2.SynthesizeResponse:
         utterance = self._whole_text(request, max_lead_ms=0, whole=True)
-        context.add_done_callback(self._admission.enter())
+        context.add_done_callback(self._enter())
         await self._greet(context)
         audio = bytearray()
         response = text_to_speech_service_pb2.SynthesizeResponse(format=utterance.spec.audio.to_proto())
@@ -78,7 +78,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: Any
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
         utterance = self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"), whole=False)
-        context.add_done_callback(self._admission.enter())
+        context.add_done_callback(self._enter())
         context.add_done_callback(utterance.abort)
         await self._greet(context)
         respond = text_to_speech_service_pb2.SynthesizeStreamResponse
@@ -97,9 +97,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: Any
     ) -> AsyncIterator[speak_pb2.SpeakResponse]:
-        context.add_done_callback(self._admission.enter())
+        context.add_done_callback(self._enter())
         session_id = secrets.token_hex(8)
-        session = Session(self._engine, session_id, request_id(), self._max_text_chars)
+        call_context.enter_session(session_id)
+        session = Session(self._engine, session_id, call_context.current().request_id, self._text_limit())
         await self._greet(context, ("x-session-id", session_id))
         self._sessions.add(session)
         task = self._tasks.create_task(session.run(requests))
@@ -127,15 +128,15 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             languages=info.languages,
             supports_cloning=False,
             supports_design=info.task == "voice_design",
-            max_text_chars=self._max_text_chars,
+            max_text_chars=self._text_limit(),
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
-            max_sessions=self._admission.max_sessions,
+            max_sessions=self._admission.limit(call_context.current().caller),
             active_sessions=self._admission.active_sessions,
         )
 
     def _whole_text(self, request: Any, max_lead_ms: int, *, whole: bool) -> Utterance:
         """The utterance of a request that has all of its text; `whole` = so has its response. Takes nothing yet."""
-        check_whole(request.text, self._max_text_chars, "text")
+        check_whole(request.text, self._text_limit(), "text")
         check_timestamps(request.timestamps, "timestamps")
         spec = check_synthesis(
             request.config,
@@ -144,15 +145,21 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             non_streaming_default=official_layout(self._engine),
             whole=whole,
         )
-        utterance = Utterance("", spec, self._engine, Playback(), max_lead_ms, self._max_text_chars)
+        utterance = Utterance("", spec, self._engine, Playback(), max_lead_ms, self._text_limit())
         utterance.push_text(request.text)
         utterance.end()
         return utterance
 
+    def _enter(self) -> Callable[[object], None]:
+        return self._admission.enter(call_context.current().caller)
+
+    def _text_limit(self) -> int:
+        return call_context.current().caller.text_limit(self._max_text_chars)
+
     async def _greet(self, context: Any, *more: tuple[str, str]) -> None:
         """Initial metadata goes out at once: clients wait for it, and learn that they were let in."""
         await context.send_initial_metadata(
-            (("x-request-id", request_id()), ("x-model", self._engine.info.model), *more)
+            (("x-request-id", call_context.current().request_id), ("x-model", self._engine.info.model), *more)
         )
 
 

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import ParamSpec
 
 from engine import Engine, FinishReason, InvalidSynthesis
+from service.calls import END_OF_REQUESTS_S
 from service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
 from service.outbox import Outbox
 from service.playback import Playback
@@ -24,9 +25,6 @@ log = logging.getLogger(__name__)
 
 MAX_OPEN_UTTERANCES = 32
 MAX_REMEMBERED = 256  # ids of utterances that are over
-# When a client cancels the call, its requests end before the cancellation arrives: wait and see which it was.
-END_OF_REQUESTS_S = 0.002
-CONFIG_TIMEOUT_S = 120.0
 
 P = ParamSpec("P")
 
@@ -298,11 +296,7 @@ class Session:
 
     async def _watch_idle(self) -> None:
         """End the session as a half-close would when nothing comes in and nothing plays."""
-        try:
-            async with asyncio.timeout(CONFIG_TIMEOUT_S):
-                await self._configured.wait()
-        except TimeoutError:
-            raise ConfigRequired(f"no message came within {CONFIG_TIMEOUT_S:g} s; begin with config") from None
+        await self._configured.wait()
         assert self._spec is not None, "configured"
         while True:
             quiet_s = max(self._last_message_s, self._playback.ends_s)

@@ -17,6 +17,8 @@ from service.errors import (
     MethodNotServed,
     NotServed,
     SlowReader,
+    Unauthenticated,
+    VoiceNotAllowed,
     VoiceNotFound,
 )
 
@@ -73,6 +75,8 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (InvalidField, _Kind(code_pb2.INVALID_ARGUMENT, "", _bad_request)),
     (MethodNotServed, _Kind(code_pb2.UNIMPLEMENTED, "NOT_SERVED_YET")),
     (MalformedMessage, _Kind(code_pb2.INVALID_ARGUMENT, "MALFORMED_MESSAGE")),
+    (Unauthenticated, _Kind(code_pb2.UNAUTHENTICATED, "")),
+    (VoiceNotAllowed, _Kind(code_pb2.PERMISSION_DENIED, "VOICE_NOT_ALLOWED")),
     (VoiceNotFound, _Kind(code_pb2.NOT_FOUND, "VOICE_NOT_FOUND", _voice)),
     (ConfigRequired, _Kind(code_pb2.FAILED_PRECONDITION, "CONFIG_REQUIRED", _config_required)),
     (AudioTooLong, _Kind(code_pb2.OUT_OF_RANGE, "AUDIO_TOO_LONG")),

@@ -45,7 +45,8 @@ class Served:
 
 
 @asynccontextmanager
-async def served(engine: Any, **settings: Any) -> AsyncIterator[Served]:
+async def served(engine: Any, credentials: Any = None, **settings: Any) -> AsyncIterator[Served]:
+    """`credentials`: of the channel, for a server with TLS."""
     config = ServiceConfig(EngineConfig(model=BUILTIN_VOICE_DIR), listen="127.0.0.1:0", **settings)
     states: asyncio.Queue[EngineState] = asyncio.Queue()
     states.put_nowait(engine.state)
@@ -53,7 +54,8 @@ async def served(engine: Any, **settings: Any) -> AsyncIterator[Served]:
     server = Server(config)
     address, drain = f"127.0.0.1:{server.port}", asyncio.Event()
     running = asyncio.create_task(server.run(engine, states, drain))
-    async with grpc.aio.insecure_channel(address) as channel:
+    opened = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
+    async with opened as channel:
         here = Served(address, channel, drain, running)
         try:
             await asyncio.wait_for(channel.channel_ready(), 10)

@@ -13,6 +13,8 @@ CASES = [
     (errors.NotServed("a.b", "not yet"), grpc.StatusCode.UNIMPLEMENTED, "NOT_SERVED_YET", "BadRequest"),
     (errors.MethodNotServed("x"), grpc.StatusCode.UNIMPLEMENTED, "NOT_SERVED_YET", None),
     (errors.VoiceNotFound("eve", "x"), grpc.StatusCode.NOT_FOUND, "VOICE_NOT_FOUND", "ResourceInfo"),
+    (errors.Unauthenticated("API_KEY_MISSING", "x"), grpc.StatusCode.UNAUTHENTICATED, "API_KEY_MISSING", None),
+    (errors.VoiceNotAllowed("x"), grpc.StatusCode.PERMISSION_DENIED, "VOICE_NOT_ALLOWED", None),
     (errors.ConfigRequired("x"), grpc.StatusCode.FAILED_PRECONDITION, "CONFIG_REQUIRED", "PreconditionFailure"),
     (errors.MalformedMessage("x"), grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE", None),
     (errors.AudioTooLong("x"), grpc.StatusCode.OUT_OF_RANGE, "AUDIO_TOO_LONG", None),

@@ -32,10 +32,15 @@ class TextToSpeechServiceStub(object):
     Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at most 64
     printable characters), `x-model`, and in `Speak` `x-session-id`.
 
+    The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
+    metadata and 8 MiB per message are taken.
+
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config
+    UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
+    PERMISSION_DENIED    the API key is not for this voice
     NOT_FOUND            no such voice
     OUT_OF_RANGE         the audio is too long for one response message; use `SynthesizeStream`
     RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
@@ -78,10 +83,15 @@ class TextToSpeechServiceServicer(object):
     Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at most 64
     printable characters), `x-model`, and in `Speak` `x-session-id`.
 
+    The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
+    metadata and 8 MiB per message are taken.
+
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config
+    UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
+    PERMISSION_DENIED    the API key is not for this voice
     NOT_FOUND            no such voice
     OUT_OF_RANGE         the audio is too long for one response message; use `SynthesizeStream`
     RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
@@ -158,10 +168,15 @@ class TextToSpeechService(object):
     Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at most 64
     printable characters), `x-model`, and in `Speak` `x-session-id`.
 
+    The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
+    metadata and 8 MiB per message are taken.
+
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config
+    UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
+    PERMISSION_DENIED    the API key is not for this voice
     NOT_FOUND            no such voice
     OUT_OF_RANGE         the audio is too long for one response message; use `SynthesizeStream`
     RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
