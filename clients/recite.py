@@ -1,0 +1,128 @@
+"""`python -m clients.recite LINES --out FOLDER`: every line of a file through a server, several at once, into WAV files.
+
+A line is `VOICE<TAB>TEXT`. Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl with how each one went.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+import wave
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from clients.client import SpeechClient, synthesis_config
+from clients.errors import SpeechError
+from clients.local_server import ServerFailed, local_server, run_until_signal
+from clients.playback import PlaybackMeter
+from clients.say import words
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, UtteranceDone
+
+
+async def recite(args: argparse.Namespace) -> int:
+    lines = [line.split("\t", 1) for line in args.lines.read_text(encoding="utf-8").splitlines()]
+    args.out.mkdir(parents=True, exist_ok=True)
+    sampling = {} if args.temperature is None else _sampling(args.temperature)
+    slots = asyncio.Semaphore(args.parallel)
+
+    async with _server(args) as target, SpeechClient(target) as client:
+
+        async def line(number: int, voice: str, text: str) -> dict[str, object]:
+            config = synthesis_config(voice=voice, non_streaming_mode=args.non_streaming_mode, **sampling)
+            async with slots:
+                report = await _speak(client, config, text, args.out / f"{number:05d}.wav", whole=args.one_shot)
+            return {"number": number, "voice": voice, "text": text, **report}
+
+        reports = await asyncio.gather(*(line(i, voice, text) for i, (voice, text) in enumerate(lines)))
+    (args.out / "report.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports), encoding="utf-8")
+    return 0
+
+
+async def _speak(
+    client: SpeechClient, config: SynthesisConfig, text: str, path: Path, *, whole: bool
+) -> dict[str, object]:
+    """The text goes out word by word while audio comes in; `whole`: in one request, the clip in one answer."""
+    began_s = time.monotonic()
+    if whole:
+        answer = await client.synthesize(text, config)
+        _write_wav(path, answer.audio, answer.format.sample_rate_hz)
+        return {"audio_s": answer.audio_duration_ms / 1000, "elapsed_s": time.monotonic() - began_s}
+    audio = bytearray()
+    reason = FinishReason.FINISH_REASON_UNSPECIFIED
+    async with client.speak(config, max_lead_ms=0) as session:
+        rate_hz = session.started.audio.sample_rate_hz
+        meter = PlaybackMeter(rate_hz)
+        meter.text_sent(time.monotonic())
+        async for piece in words(_once(text)):
+            await session.send_text(piece)
+        await session.finish()
+        async for event in session:
+            if isinstance(event.payload, AudioChunk):
+                meter.audio_arrived(time.monotonic(), event.payload.num_samples)
+                audio += event.payload.data
+            elif isinstance(event.payload, UtteranceDone):
+                reason = event.payload.reason
+    _write_wav(path, bytes(audio), rate_hz)
+    report = meter.report()
+    return {
+        "audio_s": report.audio_s,
+        "elapsed_s": report.elapsed_s,
+        "ttfa_s": report.ttfa_s,
+        "finish_reason": FinishReason.Name(reason),
+    }
+
+
+def _sampling(temperature: float) -> dict[str, object]:
+    """All draws at one temperature, with the published top-k and without a repetition penalty; 0 = greedy."""
+    if temperature == 0:
+        return {"do_sample": False, "subtalker_do_sample": False}
+    values = {"do_sample": True, "temperature": temperature, "top_k": 50}
+    return values | {f"subtalker_{name}": value for name, value in values.items()} | {"seed": 1}
+
+
+@asynccontextmanager
+async def _server(args: argparse.Namespace) -> AsyncIterator[str]:
+    if args.server:
+        yield args.server
+        return
+    async with local_server(["--model", str(args.model)] if args.model else []) as target:
+        yield target
+
+
+async def _once(text: str) -> AsyncIterator[str]:
+    yield text
+
+
+def _write_wav(path: Path, data: bytes, rate_hz: int) -> None:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate_hz)
+        file.writeframes(data)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m clients.recite", description=__doc__)
+    parser.add_argument("lines", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--server", default="", help="HOST:PORT (default: a server of its own)")
+    parser.add_argument("--model", type=Path, help="checkpoint of that server of its own (default: the built-in one)")
+    parser.add_argument("--parallel", type=int, default=4)
+    parser.add_argument(
+        "--temperature", type=float, help="of all sampling; 0 = greedy (default: the checkpoint's settings)"
+    )
+    parser.add_argument("--non-streaming-mode", action=argparse.BooleanOptionalAction)
+    parser.add_argument("--one-shot", action="store_true", help="Synthesize instead of Speak")
+    try:
+        status = run_until_signal(recite(parser.parse_args()))
+    except (ServerFailed, SpeechError, OSError, ValueError) as error:
+        print(f"recite: {error}", file=sys.stderr)
+        status = 1
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

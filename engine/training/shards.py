@@ -1,0 +1,67 @@
+"""The files between the stages: numbered shards of sentences, written whole or not at all, so that any stage may resume."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.training.alignment import AlignedSpeech
+from engine.types import Int16Array
+
+SENTENCES_PER_SHARD = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Several sentences end to end. `audio` is empty once `codes` are known, and the other way round."""
+
+    rows: npt.NDArray[np.int32]  # [sentences] line of the sentence list
+    voices: npt.NDArray[np.int8]  # [sentences] index of flite.VOICES
+    num_frames: npt.NDArray[np.int32]  # [sentences]
+    num_tokens: npt.NDArray[np.int32]  # [sentences]
+    tokens: Int16Array  # [sum of num_tokens] text token ids
+    guide: Int16Array  # [sum of num_frames] text token being spoken
+    phones: npt.NDArray[np.int8]  # [sum of num_frames * 4]
+    audio: Int16Array  # [sum of num_frames * 1280], 16 kHz
+    codes: Int16Array  # [sum of num_frames, codebooks]
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".tmp.npz")
+        np.savez(unfinished, **{field.name: getattr(self, field.name) for field in fields(self)})
+        os.replace(unfinished, path)
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        with np.load(path) as file:
+            return cls(**{field.name: file[field.name] for field in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenSentence:
+    row: int
+    voice: int
+    tokens: Sequence[int]
+    speech: AlignedSpeech
+
+
+def audio_shard(sentences: Sequence[SpokenSentence]) -> Shard:
+    return Shard(
+        rows=np.array([s.row for s in sentences], np.int32),
+        voices=np.array([s.voice for s in sentences], np.int8),
+        num_frames=np.array([s.speech.num_frames for s in sentences], np.int32),
+        num_tokens=np.array([len(s.tokens) for s in sentences], np.int32),
+        tokens=np.concatenate([np.array(s.tokens, np.int16) for s in sentences]),
+        guide=np.concatenate([s.speech.guide for s in sentences]),
+        phones=np.concatenate([s.speech.phones for s in sentences]),
+        audio=np.concatenate([s.speech.samples for s in sentences]),
+        codes=np.zeros((0, 0), np.int16),
+    )
+
+
+def shard_path(folder: Path, number: int) -> Path:
+    return folder / f"{number:05d}.npz"

@@ -1,0 +1,84 @@
+"""Random sentences from a grammar file. `everyday.grammar` says how the files are written."""
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+Rule = Callable[[random.Random, str | None], str]  # draws a text, in the form asked for
+EVERYDAY_FILE = Path(__file__).with_name("everyday.grammar")
+
+_SLOT = re.compile(r"\{(\w+)(?:\.(\w+))?\}")
+_OPTION = re.compile(r" ?\[([^\[\]]*)\]")
+_ARTICLE = re.compile(r"\b([Aa])<> (\w+)")
+_VOWEL = re.compile(r"(?!uni|use|one\b|eu)[aeiou]|hour|honest", re.IGNORECASE)
+_VERB_FORMS = ("s", "ed", "en", "ing")
+
+
+class Grammar:
+    def __init__(self, rules: Mapping[str, tuple[str, ...]], special: Mapping[str, Rule]) -> None:
+        """`special`: names whose text is made by code; they hide rules of the same name."""
+        self._rules = rules
+        self._special = special
+
+    @classmethod
+    def load(cls, path: Path, special: Mapping[str, Rule]) -> "Grammar":
+        rules = {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith("#"):
+                name, _, alternatives = line.partition(" = ")
+                rules[name] = tuple(alternatives.split(" | "))
+        return cls(rules, special)
+
+    def sentence(self, rng: random.Random) -> str:
+        text = _ARTICLE.sub(_article, self._expand("{sentence}", rng))
+        return text[0].upper() + text[1:] if text[0] != '"' else text
+
+    def _expand(self, pattern: str, rng: random.Random) -> str:
+        pattern = _OPTION.sub(lambda m: m[0].replace("[", "").replace("]", "") if rng.random() < 0.5 else "", pattern)
+        return _SLOT.sub(lambda m: self._slot(m[1], m[2], rng), pattern)
+
+    def _slot(self, name: str, form: str | None, rng: random.Random) -> str:
+        if name in ("a", "A"):
+            return f"{name}<>"  # decided when the next word is known
+        if name in self._special:
+            return self._special[name](rng, form)
+        choice = rng.choice(self._rules[name])
+        if "{" in choice:
+            return self._expand(choice, rng)
+        return inflect(choice, form)
+
+
+def inflect(word: str, form: str | None) -> str:
+    """`word` is regular, or lists its forms: singular/plural of a noun, base/s/ed/en/ing of a verb."""
+    base, *irregular = word.split("/")
+    if len(irregular) == len(_VERB_FORMS):
+        # A verb's particle stands once, after its last form: give/gives/gave/given/giving away.
+        irregular[-1], space, particle = irregular[-1].partition(" ")
+        return (base if form is None else irregular[_VERB_FORMS.index(form)]) + space + particle
+    if form is None:
+        return base
+    return irregular[0] if irregular else _regular(base, form)
+
+
+def _regular(word: str, form: str) -> str:
+    match form:
+        case "s":
+            return word + ("es" if re.search(r"(s|x|z|ch|sh)$", word) else "s")
+        case "ed" | "en":
+            return re.sub(r"[^aeiou]y$", lambda m: m[0][0] + "i", word.removesuffix("e")) + "ed"
+        case "ing":
+            return word.removesuffix("e") + "ing"
+        case "er" | "est":
+            return _compared(word, form)
+    raise ValueError(f"{word!r} has no form {form!r}")
+
+
+def _compared(adjective: str, form: str) -> str:
+    if len(adjective) > 6 or adjective.endswith(("ed", "ful", "ing", "al")):
+        return ("more " if form == "er" else "most ") + adjective
+    return re.sub(r"y$", "i", adjective.removesuffix("e")) + form
+
+
+def _article(match: re.Match[str]) -> str:
+    return f"{match[1]}{'n' if _VOWEL.match(match[2]) else ''} {match[2]}"
