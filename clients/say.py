@@ -5,15 +5,12 @@ Text goes out as it arrives while audio comes in. What the listener got is repor
 
 import argparse
 import asyncio
-import codecs
 import math
-import os
 import re
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from clients import audio_out
 from clients.client import ENCODINGS, Session, SpeechClient, synthesis_config
 from clients.errors import from_status
 from clients.playback import PlaybackMeter, PlaybackReport
+from clients.stdin import stdin_text
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
     FinishReason,
@@ -195,7 +193,7 @@ async def _text(args: argparse.Namespace) -> AsyncIterator[str]:
     elif args.text is not None and args.text != "-":
         yield args.text
     else:
-        async for piece in _stdin():
+        async for piece in stdin_text():
             yield piece
 
 
@@ -211,30 +209,6 @@ async def words(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
             yield word
     if held:
         yield held
-
-
-async def _stdin() -> AsyncIterator[str]:
-    """Whatever stdin has, as soon as it has it. A thread reads, because files, pipes and terminals all can block."""
-    loop = asyncio.get_running_loop()
-    arrived: asyncio.Queue[bytes] = asyncio.Queue()
-
-    def pump() -> None:
-        data = b"-"
-        while data:
-            try:
-                data = os.read(0, 65536)
-            except OSError:  # closed by whoever started us
-                data = b""
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                loop.call_soon_threadsafe(arrived.put_nowait, data)
-
-    threading.Thread(target=pump, name="stdin", daemon=True).start()
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    while data := await arrived.get():
-        if text := decoder.decode(data):
-            yield text
-    if text := decoder.decode(b"", final=True):
-        yield text
 
 
 def _print_report(report: PlaybackReport, done: UtteranceDone) -> None:

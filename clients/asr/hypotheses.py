@@ -1,0 +1,90 @@
+"""What recognizers say, in the shapes in which they say it, as one kind of value. Pure; docs/asr.md has the format."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+SHAPES = '{"partial": "..."}, {"final": "..."}, Vosk\'s {"text": "..."} or Google\'s {"results": [...]}'
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a hypothesis, and how sure the recognizer is that it will stay (0 to 1; None = it does not say)."""
+
+    text: str
+    stability: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """All that is believed to have been said since the last final hypothesis."""
+
+    parts: tuple[Part, ...]
+    time_s: float  # on any clock that all hypotheses of a stream share
+    is_final: bool = False  # the last word on it; the next hypothesis begins anew
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts)
+
+
+def parse(line: str, now_s: float) -> list[Hypothesis]:
+    """The hypotheses in one JSON message: none in a message about something else, several in some of Google's.
+
+    `now_s` is their time if the message has no `time_ms`. Raises ValueError if it is no such message.
+    """
+    try:
+        message = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error})") from error
+    if not isinstance(message, dict):
+        raise ValueError(f"a JSON object is needed: {SHAPES}")
+    time_ms = message.get("time_ms")
+    time_s = now_s if time_ms is None else _number(time_ms, "time_ms") / 1000
+    if "results" in message or "speechEventType" in message:
+        return _google(message, time_s)
+    for key, is_final in (("partial", False), ("final", True), ("text", True)):
+        if key in message:
+            stability = message.get("stability")
+            part = Part(_text(message[key], key), None if stability is None else _stability(stability))
+            return [Hypothesis((part,), time_s, is_final)]
+    raise ValueError(f"found {', '.join(message) or 'nothing'}; one of these is needed: {SHAPES}")
+
+
+def _google(message: dict[str, Any], time_s: float) -> list[Hypothesis]:
+    """StreamingRecognizeResponse as JSON: results follow each other in the audio, the final ones first."""
+    hypotheses: list[Hypothesis] = []
+    parts: list[Part] = []
+    try:
+        for result in message.get("results", []):
+            alternatives = result.get("alternatives")
+            text = _text(alternatives[0].get("transcript", ""), "transcript") if alternatives else ""
+            if result.get("isFinal") or result.get("is_final"):
+                hypotheses.append(Hypothesis((Part(text),), time_s, is_final=True))
+            else:
+                stability = result.get("stability")
+                parts.append(Part(text, None if stability is None else _stability(stability)))
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"results is not Google's list of alternatives with transcripts ({error})") from error
+    if parts:
+        hypotheses.append(Hypothesis(tuple(parts), time_s))
+    return hypotheses
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}, not a string")
+    return value
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {value!r}, not a number")
+    return float(value)
+
+
+def _stability(value: object) -> float:
+    stability = _number(value, "stability")
+    if not 0 <= stability <= 1:
+        raise ValueError(f"stability is {stability:g}, not within 0 to 1")
+    return stability
