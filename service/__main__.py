@@ -11,7 +11,7 @@ from engine import Engine, EngineError, EngineState
 from service import logs
 from service.api_keys import ApiKeysError
 from service.config import ServiceConfig, parse_args
-from service.server import Server
+from service.server import CannotListen, Server
 from service.tls import TlsError
 
 log = logging.getLogger("service")
@@ -33,13 +33,8 @@ async def serve(config: ServiceConfig) -> int:
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     try:
         server = Server(config)
-    except (ApiKeysError, TlsError) as error:
+    except (CannotListen, ApiKeysError, TlsError) as error:
         log.error("%s", error)
-        return 1
-    except RuntimeError as error:
-        log.error(
-            "cannot listen on %s (%s); is another server running there? Choose with --listen", config.listen, error
-        )
         return 1
     states: asyncio.Queue[EngineState] = asyncio.Queue()
     try:

@@ -10,7 +10,6 @@ refused before its request is read, and a request that does not come be given up
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
@@ -22,7 +21,9 @@ from grpc_status import rpc_status
 from service import call_context
 from service.api_keys import ANYONE, ApiKeys, Caller
 from service.call_context import CallContext
+from service.call_record import CallRecord
 from service.errors import ConfigRequired, MalformedMessage, RequestError, Unauthenticated
+from service.metrics import Metrics
 from service.status import is_expected, to_status
 
 log = logging.getLogger(__name__)
@@ -35,11 +36,14 @@ _OPEN_SERVICES = {"health": ("/grpc.health.",), "reflection": ("/grpc.reflection
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    def __init__(self, keys: ApiKeys | None, open_services: Iterable[str], request_timeout_s: float) -> None:
+    def __init__(
+        self, keys: ApiKeys | None, open_services: Iterable[str], request_timeout_s: float, metrics: Metrics
+    ) -> None:
         """`open_services`: those of "health" and "reflection" that need no key. Without keys nothing needs one."""
         self._keys = keys
         self._open_prefixes = tuple(prefix for name in open_services for prefix in _OPEN_SERVICES[name])
         self._request_timeout_s = request_timeout_s
+        self._metrics = metrics
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
@@ -57,7 +61,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         wanted = next((value for key, value in metadata if key == "x-request-id"), "")
         usable = 0 < len(wanted) <= MAX_REQUEST_ID_CHARS and wanted.isprintable()
         context = CallContext(wanted if usable else secrets.token_hex(8), caller=caller)
-        call = _Call(details.method.removeprefix(_PREFIX), handler, context, refusal, self._request_timeout_s)
+        method = details.method.removeprefix(_PREFIX)
+        record = CallRecord(method, context, self._metrics)
+        call = _Call(method, handler, context, refusal, self._request_timeout_s, record)
         return grpc.stream_stream_rpc_method_handler(
             call.serve, _tolerant(handler.request_deserializer), handler.response_serializer
         )
@@ -106,26 +112,34 @@ class _Call:
     """One RPC."""
 
     def __init__(
-        self, method: str, handler: Any, context: CallContext, refusal: RequestError | None, request_timeout_s: float
+        self,
+        method: str,
+        handler: Any,
+        context: CallContext,
+        refusal: RequestError | None,
+        request_timeout_s: float,
+        record: CallRecord,
     ) -> None:
         self._method = method
         self._handler = handler
         self._context = context
         self._refusal = refusal
         self._request_timeout_s = request_timeout_s
-        self._start_s = time.monotonic()
+        self._record = record
         self._code = code_pb2.CANCELLED  # unless it ends otherwise
 
     async def serve(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         call_context.enter(self._context)
         # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
-        context.add_done_callback(self._log)
+        context.add_done_callback(lambda _call: self._record.end(self._code))
         try:
             if self._refusal is not None:
                 raise self._refusal
             async with aclosing(self._responses(self._checked(requests), context)) as responses:
                 async for response in responses:
+                    self._record.response(response)
                     yield response
+            context.set_trailing_metadata(self._record.trailers())
             self._code = code_pb2.OK
         except BaseException as error:
             await self._fail(error, context)
@@ -180,14 +194,3 @@ class _Call:
         status = to_status(error, self._context.request_id)
         self._code = status.code
         await context.abort_with_status(rpc_status.to_status(status))
-
-    def _log(self, _call: object) -> None:
-        log.info(
-            "call ended",
-            extra={
-                "method": self._method,
-                "code": code_pb2.Code.Name(self._code),
-                "duration_ms": round((time.monotonic() - self._start_s) * 1000),
-                "request_id": self._context.request_id,
-            },
-        )

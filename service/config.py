@@ -20,6 +20,7 @@ class ServiceConfig:
     api_keys: Path | None = None  # None: anyone may call
     open_services: tuple[str, ...] = ("health",)  # of health and reflection; these need no key
     tls: TlsFiles | None = None
+    metrics_listen: str | None = None  # no metrics
 
 
 def parse_args(argv: Sequence[str] | None = None) -> ServiceConfig:
@@ -82,6 +83,7 @@ def parse_args(argv: Sequence[str] | None = None) -> ServiceConfig:
         metavar="health,reflection",
         help="what needs no key",
     )
+    add("--metrics-listen", type=_address, metavar="HOST:PORT", help="GET /metrics for Prometheus")
     add("--tls-certificate", type=Path, metavar="FILE", help="PEM, with its chain")
     add("--tls-key", type=Path, metavar="FILE", help="PEM")
     add("--tls-client-ca", type=Path, metavar="FILE", help="PEM; clients must have a certificate of it")
@@ -110,6 +112,7 @@ def parse_args(argv: Sequence[str] | None = None) -> ServiceConfig:
         request_timeout_s=args.request_timeout_s,
         api_keys=args.api_keys,
         open_services=args.open_services,
+        metrics_listen=args.metrics_listen,
         tls=args.tls_key and TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_ca),
     )
 

@@ -4,6 +4,9 @@ import json
 import logging
 import sys
 import time
+from typing import TextIO
+
+from service import call_context
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -26,7 +29,26 @@ class _JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def set_up() -> None:
-    handler = logging.StreamHandler(sys.stderr)
+def _add_ids(record: logging.LogRecord) -> bool:
+    """Of the call that the record was made in, unless whoever made it gave them."""
+    call = call_context.current()
+    for name, value in (
+        ("request_id", call.request_id),
+        ("session_id", call.session_id),
+        ("caller", call.caller.name),
+    ):
+        if value and not hasattr(record, name):
+            setattr(record, name, value)
+    return True
+
+
+def json_handler(stream: TextIO) -> logging.Handler:
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(_JsonFormatter())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    handler.addFilter(_add_ids)
+    return handler
+
+
+def set_up() -> None:
+    logging.captureWarnings(True)
+    logging.basicConfig(level=logging.INFO, handlers=[json_handler(sys.stderr)])

@@ -4,7 +4,9 @@ import asyncio
 import gc
 import json
 import logging
+import socket
 import time
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import grpc
@@ -21,6 +23,8 @@ from service.admission import Admission
 from service.api_keys import ApiKeys
 from service.calls import CallInterceptor
 from service.config import ServiceConfig
+from service.metrics import Metrics
+from service.metrics_port import listening_socket, serve_metrics
 from service.servicer import TextToSpeechServicer, VoiceServicer
 from service.tls import server_credentials
 from sonorant.tts.v1 import (
@@ -40,6 +44,8 @@ REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 MAX_RECEIVED_BYTES = 8 * 1024 * 1024
 MAX_METADATA_BYTES = 8 * 1024
 MAX_SENT_BYTES = 4 * 1024 * 1024
+LIVENESS = "liveness"  # health name that says SERVING for as long as the process does its work, draining included
+READINESS = "readiness"  # as "" and the names of the services: whether to send calls here
 LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
 SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
 RELOAD_S = 1.0  # how often files that may change are looked at
@@ -65,43 +71,66 @@ _OPTIONS = (
 )
 
 
+class CannotListen(Exception):
+    def __init__(self, address: str, error: Exception, flag: str) -> None:
+        super().__init__(f"cannot listen on {address} ({error}); is another server running there? Choose with {flag}")
+
+
 class Server:
     """Binds when made, listens in `run`, and says SERVING while the engine is known to speak."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        """Raises RuntimeError if the address cannot be bound, ApiKeysError or TlsError for their files."""
+        """Raises CannotListen, or ApiKeysError or TlsError for their files."""
         self._config = config
         self._admission = Admission(config.max_sessions)
         self._health = health_aio.HealthServicer()
+        self._metrics = Metrics()
         self._keys = ApiKeys(config.api_keys) if config.api_keys else None
-        interceptor = CallInterceptor(self._keys, config.open_services, config.request_timeout_s)
+        interceptor = CallInterceptor(self._keys, config.open_services, config.request_timeout_s, self._metrics)
         options = (*_OPTIONS, ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS))
         self._server = grpc.aio.server(options=options, interceptors=[interceptor])
-        if config.tls is not None:
-            self.port = self._server.add_secure_port(config.listen, server_credentials(config.tls))
-        else:
-            self.port = self._server.add_insecure_port(config.listen)
+        credentials = server_credentials(config.tls) if config.tls else None
+        try:
+            if credentials is not None:
+                self.port = self._server.add_secure_port(config.listen, credentials)
+            else:
+                self.port = self._server.add_insecure_port(config.listen)
+        except RuntimeError as error:
+            raise CannotListen(config.listen, error, "--listen") from error
+        self._metrics_socket: socket.socket | None = None
+        self.metrics_port = 0
+        if config.metrics_listen:
+            try:
+                self._metrics_socket = listening_socket(config.metrics_listen)
+                self.metrics_port = self._metrics_socket.getsockname()[1]
+            except OSError as error:
+                raise CannotListen(config.metrics_listen, error, "--metrics-listen") from error
 
     async def run(self, engine: Engine, states: asyncio.Queue[EngineState], drain: asyncio.Event) -> int:
         """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
 
         `states` has every state of the engine from its start on.
         """
+        self._metrics.follow(engine, self._config.engine.num_slots)
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with AsyncExitStack() as side_ports, asyncio.TaskGroup() as tasks:
+                ports = {"port": self.port}
+                if self._metrics_socket is not None:
+                    await side_ports.enter_async_context(serve_metrics(self._metrics_socket, self._metrics.registry))
+                    ports["metrics_port"] = self.metrics_port
                 servicer = TextToSpeechServicer(engine, self._admission, tasks, self._config.max_text_chars)
                 await self._register(engine, servicer)
                 try:
                     await self._server.start()
-                    _announce("listening", port=self.port, model=engine.info.model)
+                    _announce("listening", **ports, model=engine.info.model)
                     reloading = tasks.create_task(self._reload())
                     following = tasks.create_task(self._follow(engine, states))
                     asked = tasks.create_task(drain.wait())
                     await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
-                    await self._health.enter_graceful_shutdown()
-                    following.cancel()
-                    asked.cancel()
-                    reloading.cancel()
+                    for task in (following, asked, reloading):
+                        task.cancel()
+                    await asyncio.wait({following})  # the last word about health is ours
+                    await self._set_serving(False)
                     servicer.go_away(round(self._config.drain_grace_s * 1000))
                     if not await self._admission.drain(self._config.drain_grace_s):
                         log.warning("%d calls are cut off", self._admission.active_sessions)
@@ -117,6 +146,7 @@ class Server:
         voice_service_pb2_grpc.add_VoiceServiceServicer_to_server(VoiceServicer(engine), server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         await self._set_serving(False)
+        await self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         names = (*SERVICES, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION_V1ALPHA)
         reflection = reflection_aio.ReflectionServicer(names)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection, server)
@@ -159,7 +189,7 @@ class Server:
 
     async def _set_serving(self, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", *SERVICES):
+        for name in ("", READINESS, *SERVICES):
             await self._health.set(name, status)
 
 

@@ -16,6 +16,7 @@ from engine import (
     EngineInfo,
     EngineOverloaded,
     EngineState,
+    EngineStats,
     EngineUnavailable,
     FinishReason,
     InvalidSynthesis,
@@ -173,6 +174,9 @@ class FakeEngine:
     @property
     def num_streams(self) -> int:
         return len(self.live)
+
+    def stats(self) -> EngineStats:
+        return EngineStats(self.num_streams, 0, (0, 0, 0))
 
     def check(self, params: SynthesisParams) -> None:
         if params.speaker not in SPEAKERS:

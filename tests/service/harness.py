@@ -27,6 +27,7 @@ class Served:
     channel: grpc.aio.Channel
     drain: asyncio.Event
     exit_code: "asyncio.Task[int]"
+    metrics_port: int
 
     @property
     def stub(self) -> Any:
@@ -44,19 +45,22 @@ class Served:
         await eventually(self.health, status, timeout_s)
 
 
+def server_config(**settings: Any) -> ServiceConfig:
+    return ServiceConfig(EngineConfig(model=BUILTIN_VOICE_DIR), listen="127.0.0.1:0", **settings)
+
+
 @asynccontextmanager
 async def served(engine: Any, credentials: Any = None, **settings: Any) -> AsyncIterator[Served]:
     """`credentials`: of the channel, for a server with TLS."""
-    config = ServiceConfig(EngineConfig(model=BUILTIN_VOICE_DIR), listen="127.0.0.1:0", **settings)
     states: asyncio.Queue[EngineState] = asyncio.Queue()
     states.put_nowait(engine.state)
     engine.on_state = states.put_nowait
-    server = Server(config)
+    server = Server(server_config(**settings))
     address, drain = f"127.0.0.1:{server.port}", asyncio.Event()
     running = asyncio.create_task(server.run(engine, states, drain))
     opened = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
     async with opened as channel:
-        here = Served(address, channel, drain, running)
+        here = Served(address, channel, drain, running, server.metrics_port)
         try:
             await asyncio.wait_for(channel.channel_ready(), 10)
             if engine.state is EngineState.READY:

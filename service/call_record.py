@@ -1,0 +1,126 @@
+"""What one call did, as its responses tell: counted, measured and logged. Never what was said in it.
+
+It follows the contract alone, and so holds for every method and whatever is behind them.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from google.rpc import code_pb2
+
+from service.call_context import CallContext
+from service.metrics import Metrics
+from sonorant.tts.v1 import audio_pb2, synthesis_pb2
+from sonorant.tts.v1.speak_pb2 import SpeakResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
+
+log = logging.getLogger(__name__)
+
+_REASON_PREFIX = "FINISH_REASON_"
+_GIVEN_UP = "CALL_ENDED"  # the call was over before the utterance was
+
+
+@dataclass(slots=True)
+class _Utterance:
+    """One that has begun, and its listener, who plays everything at once."""
+
+    rate_hz: int
+    sent_s: float = 0.0  # when audio was sent last
+    silent_from_s: float = 0.0
+
+
+class CallRecord:
+    def __init__(self, method: str, context: CallContext, metrics: Metrics) -> None:
+        self._method = method
+        self._ids = {"request_id": context.request_id}
+        if context.caller.name:
+            self._ids["caller"] = context.caller.name
+        self._metrics = metrics
+        self._start_s = time.monotonic()
+        self._live: dict[str, _Utterance] = {}
+        self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance that spoke
+        self._audio_ms = 0
+
+    def response(self, response: Any) -> None:
+        """One is about to be written."""
+        match response:
+            case SynthesizeResponse():
+                self._begin("", response.format.sample_rate_hz)
+                self._done("", response.reason, response.stats)
+            case SynthesizeStreamResponse():
+                self._payload("", response)
+            case SpeakResponse():
+                self._payload(response.utterance_id, response)
+
+    def trailers(self) -> tuple[tuple[str, str], ...]:
+        """Where the time to the first audio of the call went, for clients that do not look into messages."""
+        if (first := self._first) is None:
+            return ()
+        return (
+            ("x-audio-ms", str(self._audio_ms)),
+            ("x-queue-ms", str(first.queue_ms)),
+            ("x-first-audio-ms", str(first.first_audio_ms)),
+            ("x-generation-ms", str(first.generation_ms)),
+        )
+
+    def end(self, code: int) -> None:
+        """The call is over; utterances that are not, never will be."""
+        for utterance_id in list(self._live):
+            self._over(utterance_id, _GIVEN_UP)
+        name = code_pb2.Code.Name(code)
+        self._metrics.handled.labels(self._method, name).inc()
+        duration_ms = round((time.monotonic() - self._start_s) * 1000)
+        log.info("call ended", extra={"method": self._method, "code": name, "duration_ms": duration_ms, **self._ids})
+
+    def _payload(self, utterance_id: str, response: SpeakResponse | SynthesizeStreamResponse) -> None:
+        match response.WhichOneof("payload"):
+            case "session":
+                self._ids["session_id"] = response.session.session_id
+            case "started":
+                self._begin(utterance_id, response.started.audio.sample_rate_hz)
+            case "audio":
+                self._audio(self._live[utterance_id], response.audio)
+            case "done":
+                self._done(utterance_id, response.done.reason, response.done.stats)
+
+    def _begin(self, utterance_id: str, rate_hz: int) -> None:
+        self._live[utterance_id] = _Utterance(rate_hz)
+        self._metrics.active_utterances.inc()
+
+    def _audio(self, utterance: _Utterance, audio: audio_pb2.AudioChunk) -> None:
+        now_s = time.monotonic()
+        if utterance.sent_s:
+            self._metrics.frame_gap_s.observe(now_s - utterance.sent_s)
+            if now_s > utterance.silent_from_s:
+                self._metrics.underruns.inc()
+        utterance.sent_s = now_s
+        utterance.silent_from_s = max(now_s, utterance.silent_from_s) + audio.num_samples / utterance.rate_hz
+
+    def _done(self, utterance_id: str, reason: int, stats: synthesis_pb2.SynthesisStats) -> None:
+        metrics = self._metrics
+        if stats.sent_ms:
+            self._first = self._first or stats
+            self._audio_ms += stats.sent_ms
+            metrics.audio_ms.inc(stats.sent_ms)
+            metrics.queue_s.observe(stats.queue_ms / 1000)
+            metrics.first_audio_s.observe(stats.first_audio_ms / 1000)
+        if reason == synthesis_pb2.FINISH_REASON_CANCELLED:
+            metrics.cancelled_audio_ms.inc(max(0, stats.audio_ms - stats.sent_ms))
+        self._over(
+            utterance_id,
+            synthesis_pb2.FinishReason.Name(reason).removeprefix(_REASON_PREFIX),
+            chars=stats.input_chars,
+            audio_ms=stats.audio_ms,
+            sent_ms=stats.sent_ms,
+            queue_ms=stats.queue_ms,
+            first_audio_ms=stats.first_audio_ms,
+            generation_ms=stats.generation_ms,
+        )
+
+    def _over(self, utterance_id: str, reason: str, **sizes: int) -> None:
+        if self._live.pop(utterance_id, None) is not None:  # else it ended before its turn came
+            self._metrics.active_utterances.dec()
+        self._metrics.utterances.labels(reason).inc()
+        log.info("utterance ended", extra={**self._ids, "utterance_id": utterance_id, "reason": reason, **sizes})

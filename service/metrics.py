@@ -1,0 +1,73 @@
+"""What is counted and measured, under the names that dashboards and autoscalers use. Knows no calls."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from engine import Engine
+
+_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.first_audio_s = Histogram(
+            "tts_first_audio_seconds",
+            "First speakable text of an utterance at the service to its first audio written.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.frame_gap_s = Histogram(
+            "tts_frame_gap_seconds",
+            "Between two audio messages of an utterance, pacing and waits for text included.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.underruns = Counter(
+            "tts_underruns",
+            "Pauses that a listener without a buffer heard within an utterance, those for want of text included.",
+            registry=registry,
+        )
+        self.active_utterances = Gauge("tts_active_utterances", "Begun and not over yet.", registry=registry)
+        self.utterances = Counter("tts_utterances", "Over, by how they ended.", ["reason"], registry=registry)
+        self.queue_s = Histogram(
+            "tts_queue_seconds",
+            "Wait of an utterance for a slot of the engine.",
+            buckets=(0.001, *_SECONDS),
+            registry=registry,
+        )
+        self.audio_ms = Counter("tts_audio_ms", "Audio written to callers.", registry=registry)
+        self.cancelled_audio_ms = Counter(
+            "tts_cancelled_audio_ms",
+            "Audio that was made for an utterance and not written to its caller, because it was cancelled.",
+            registry=registry,
+        )
+        self.handled = Counter("grpc_server_handled", "Calls that are over.", ["method", "code"], registry=registry)
+
+    def follow(self, engine: Engine, num_slots: int) -> None:
+        """Tell how busy the engine is, as of when it is asked."""
+        self.registry.register(_EngineCollector(engine, num_slots))
+
+
+class _EngineCollector(Collector):
+    def __init__(self, engine: Engine, num_slots: int) -> None:
+        self._engine = engine
+        self._num_slots = num_slots
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._engine.stats()
+        used = min(stats.num_streams, self._num_slots)
+        yield GaugeMetricFamily("tts_slots", "Streams that the talker steps together.", value=self._num_slots)
+        yield GaugeMetricFamily("tts_slots_used", "Slots that streams have, or are about to take.", value=used)
+        yield GaugeMetricFamily("tts_slots_used_ratio", "tts_slots_used / tts_slots.", value=used / self._num_slots)
+        yield GaugeMetricFamily("tts_queued_streams", "Streams that wait for a slot.", value=stats.num_streams - used)
+        yield GaugeMetricFamily(
+            "tts_engine_backlog", "Commands that wait for room on the ring to the talker.", value=stats.backlog
+        )
+        rings = GaugeMetricFamily("tts_ring_bytes", "In flight between the processes.", labels=["ring"])
+        for name, num_bytes in zip(("commands", "frames", "pcm"), stats.ring_bytes, strict=True):
+            rings.add_metric([name], num_bytes)
+        yield rings
