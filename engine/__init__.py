@@ -16,6 +16,7 @@ from engine.errors import (
     UnknownSpeaker,
     UnsupportedTask,
 )
+from engine.prompt.explain import Explanation
 from engine.supervisor import EngineState
 from engine.types import FinishReason, PcmChunk, SamplingParams, StreamEnd, SynthesisParams
 
@@ -31,6 +32,7 @@ __all__ = [
     "EngineStats",
     "EngineStream",
     "EngineUnavailable",
+    "Explanation",
     "FinishReason",
     "InvalidSynthesis",
     "PcmChunk",

@@ -24,6 +24,7 @@ from engine.ipc.messages import (
     PushText,
 )
 from engine.prompt import layout
+from engine.prompt.explain import Explanation, explain_prompt
 from engine.prompt.tokenizer import Tokenizer
 from engine.supervisor import EngineState, Supervisor
 from engine.types import FinishReason, PcmChunk, SamplingParams, StreamEnd, SynthesisParams
@@ -107,6 +108,11 @@ class Engine:
         if num_chars > limit:  # which makes four tokens to a character at most
             raise InvalidSynthesis("reference_text", f"reference_text has {num_chars} characters; the limit is {limit}")
         layout.check(params, self._checkpoint, self._tokenizer, self._config.max_context)
+
+    def explain(self, params: SynthesisParams, text: str) -> Explanation:
+        """What the model would be given. Raises what `check` raises, and InvalidSynthesis if the text is too long."""
+        self.check(params)
+        return explain_prompt(params, text, self._checkpoint, self._tokenizer, self._config.max_context)
 
     def open(self, params: SynthesisParams) -> "EngineStream":
         """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises."""
@@ -240,10 +246,8 @@ class EngineStream:
         self._num_tokens += len(ids)
         if self._params.non_streaming_mode:
             self._fit_max_frames(self._min_rows + self._num_tokens)
-        elif self._num_tokens > self._max_context:
-            raise InvalidSynthesis(
-                "text", f"the text has more than {self._max_context} tokens; split it into utterances"
-            )
+        else:
+            layout.check_num_tokens(self._num_tokens, self._max_context)
         self._prompt.push_text(ids)
         if ended:
             self._prompt.end_text()

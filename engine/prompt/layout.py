@@ -42,6 +42,12 @@ def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, num_rows: i
     return min(sampling.max_frames, room)
 
 
+def check_num_tokens(num_tokens: int, max_context: int) -> None:
+    """Of the text of a streaming layout, whose prompt does not grow with it."""
+    if num_tokens > max_context:
+        raise InvalidSynthesis("text", f"the text has more than {max_context} tokens; split it into utterances")
+
+
 class PromptAssembler:
     """The prompt of one utterance, from text ids that arrive one by one.
 

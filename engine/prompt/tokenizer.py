@@ -25,6 +25,7 @@ SPLIT_PATTERN = (
 # Byte-level BPE writes every byte as a printable character: itself where it is one, else the next from U+0100 on.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _UNPRINTABLE = {byte: 0x100 + n for n, byte in enumerate(byte for byte in range(0x100) if byte not in _PRINTABLE)}
+_ORIGINAL = {char: byte for byte, char in _UNPRINTABLE.items()}
 
 _BLOCK_CHARS = 256  # of one growing pre-token looked at together: keeps an endless word linear
 
@@ -68,6 +69,12 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Ids of a whole text."""
         return self._pipeline.encode(text.strip(), add_special_tokens=False).ids
+
+    def text_of(self, token_id: int) -> str:
+        """What a token stands for; bytes that are no whole character come out as U+FFFD."""
+        chars = self._pipeline.id_to_token(token_id)
+        assert chars is not None, "an id of the vocabulary"
+        return chars.translate(_ORIGINAL).encode("latin-1").decode(errors="replace")
 
     def stream(self) -> "TokenStream":
         return TokenStream(self)
