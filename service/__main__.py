@@ -9,7 +9,7 @@ import uvloop
 
 from engine import Engine, EngineError, EngineState
 from service import logs
-from service.api_keys import ApiKeysError
+from service.api_keys import ApiKeysError, new_key
 from service.config import ServiceConfig, parse_args
 from service.server import CannotListen, Server
 from service.tls import TlsError
@@ -50,14 +50,33 @@ async def serve(config: ServiceConfig) -> int:
 
 
 def main() -> None:
-    config = parse_args()
+    match sys.argv[1:]:
+        case ["new-key", name]:
+            code = _new_key(name)
+        case _:
+            code = _serve(parse_args())
+    sys.exit(code)
+
+
+def _serve(config: ServiceConfig) -> int:
     logs.set_up()
     try:
-        code = uvloop.run(serve(config))
+        return uvloop.run(serve(config))
     except asyncio.CancelledError:
         log.warning("stopped at once by a signal")
-        code = 1
-    sys.exit(code)
+        return 1
+
+
+def _new_key(name: str) -> int:
+    """The table goes to stdout, to be appended to the file; the key, which is nowhere else, to stderr."""
+    try:
+        key, table = new_key(name)
+    except ApiKeysError as error:
+        print(f"sonorant-server: {error}", file=sys.stderr)
+        return 2
+    print(table)
+    print(f"The key of {name}, shown this once: {key}", file=sys.stderr)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,169 +1,180 @@
-"""Settings of the server from its command line. A bad value ends the process here, before anything is loaded."""
+"""The settings in use: from the command line, else the environment, else a TOML file, else the default.
+
+A setting of a stage wins over the one for all stages wherever the two come from: the precedence of sources is only
+between sources of the same setting. What is not a setting, in any of the three, ends the process here.
+"""
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass
+import difflib
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
+from service.settings import ENVIRONMENT_PREFIX, SETTINGS, STAGES, Setting
 from service.tls import TlsFiles
+
+CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
+_BUILT_IN = "built-in"
+# Kubernetes tells every container of the Services beside it, of one called `sonorant` under our prefix.
+_KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+_CLIENT_PREFIX = f"{ENVIRONMENT_PREFIX}CLIENT_"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
     engine: EngineConfig
     listen: str = "127.0.0.1:50051"
+    metrics_listen: str | None = None  # no metrics
     max_sessions: int = 1000  # synthesis RPCs at the same time; an idle Speak session takes no place in the engine
     max_text_chars: int = 4096
     drain_grace_s: float = 30.0
     request_timeout_s: float = 10.0  # for the first message of a call to come
-    api_keys: Path | None = None  # None: anyone may call
+    api_keys: Path | None = None  # anyone may call
     open_services: tuple[str, ...] = ("health",)  # of health and reflection; these need no key
     tls: TlsFiles | None = None
-    metrics_listen: str | None = None  # no metrics
 
 
-def parse_args(argv: Sequence[str] | None = None) -> ServiceConfig:
-    """Exits with status 2 and a message on a bad flag."""
-    defaults = ServiceConfig(EngineConfig(model=BUILTIN_VOICE_DIR))
-    engine = defaults.engine
+class ConfigError(Exception):
+    """A setting is wrong; the message says which, where it came from, and what to do."""
+
+
+def parse_args(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> ServiceConfig:
+    """Exits with status 2 and a message on anything that is wrong."""
+    parser = _parser()
+    flags: dict[str, str] = vars(parser.parse_args(argv))
+    environment = os.environ if environment is None else environment
+    try:
+        path = flags.pop("config", None) or environment.get(CONFIG_VARIABLE)
+        values = _from_file(Path(path)) if path else {}
+        values |= _from_environment(environment)
+        values |= {name: _parsed(_setting(name), text, _setting(name).flag) for name, text in flags.items()}
+        return _config(values)
+    except ConfigError as error:
+        parser.error(str(error))
+
+
+def _config(values: dict[str, Any]) -> ServiceConfig:
+    for name in ("talker_device", "code2wav_device"):
+        if "device" in values:
+            values.setdefault(name, values["device"])
+    values["model"] = _model(values.get("model", _BUILT_IN))
+    if tls := {name: value for name, value in values.items() if name.startswith("tls_")}:
+        if not {"tls_certificate", "tls_key"} <= set(tls):
+            raise ConfigError("TLS needs both --tls-certificate and --tls-key")
+        values["tls"] = TlsFiles(tls["tls_certificate"], tls["tls_key"], tls.get("tls_client_ca"))
+    values["engine"] = EngineConfig(**{f.name: values[f.name] for f in fields(EngineConfig) if f.name in values})
+    return ServiceConfig(**{f.name: values[f.name] for f in fields(ServiceConfig) if f.name in values})
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sonorant-server",
+        usage="%(prog)s [SETTING...] | doctor [SETTING...] | new-key NAME",
         description="Streaming text-to-speech over gRPC.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog=f"Each setting may also be in the environment (--num-slots: {ENVIRONMENT_PREFIX}NUM_SLOTS) or in a TOML "
+        "file: at its top, or without the stage's name in the tables [talker], [code2wav] and [service]. "
+        "docs/operations.md says more.",
         allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
     )
-    add = parser.add_argument
-    add("--listen", type=_address, default=defaults.listen, metavar="HOST:PORT", help="port 0 picks a free one")
-    add("--model", default="built-in", metavar="DIR|PRESET", help="checkpoint folder, or name of a preset")
-    add("--load-format", choices=("safetensors", "dummy"), default=engine.load_format, help="dummy: random weights")
-    add("--dtype", choices=("auto", "float32", "bfloat16"), default=engine.dtype, help="auto: float32 on CPU")
-    add("--talker-device", type=_device, default=engine.talker_device, metavar="auto|cpu|cuda:N", help="of the talker")
-    add(
-        "--code2wav-device",
-        type=_device,
-        default=engine.code2wav_device,
-        metavar="auto|cpu|cuda:N",
-        help="of the codec",
-    )
-    add("--num-slots", type=_positive, default=engine.num_slots, metavar="N", help="streams stepped together")
-    add("--max-queued-streams", type=_count, default=engine.max_queued_streams, metavar="N", help="waiting for a slot")
-    add(
-        "--max-context",
-        type=_positive,
-        default=engine.max_context,
-        metavar="N",
-        help="prompt rows + frames per stream",
-    )
-    add(
-        "--cpu-threads",
-        type=_count,
-        default=engine.cpu_threads,
-        metavar="N",
-        help="per worker; 0 = half of the cores",
-    )
-    add("--hang-timeout-s", type=_seconds, default=engine.hang_timeout_s, metavar="S", help="a step longer than this")
-    add("--max-sessions", type=_positive, default=defaults.max_sessions, metavar="N", help="RPCs at the same time")
-    add("--max-text-chars", type=_positive, default=defaults.max_text_chars, metavar="N", help="per utterance")
-    add("--drain-grace-s", type=_seconds, default=defaults.drain_grace_s, metavar="S", help="after SIGTERM")
-    add(
-        "--request-timeout-s",
-        type=_seconds,
-        default=defaults.request_timeout_s,
-        metavar="S",
-        help="for the first message of a call",
-    )
-    add(
-        "--api-keys", type=Path, metavar="FILE", help="callers and the hashes of their keys; without it anyone may call"
-    )
-    add(
-        "--open-services",
-        type=_services,
-        default=defaults.open_services,
-        metavar="health,reflection",
-        help="what needs no key",
-    )
-    add("--metrics-listen", type=_address, metavar="HOST:PORT", help="GET /metrics for Prometheus")
-    add("--tls-certificate", type=Path, metavar="FILE", help="PEM, with its chain")
-    add("--tls-key", type=Path, metavar="FILE", help="PEM")
-    add("--tls-client-ca", type=Path, metavar="FILE", help="PEM; clients must have a certificate of it")
-    args = parser.parse_args(argv)
-    if (args.tls_certificate is None) != (args.tls_key is None):
-        parser.error("--tls-certificate and --tls-key go together")
-    if args.tls_client_ca is not None and args.tls_key is None:
-        parser.error("--tls-client-ca needs --tls-certificate and --tls-key")
-    return ServiceConfig(
-        engine=EngineConfig(
-            model=_model(parser, args.model),
-            load_format=args.load_format,
-            dtype=args.dtype,
-            talker_device=args.talker_device,
-            code2wav_device=args.code2wav_device,
-            num_slots=args.num_slots,
-            max_queued_streams=args.max_queued_streams,
-            max_context=args.max_context,
-            cpu_threads=args.cpu_threads,
-            hang_timeout_s=args.hang_timeout_s,
-        ),
-        listen=args.listen,
-        max_sessions=args.max_sessions,
-        max_text_chars=args.max_text_chars,
-        drain_grace_s=args.drain_grace_s,
-        request_timeout_s=args.request_timeout_s,
-        api_keys=args.api_keys,
-        open_services=args.open_services,
-        metrics_listen=args.metrics_listen,
-        tls=args.tls_key and TlsFiles(args.tls_certificate, args.tls_key, args.tls_client_ca),
-    )
+    parser.add_argument("--config", metavar="FILE", help=f"TOML file; also {CONFIG_VARIABLE}")
+    defaults = _defaults()
+    for stage in ("", *STAGES):
+        group = parser.add_argument_group(f"[{stage}]" if stage else "model and workers")
+        for setting in SETTINGS:
+            if setting.stage == stage:
+                default = defaults.get(setting.name)
+                hint = f"; default: {_text(default)}" if default is not None else ""
+                group.add_argument(setting.flag, metavar=setting.metavar, help=setting.help + hint)
+    return parser
 
 
-def _model(parser: argparse.ArgumentParser, name: str) -> Path:
-    if name == "built-in":
+def _defaults() -> dict[str, Any]:
+    config = ServiceConfig(EngineConfig(BUILTIN_VOICE_DIR))
+    values = {f.name: getattr(part, f.name) for part in (config.engine, config) for f in fields(part)}
+    return values | {"model": _BUILT_IN}
+
+
+def _text(value: Any) -> str:
+    """A value of the file as it would be written on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    known = {setting.variable: setting for setting in SETTINGS}
+    values = {}
+    for variable, text in environment.items():
+        if setting := known.get(variable):
+            values[setting.name] = _parsed(setting, text, variable)
+        elif variable.startswith(ENVIRONMENT_PREFIX) and not _is_foreign(variable, text):
+            raise ConfigError(f"environment variable {variable} is no setting{_similar(variable, known)}")
+    return values
+
+
+def _is_foreign(variable: str, text: str) -> bool:
+    """Whether it begins as ours do, and is for something else."""
+    of_kubernetes = _KUBERNETES.fullmatch(variable) or text.startswith(("tcp://", "udp://", "sctp://"))
+    return variable == CONFIG_VARIABLE or variable.startswith(_CLIENT_PREFIX) or bool(of_kubernetes)
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:  # neither UTF-8 nor TOML
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+    tables = {stage: document.pop(stage, {}) for stage in STAGES}
+    values = {}
+    for stage, table in {"": document, **tables}.items():
+        where = f"{path}, [{stage}]" if stage else str(path)
+        if not isinstance(table, dict):
+            raise ConfigError(f"{where} must be a table, not a value")
+        known = {setting.key: setting for setting in SETTINGS if setting.stage == stage}
+        for key, value in table.items():
+            if key not in known:
+                raise ConfigError(
+                    f"{where}: {key} is no setting here{_elsewhere(key) or _similar(key, [*known, *tables])}"
+                )
+            if isinstance(value, dict):
+                raise ConfigError(f"{where}: {key} must be a value, not a table")
+            values[known[key].name] = _parsed(known[key], _text(value), f"{where}: {key}")
+    return values
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _elsewhere(key: str) -> str:
+    tables = [setting.stage for setting in SETTINGS if setting.key == key]
+    names = [f"in [{stage}]" if stage else "at the top of the file" for stage in tables]
+    return f"; it belongs {' or '.join(names)}" if names else ""
+
+
+def _setting(name: str) -> Setting:
+    return next(setting for setting in SETTINGS if setting.name == name)
+
+
+def _parsed(setting: Setting, text: str, where: str) -> Any:
+    try:
+        return setting.parse(text)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _model(name: str) -> Path:
+    if name == _BUILT_IN:
         return BUILTIN_VOICE_DIR
     try:
         return resolve_model(name)
     except CheckpointError as error:
-        parser.error(f"argument --model: {error}")
-
-
-def _address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not host or not colon or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT; for example 127.0.0.1:50051 or [::]:50051")
-    return text
-
-
-def _device(text: str) -> str:
-    kind, _, index = text.partition(":")
-    if text not in ("auto", "cpu", "cuda") and not (kind == "cuda" and index.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is none of auto, cpu, cuda, cuda:N")
-    return text
-
-
-def _services(text: str) -> tuple[str, ...]:
-    names = tuple(name for name in text.split(",") if name)
-    if not set(names) <= {"health", "reflection"}:
-        raise argparse.ArgumentTypeError(f"{text!r} is none of health, reflection, both with a comma, or nothing")
-    return names
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    if _count(text) == 0:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds between 0 and 86400")
-    return value
+        raise ConfigError(f"model: {error}") from error

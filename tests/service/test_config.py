@@ -1,9 +1,14 @@
+import hashlib
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from engine import BUILTIN_VOICE_DIR
 from service.config import parse_args
+from service.settings import SETTINGS
 
 
 def test_no_flags_serve_the_built_in_voice_on_loopback() -> None:
@@ -41,3 +46,144 @@ def test_bad_flags_end_the_process_with_a_hint(flags: list[str], hint: str, caps
         parse_args(flags)
     assert caught.value.code == 2
     assert hint in capsys.readouterr().err
+
+
+FILE = """
+model = "built-in"
+device = "cpu"
+load_format = "dummy"
+
+[talker]
+num_slots = 5
+max_context = 512
+
+[code2wav]
+device = "cuda:1"
+chunk_ramp = [1, 3, 9]
+
+[service]
+listen = "[::1]:0"
+drain_grace_s = 2.5
+open_services = ["health", "reflection"]
+"""
+
+
+def test_every_setting_has_one_name_in_each_source() -> None:
+    for names in ([s.flag for s in SETTINGS], [s.variable for s in SETTINGS], [(s.stage, s.key) for s in SETTINGS]):
+        assert len(set(names)) == len(names)
+
+
+def test_a_file_with_a_table_per_stage(tmp_path: Path) -> None:
+    path = tmp_path / "sonorant.toml"
+    path.write_text(FILE)
+    for config in (parse_args(["--config", str(path)]), parse_args([], {"SONORANT_CONFIG": str(path)})):
+        engine = config.engine
+        assert (engine.model, engine.load_format) == (BUILTIN_VOICE_DIR, "dummy")
+        assert (engine.talker_device, engine.code2wav_device) == ("cpu", "cuda:1")
+        assert (engine.num_slots, engine.max_context, engine.chunk_ramp) == (5, 512, (1, 3, 9))
+        assert (config.listen, config.drain_grace_s) == ("[::1]:0", 2.5)
+        assert config.open_services == ("health", "reflection")
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "sonorant.toml"
+    path.write_text("[talker]\nnum_slots = 5\n")
+    file, variable, flag = ["--config", str(path)], {"SONORANT_NUM_SLOTS": "6"}, ["--num-slots", "7"]
+    assert parse_args(file, {}).engine.num_slots == 5
+    assert parse_args(file, variable).engine.num_slots == 6
+    assert parse_args([*file, *flag], variable).engine.num_slots == 7
+    assert parse_args([], variable).engine.num_slots == 6
+
+
+@pytest.mark.parametrize("of_all", ["flag", "variable", "file"])
+@pytest.mark.parametrize("of_stage", ["flag", "variable", "file"])
+def test_the_setting_of_a_stage_wins_wherever_the_two_come_from(of_all: str, of_stage: str, tmp_path: Path) -> None:
+    flags, variables, lines = [], {}, []
+    for source, flag, variable, line in (
+        (of_all, "--device=cuda:0", ("SONORANT_DEVICE", "cuda:0"), 'device = "cuda:0"'),
+        (of_stage, "--talker-device=cpu", ("SONORANT_TALKER_DEVICE", "cpu"), '[talker]\ndevice = "cpu"'),
+    ):
+        if source == "flag":
+            flags.append(flag)
+        elif source == "variable":
+            variables.update([variable])
+        else:
+            lines.append(line)
+    path = tmp_path / "sonorant.toml"
+    path.write_text("\n".join(lines))
+    engine = parse_args([*flags, "--config", str(path)], variables).engine
+    assert (engine.talker_device, engine.code2wav_device) == ("cpu", "cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("num_slots = 4", "it belongs in [talker]"),
+        ("[talker]\nnum_slot = 4", "did you mean num_slots?"),
+        ("[talker]\ntalker_device = 'cpu'", "talker_device is no setting here"),
+        ("[talkers]\nnum_slots = 4", "talkers is no setting here; did you mean talker?"),
+        ("talker = 3", "[talker] must be a table"),
+        ("[talker]\nnum_slots = 0", "num_slots: must be at least 1"),
+        ("[talker]\nnum_slots = 1.5", "num_slots: '1.5' is not a whole number"),
+        ("[talker.num_slots]\na = 1", "num_slots must be a value"),
+        ("[service]\nlisten = 50051", "HOST:PORT"),
+        ("[code2wav]\nchunk_ramp = [4, 2]", "goes down"),
+        ("[service]\ntls_key = 'key.pem'", "--tls-certificate"),
+        ("model = 'no-such-model'", "presets"),
+        ("[talker", "not TOML"),
+    ],
+)
+def test_a_bad_file_ends_the_process_with_the_name_of_the_key(
+    text: str, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sonorant.toml"
+    path.write_text(text)
+    with pytest.raises(SystemExit) as caught:
+        parse_args(["--config", str(path)], {})
+    assert caught.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_variable_that_is_no_setting_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
+    for variable, hint in (("SONORANT_NUM_SLOT", "SONORANT_NUM_SLOTS?"), ("SONORANT_METRICS_PORT", "is no setting")):
+        with pytest.raises(SystemExit):
+            parse_args([], {variable: "4"})
+        assert hint in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse_args([], {"SONORANT_NUM_SLOTS": "many"})
+    assert "SONORANT_NUM_SLOTS: 'many'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse_args([], {"SONORANT_CONFIG": "missing.toml"})
+    assert "cannot read missing.toml" in capsys.readouterr().err
+
+
+def test_what_kubernetes_tells_of_services_is_not_taken_for_settings() -> None:
+    service = {
+        "SONORANT_SERVICE_HOST": "10.0.0.7",
+        "SONORANT_SERVICE_PORT": "50051",
+        "SONORANT_SERVICE_PORT_GRPC": "50051",
+        "SONORANT_PORT": "tcp://10.0.0.7:50051",
+        "SONORANT_PORT_50051_TCP": "tcp://10.0.0.7:50051",
+        "SONORANT_PORT_50051_TCP_PROTO": "tcp",
+        "SONORANT_TTS_PORT_9090_TCP_ADDR": "10.0.0.7",
+        "SONORANT_CLIENT_API_KEY": "of the client in the same shell",
+    }
+    assert parse_args([], service) == parse_args([], {})
+
+
+def test_an_unknown_key_stops_the_server_itself(tmp_path: Path) -> None:
+    path = tmp_path / "sonorant.toml"
+    path.write_text("[service]\nmax_sesions = 4\n")
+    command = [sys.executable, "-m", "service", "--config", str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 2
+    assert "[service]: max_sesions is no setting here; did you mean max_sessions?" in result.stderr
+
+
+def test_new_key_prints_the_table_apart_from_the_key() -> None:
+    command = [sys.executable, "-m", "service", "new-key"]
+    result = subprocess.run([*command, "agent"], capture_output=True, text=True, check=True, timeout=60)
+    key = result.stderr.split()[-1]
+    assert tomllib.loads(result.stdout) == {"agent": {"sha256": hashlib.sha256(key.encode()).hexdigest()}}
+    bad = subprocess.run([*command, "two words"], capture_output=True, text=True, check=False, timeout=60)
+    assert (bad.returncode, bad.stdout) == (2, "")
