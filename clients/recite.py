@@ -1,6 +1,6 @@
-"""`python -m clients.recite LINES --out FOLDER`: every line of a file through a server, several at once, into WAV files.
+"""`python -m clients.recite LINES --out FOLDER`: every line of a file through a server, into WAV files.
 
-A line is `VOICE<TAB>TEXT`. Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl with how each one went.
+A line is `VOICE<TAB>TEXT`. Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl on how each went.
 """
 
 import argparse

@@ -27,7 +27,10 @@ def main() -> None:
         "--processes", type=int, default=max(1, (os.cpu_count() or 2) - 3), help="that the teacher uses"
     )
     parser.add_argument(
-        "--codec-from", type=Path, default=BUILTIN_VOICE_DIR, help="checkpoint whose codec is taken (default: built-in)"
+        "--codec-from",
+        type=Path,
+        default=BUILTIN_VOICE_DIR,
+        help="checkpoint whose codec is taken where the stage `codec` is left out (default: the built-in one)",
     )
     parser.add_argument("--toy", action="store_true", help="tiny sizes: the whole chain in seconds, on a CPU")
     parser.add_argument("--eager", action="store_true", help="no compilation, no CUDA graphs: to find faults")

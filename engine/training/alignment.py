@@ -1,17 +1,20 @@
 """Which text token and which phones each codec frame speaks, from the teacher's phone times.
 
-The talker learns where to look in the text from these (`guide`), and the codec which sounds its codes must keep (`phones`).
+From these the talker learns where to look in the text (`guide`), and the codec which sounds to keep (`phones`).
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.training.flite import SAMPLE_RATE_HZ, Speech
 from engine.types import Int16Array
+
+FloatArray = npt.NDArray[np.floating[Any]]
 
 FRAME_S = 0.08
 FRAME_SAMPLES = round(FRAME_S * SAMPLE_RATE_HZ)
@@ -50,8 +53,10 @@ def align(speech: Speech, text: str, offsets: Sequence[tuple[int, int]]) -> Alig
         return None
     samples = np.pad(samples, (0, num_frames * FRAME_SAMPLES - len(samples)))
 
-    def at(times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
-        return np.searchsorted(ends_s, times_s + begin_s).clip(max=len(ends_s) - 1)
+    def at(times_s: FloatArray) -> npt.NDArray[np.intp]:
+        """Phones by their place in the utterance."""
+        index: npt.NDArray[np.intp] = np.searchsorted(ends_s, times_s + begin_s)
+        return index.clip(max=len(ends_s) - 1)
 
     step_s = FRAME_S / PHONES_PER_FRAME
     phone_times_s = (np.arange(num_frames * PHONES_PER_FRAME) + 0.5) * step_s
@@ -62,10 +67,10 @@ def align(speech: Speech, text: str, offsets: Sequence[tuple[int, int]]) -> Alig
 
 
 def _guide(
-    times_s: npt.NDArray[np.float64],
+    times_s: FloatArray,
     phone_at: npt.NDArray[np.intp],
-    starts_s: npt.NDArray[np.float64],
-    ends_s: npt.NDArray[np.float64],
+    starts_s: FloatArray,
+    ends_s: FloatArray,
     words: npt.NDArray[np.intp],
     text: str,
     offsets: Sequence[tuple[int, int]],

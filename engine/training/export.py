@@ -1,4 +1,4 @@
-"""The published checkpoint layout, written: JSON files first, so that training builds its modules from them, weights last."""
+"""The published checkpoint layout: first the JSON files, from which training builds its modules, then weights."""
 
 import json
 from collections.abc import Mapping

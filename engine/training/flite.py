@@ -14,51 +14,10 @@ from engine.errors import EngineError
 from engine.types import Int16Array
 
 VOICES = ("rms", "slt")  # the first is the default voice of the checkpoint
-PHONES = tuple(
-    [
-        "pau",
-        "aa",
-        "ae",
-        "ah",
-        "ao",
-        "aw",
-        "ax",
-        "ay",
-        "b",
-        "ch",
-        "d",
-        "dh",
-        "eh",
-        "er",
-        "ey",
-        "f",
-        "g",
-        "hh",
-        "ih",
-        "iy",
-        "jh",
-        "k",
-        "l",
-        "m",
-        "n",
-        "ng",
-        "ow",
-        "oy",
-        "p",
-        "r",
-        "s",
-        "sh",
-        "t",
-        "th",
-        "uh",
-        "uw",
-        "v",
-        "w",
-        "y",
-        "z",
-        "zh",
-    ]
-)
+_PHONE_NAMES = """
+    pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh
+"""
+PHONES = tuple(_PHONE_NAMES.split())
 SAMPLE_RATE_HZ = 16000
 _PHONE_IDS = {name: index for index, name in enumerate(PHONES)}
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -12,20 +13,24 @@ from typing import Literal
 
 import torch
 
+from engine.checkpoint import load_checkpoint
 from engine.training.codec.encode import encode_all
-from engine.training.evaluation.everyday import everyday_sentences
+from engine.training.codec.export import write_codec_config
+from engine.training.codec.train import train_codec
+from engine.training.evaluation.sentences import everyday_sentences, held_out_sentences
 from engine.training.export import write_config
 from engine.training.plots import plot_talker
 from engine.training.sentences import FILE_NAME, read_sentences
 from engine.training.settings import TrainingSettings
 from engine.training.talker.train import train_talker
 from engine.training.teacher import speak_all
-from engine.training.text.corpus import normalized, write_corpus
+from engine.training.text.corpus import write_corpus
 from engine.training.text.vocabulary import train_tokenizer
 
 logger = logging.getLogger(__name__)
 
-Stage = Literal["text", "talker"]
+Stage = Literal["text", "codec", "talker"]
+TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_TEXTS = 100_000  # of the list; more do not change 1024 tokens
 
 
@@ -57,64 +62,95 @@ class Run:
     def checkpoint(self) -> Path:
         return self.folder / "checkpoint"
 
+    @property
+    def codec(self) -> Path:
+        return self.checkpoint / "speech_tokenizer"
+
 
 def run_stages(run: Run) -> None:
     if "text" in run.stages:
         write_text(run)
-    if "talker" not in run.stages:
+    if "codec" in run.stages:
+        write_codec_config(run.codec, run.settings.codec)
+    elif run.codec_from:
+        shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
+    if "talker" in run.stages or "codec" in run.stages:
+        write_config(run.checkpoint, run.settings.talker, run.text, run.codec)
+        _with_teacher(run)
+
+
+def write_text(run: Run) -> None:
+    if (run.text / FILE_NAME).exists() and (run.text / TOKENIZER_FILE).exists():
+        logger.info("the sentence list is there already")
         return
-    run.checkpoint.mkdir(parents=True, exist_ok=True)
-    if run.codec_from:
-        shutil.copytree(run.codec_from / "speech_tokenizer", run.checkpoint / "speech_tokenizer", dirs_exist_ok=True)
-    write_config(run.checkpoint, run.settings.talker, run.text, run.checkpoint / "speech_tokenizer")
+    settings = run.settings
+    held_out = held_out_sentences()
+    write_corpus(
+        run.text,
+        num_sentences=settings.num_sentences,
+        held_out=held_out[: settings.num_held_out],
+        exclude=(*everyday_sentences(), *(text for _, text in held_out)),
+        seed=run.seed,
+    )
+    texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
+    train_tokenizer(texts, settings.vocabulary, run.text / TOKENIZER_FILE)
+
+
+def _with_teacher(run: Run) -> None:
+    """Teacher and encoder work beside the training, as processes of their own."""
     spawn = get_context("spawn")
     stop, spoken = spawn.Event(), spawn.Event()
-    teacher = spawn.Process(
-        target=speak_all, args=(run.text, run.audio, run.codes, run.teacher_processes, spoken, stop), name="teacher"
-    )
+    shards = (run.text, run.audio, run.codes, run.settings.sentences_per_shard)
+    teacher = spawn.Process(target=speak_all, args=(*shards, run.teacher_processes, spoken, stop), name="teacher")
     encoder = spawn.Process(
         target=encode_all, args=(run.checkpoint, run.audio, run.codes, run.device, spoken, stop), name="encoder"
     )
-    for process in (teacher, encoder):
-        process.start()
+    started = [teacher]
+    teacher.start()
     try:
-        history = train_talker(
-            run.checkpoint,
-            run.text,
-            run.codes,
-            run.settings.talker,
-            run.device,
-            ends_at_s=run.ends_at_s,
-            seed=run.seed,
-            eager=run.eager,
-        )
+        if "codec" in run.stages:
+            _train_codec(run)
+        if "talker" in run.stages:
+            started.append(encoder)
+            encoder.start()
+            _train_talker(run)
     finally:
         stop.set()
-        for process in (teacher, encoder):
+        for process in started:
             process.join()
-    _check(teacher, encoder)
+    _check(started)
+
+
+def _train_codec(run: Run) -> None:
+    share = run.settings.codec_share if "talker" in run.stages else 1.0
+    train_codec(
+        load_checkpoint(run.checkpoint).codec,
+        run.settings.codec,
+        run.codec,
+        run.audio,
+        frozenset(range(run.settings.num_held_out)),
+        run.device,
+        ends_at_s=time.time() + share * (run.ends_at_s - time.time()),
+        seed=run.seed,
+    )
+
+
+def _train_talker(run: Run) -> None:
+    history = train_talker(
+        run.checkpoint,
+        run.text,
+        run.codes,
+        run.settings.talker,
+        run.device,
+        ends_at_s=run.ends_at_s,
+        seed=run.seed,
+        eager=run.eager,
+    )
     (run.folder / "talker-history.json").write_text(json.dumps(asdict(history)))
     plot_talker(history, run.folder / "talker.png")
 
 
-def write_text(run: Run) -> None:
-    if (run.text / FILE_NAME).exists() and (run.text / "tokenizer.json").exists():
-        logger.info("the sentence list is there already")
-        return
-    exclude = frozenset(map(normalized, everyday_sentences()))
-    settings = run.settings
-    write_corpus(
-        run.text,
-        num_sentences=settings.num_sentences,
-        num_held_out=settings.num_held_out,
-        seed=run.seed,
-        exclude=exclude,
-    )
-    texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
-    train_tokenizer(texts, settings.vocabulary, run.text / "tokenizer.json")
-
-
-def _check(*processes: SpawnProcess) -> None:
+def _check(processes: Sequence[SpawnProcess]) -> None:
     for process in processes:
         if process.exitcode:
             raise RuntimeError(

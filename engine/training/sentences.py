@@ -1,4 +1,4 @@
-"""The sentence list as a file: one line per sentence with its voice and kind. The first lines are held out of training."""
+"""The sentence list as a file: a line per sentence with its voice and kind. The first lines are not trained on."""
 
 import gzip
 from collections.abc import Iterable, Sequence

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from engine.training.codec.settings import FULL_CODEC, TOY_CODEC, CodecSettings
 from engine.training.talker.losses import Regularization
 from engine.training.talker.trainer import TrainerSettings
 
@@ -32,8 +33,11 @@ class TalkerSettings:
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
     num_sentences: int
-    num_held_out: int
+    num_held_out: int  # of the evaluation's, for the losses that training watches
     vocabulary: int  # text tokens, special ones included
+    codec_share: float  # of the time, if the codec is trained
+    sentences_per_shard: int
+    codec: CodecSettings
     talker: TalkerSettings
 
 
@@ -41,6 +45,9 @@ FULL = TrainingSettings(
     num_sentences=400_000,
     num_held_out=200,
     vocabulary=1024,
+    codec_share=0.45,
+    sentences_per_shard=256,
+    codec=FULL_CODEC,
     talker=TalkerSettings(
         # Talker and codec together stay under 40 MB. Shared key-value heads pay for a seventh layer.
         stack=StackSizes(256, 768, num_layers=7, num_heads=4, num_kv_heads=2),
@@ -61,9 +68,12 @@ FULL = TrainingSettings(
 )
 
 TOY = TrainingSettings(
-    num_sentences=400,
+    num_sentences=60,
     num_held_out=12,
     vocabulary=384,
+    codec_share=0.6,
+    sentences_per_shard=16,
+    codec=TOY_CODEC,
     talker=TalkerSettings(
         stack=StackSizes(32, 64, num_layers=4, num_heads=2, num_kv_heads=1),
         predictor=StackSizes(32, 64, num_layers=1, num_heads=2, num_kv_heads=1),

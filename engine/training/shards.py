@@ -1,4 +1,4 @@
-"""The files between the stages: numbered shards of sentences, written whole or not at all, so that any stage may resume."""
+"""The files between the stages: numbered shards of sentences, written whole or not at all, so that stages resume."""
 
 import os
 from collections.abc import Sequence
@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from engine.training.alignment import AlignedSpeech
 from engine.types import Int16Array
-
-SENTENCES_PER_SHARD = 256
 
 
 @dataclass(frozen=True, slots=True)

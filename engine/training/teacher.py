@@ -1,4 +1,4 @@
-"""Stage `teacher`: every sentence of the list spoken by flite, in numbered shards, by as many processes as asked for."""
+"""The teacher at work: every sentence of the list spoken by flite, in numbered shards, by several processes."""
 
 import os
 from collections.abc import Sequence
@@ -12,20 +12,26 @@ from tqdm import tqdm
 from engine.training.alignment import align
 from engine.training.flite import VOICES, Flite
 from engine.training.sentences import Sentence, read_sentences
-from engine.training.shards import SENTENCES_PER_SHARD, SpokenSentence, audio_shard, shard_path
+from engine.training.shards import SpokenSentence, audio_shard, shard_path
 
 MAX_FRAMES = 300  # longer speech (24 s) does not fit a training row
 _worker: "tuple[Flite, Tokenizer] | None" = None
 
 
 def speak_all(
-    text_folder: Path, audio_folder: Path, codes_folder: Path, num_processes: int, spoken: Event, stop: Event
+    text_folder: Path,
+    audio_folder: Path,
+    codes_folder: Path,
+    shard_size: int,
+    num_processes: int,
+    spoken: Event,
+    stop: Event,
 ) -> None:
     """Shards that exist already, spoken or encoded, are left as they are. Sets `spoken` at the end; heeds `stop`."""
     sentences = read_sentences(text_folder)
     jobs = [
-        (sentences[first : first + SENTENCES_PER_SHARD], shard_path(audio_folder, number))
-        for number, first in enumerate(range(0, len(sentences), SENTENCES_PER_SHARD))
+        (sentences[first : first + shard_size], shard_path(audio_folder, number))
+        for number, first in enumerate(range(0, len(sentences), shard_size))
         if not (shard_path(audio_folder, number).exists() or shard_path(codes_folder, number).exists())
     ]
     spawn = get_context("spawn")

@@ -1,7 +1,7 @@
 """`python -m engine.training.evaluation.judge FOLDER`: what a recognizer makes of a folder of recitations.
 
-FOLDER is what `python -m clients.recite` wrote: numbered WAV files and report.jsonl. The teacher says the same lines, and
-every figure stands beside its own.
+FOLDER is what `python -m clients.recite` wrote: numbered WAV files and report.jsonl. The teacher says the same lines,
+and every figure stands beside its own.
 """
 
 import argparse

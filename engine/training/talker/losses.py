@@ -1,6 +1,6 @@
-"""What the talker is trained on: first codes, the predictor's codes, where to look in the text, which phones are spoken.
+"""What the talker is trained on: first codes, the predictor's codes, where to look in the text, which phones to speak.
 
-Every weight is in the serving modules; only attention differs, which here sees whole packed rows at once. The phone head
+The weights are the serving modules'; only attention differs, which here sees whole packed rows at once. The phone head
 exists in training alone: through it, a wrong sound has a gradient that does not pass through the codes.
 """
 
@@ -88,14 +88,16 @@ def run_block(
 ) -> tuple[Tensor, Tensor | None]:
     """One layer over rows that lie side by side: x [rows * length, hidden].
 
-    `mask` [rows, 1, length, length] says who sees whom (None: causal); `guide` [rows, length] which column the first head
-    should look at. Returns the output and the loss of that head.
+    `mask` [rows, 1, length, length] says who sees whom (None: causal); `guide` [rows, length] which column the first
+    head should look at. Returns the output and the loss of that head.
     """
     guide_loss: Tensor | None = None
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         nonlocal guide_loss
-        q, k, v = (t.unflatten(0, (num_rows, -1)).transpose(1, 2) for t in (q, k, v))  # [rows, heads, length, head_dim]
+        q, k, v = (
+            t.view(num_rows, -1, *t.shape[1:]).transpose(1, 2) for t in (q, k, v)
+        )  # [rows, heads, length, head_dim]
         if guide is not None and mask is not None:
             logits = (q[:, 0].float() @ k[:, 0].float().mT) * q.shape[-1] ** -0.5
             logits = logits.masked_fill(~mask[:, 0], MASKED)
@@ -132,7 +134,7 @@ def compute_losses(
     logits = F.linear(hidden, model.talker.codec_head.weight[:asked]).float()
     end = torch.where(target == END, model.config.codec_eos_id, IGNORED)
     first = torch.where(target >= 0, wanted[:, 0], end)
-    phones = model.phone_head(hidden).float().unflatten(1, (PHONES_PER_FRAME, -1))
+    phones = model.phone_head(hidden).float().view(len(hidden), PHONES_PER_FRAME, -1)
     spoken = torch.where((target >= 0)[:, None], store.phones[target.clamp(min=0)].long(), IGNORED)
 
     chosen = _some(target >= 0, reg.predictor_frames or len(target))
@@ -149,6 +151,10 @@ def compute_losses(
         first_hits=(logits.argmax(-1) == first) & (target >= 0),
         predictor_hits=(books.argmax(-1) == others) & (others >= 0),
     )
+
+
+def _layers(stack: nn.Module) -> list[DecoderLayer]:
+    return [layer for layer in stack.modules() if isinstance(layer, DecoderLayer)]
 
 
 def _mask(segment: Tensor) -> Tensor:
@@ -187,7 +193,7 @@ def _backbone(
     positions = torch.arange(length, device=index.device).repeat(num_rows)
     rotation = RotaryTable(model.config.stack, length, x.device, torch.float32).at(positions)
     guide_loss = x.new_zeros(())
-    for number, layer in enumerate(talker.model.layers):
+    for number, layer in enumerate(_layers(talker.model)):
         x, loss = block(
             layer, x, rotation.cos, rotation.sin, num_rows, mask, dropout, guide if number in GUIDED_LAYERS else None
         )
@@ -204,9 +210,9 @@ def _predictor_logits(model: TrainedTalker, hidden: Tensor, codes: Tensor, block
     num_positions = codes.shape[1]
     positions = torch.arange(num_positions, device=x.device).repeat(len(hidden))
     rotation = RotaryTable(c.stack, num_positions, x.device, torch.float32).at(positions)
-    for layer in predictor.model.layers:
+    for layer in _layers(predictor.model):
         x, _ = block(layer, x, rotation.cos, rotation.sin, len(hidden), None, 0.0, None)
-    by_position = predictor.model.norm(x).unflatten(0, (-1, num_positions))
+    by_position = predictor.model.norm(x).view(len(hidden), num_positions, -1)
     return torch.stack([head(by_position[:, i + 1]) for i, head in enumerate(predictor.lm_head)], 1)
 
 

@@ -50,7 +50,7 @@ def train_talker(
     seed: int,
     eager: bool,
 ) -> History:
-    """Writes the averaged weights into `checkpoint_folder` from time to time and at the end (`ends_at_s`: time.time())."""
+    """Writes the averaged weights into `checkpoint_folder` from time to time and at `ends_at_s` (of time.time())."""
     checkpoint = load_checkpoint(checkpoint_folder)
     store = RowStore(checkpoint, checkpoint_folder, device, settings.max_rows, settings.max_frames)
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))

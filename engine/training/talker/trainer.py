@@ -61,7 +61,7 @@ class Trainer:
         self.model.to(device)
         self.device = device
         self._store, self._settings = store, settings
-        self._parameters = list(self.model.parameters())
+        self._parameters: list[Tensor] = list(self.model.parameters())
         self.average = [p.detach().clone() for p in self._parameters]
         self._learning_rate = torch.zeros((), device=device)
         self._guide_weight = torch.zeros((), device=device)
@@ -140,7 +140,7 @@ class Trainer:
 
     def _capture(self, own_history: bool) -> torch.cuda.CUDAGraph:
         """The first steps run on a side stream, as capture wants it; they train like any other."""
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(WARM_UP_STEPS):
@@ -166,7 +166,7 @@ class Trainer:
             + self._guide_weight * losses.guide
             + PHONES_WEIGHT * losses.phones
         )
-        weighted.backward()
+        torch.autograd.backward(weighted)
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_gradient_norm)
         self._optimizer.step()
         torch._foreach_lerp_(self.average, [p.detach() for p in self._parameters], 1 - AVERAGE_DECAY)

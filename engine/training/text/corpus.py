@@ -1,9 +1,10 @@
 """Stage `text`: the sentence list. Which kinds of text, how many of each, which voice says them, which are held out."""
 
+import itertools
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from engine.training.flite import VOICES
@@ -26,14 +27,6 @@ MIX: Mapping[str, int] = {
     "short": 10_000,
     "shout": 5_000,
     "long": 22_000,
-}
-HELD_OUT: Mapping[str, int] = {
-    "documentation": 40,
-    "example": 40,
-    "everyday": 40,
-    "definition": 20,
-    "number": 20,
-    "lexicon": 40,
 }
 RMS_SHARE = 0.7  # of the default voice
 MAX_CHARS = 330
@@ -75,39 +68,29 @@ _GREETINGS = [
 ]
 
 
-def write_corpus(folder: Path, *, num_sentences: int, num_held_out: int, seed: int, exclude: frozenset[str]) -> None:
-    """`exclude`: normalized texts that must not be trained on (see `normalized`)."""
+def write_corpus(
+    folder: Path, *, num_sentences: int, held_out: Sequence[tuple[str, str]], exclude: Iterable[str], seed: int
+) -> None:
+    """`held_out`: (kind, text) lines that come first and are not trained on; `exclude`: texts not to be used at all."""
     rng = random.Random(seed)
-    seen = set(exclude)
+    seen = {normalized(text) for text in (*exclude, *(text for _, text in held_out))}
     by_kind: dict[str, list[str]] = {}
     for kind, generate in _generators(rng, load_words(), seed, by_kind).items():
-        share = MIX[kind] * num_sentences / sum(MIX.values())
-        held_out = HELD_OUT.get(kind, 0) * num_held_out / sum(HELD_OUT.values())
-        by_kind[kind] = _take(generate, round(share) + round(held_out), seen, by_case=kind == "shout")
+        number = round(MIX[kind] * num_sentences / sum(MIX.values()))
+        by_kind[kind] = _take(generate, number, seen, by_case=kind == "shout")
         logger.info("%d sentences of kind %s", len(by_kind[kind]), kind)
-    held_out_rows, rows = [], []
-    for kind, texts in by_kind.items():
-        num = round(HELD_OUT.get(kind, 0) * num_held_out / sum(HELD_OUT.values()))
-        held_out_rows += [(kind, text, True) for text in texts[:num]]
-        rows += [(kind, text, False) for text in texts[num:]]
+    rows = [(kind, text) for kind, texts in by_kind.items() for text in texts]
     rng.shuffle(rows)
-    write_sentences(
-        folder,
-        (
-            Sentence(row, _voice(row, held_out, rng), kind, held_out, text)
-            for row, (kind, text, held_out) in enumerate(held_out_rows + rows)
-        ),
+    held_out_rows = (Sentence(row, VOICES[row % 2], kind, True, text) for row, (kind, text) in enumerate(held_out))
+    rows_of_training = (
+        Sentence(row, VOICES[0] if rng.random() < RMS_SHARE else VOICES[1], kind, False, text)
+        for row, (kind, text) in enumerate(rows, len(held_out))
     )
+    write_sentences(folder, itertools.chain(held_out_rows, rows_of_training))
 
 
 def normalized(text: str) -> str:
     return " ".join(re.findall(r"[a-z0-9']+", text.lower()))
-
-
-def _voice(row: int, held_out: bool, rng: random.Random) -> str:
-    if held_out:
-        return VOICES[row % 2]
-    return VOICES[0] if rng.random() < RMS_SHARE else VOICES[1]
 
 
 def _take(texts: Iterator[str], num: int, seen: set[str], *, by_case: bool) -> list[str]:
@@ -150,7 +133,7 @@ def _generators(
         "lexicon": _forever(lambda: lexicon.sentence(rng)),
         "example": shuffled(iter(examples)),
         "definition": shuffled(iter(definitions)),
-        "documentation": shuffled(documentation()),
+        "documentation": (s for text in documentation(rng) for s in plain_sentences(text, words.known)),
         "number": _forever(lambda: number_sentence(rng)),
         "short": _short(rng, words),
         "shout": _forever(lambda: _shout(rng.choice(by_kind["everyday"]), rng)),
@@ -183,7 +166,7 @@ def _shout(text: str, rng: random.Random) -> str:
 
 
 def _paragraph(by_kind: Mapping[str, list[str]], rng: random.Random) -> str:
-    """Two sentences mostly, up to eight, joined as text is: by a space, a semicolon, a dash, a newline is a space here."""
+    """Two sentences mostly, up to eight, joined as text is: by a space, a conjunction, a semicolon, a dash."""
     num = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     kinds = ("everyday", "everyday", "everyday", "example", "documentation", "number", "lexicon", "short")
     sentences = [rng.choice(by_kind[rng.choice(kinds)]) for _ in range(num)]

@@ -95,7 +95,9 @@ def date(rng: random.Random) -> str:
 
 def number_sentence(rng: random.Random) -> str:
     a, b = rng.randint(0, 120), rng.randint(1, 120)
-    digits, words = number_digits(rng), number_words(rng)
+    digits, words, time = number_digits(rng), number_words(rng), time_digits(rng)
+    distance = f"{rng.randint(1, 30)}.{rng.randrange(10)} {rng.choice(('miles', 'kilometers'))}"
+    ordinal = rng.choice(("first", "second", "third", "4th", "21st", "12th", "fifth", "last"))
     return rng.choice(
         (
             f"It costs {price(rng)}.",
@@ -116,12 +118,12 @@ def number_sentence(rng: random.Random) -> str:
             f"Version {rng.randint(0, 20)}.{rng.randrange(20)} has {digits} new functions.",
             f"About {rng.randint(1, 100)}% of the {rng.choice(UNITS)} were lost.",
             f"It is {rng.randint(2, 110)} degrees and the wind is {rng.randint(1, 70)} miles per hour.",
-            f"She walked {rng.randint(1, 30)}.{rng.randrange(10)} {rng.choice(('miles', 'kilometers'))} in {words} minutes.",
+            f"She walked {distance} in {words} minutes.",
             f"{digits} {rng.choice(UNITS)} is not {words} {rng.choice(UNITS)}.",
             f"Room {rng.randint(1, 990)} is on floor {rng.randint(1, 40)}.",
-            f"Flight {rng.randint(10, 2000)} to gate {rng.choice('ABCDEFG')}{rng.randint(1, 60)} leaves at {time_digits(rng)}.",
+            f"Flight {rng.randint(10, 2000)} to gate {rng.choice('ABCDEFG')}{rng.randint(1, 60)} leaves at {time}.",
             f"You have {digits} points and {words} {rng.choice(UNITS)} left.",
-            f"The {rng.choice(('first', 'second', 'third', '4th', '21st', '12th', 'fifth', 'last'))} of {rng.choice(MONTHS)}.",
+            f"The {ordinal} of {rng.choice(MONTHS)}.",
         )
     )
 

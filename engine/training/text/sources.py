@@ -1,8 +1,9 @@
 """Sentences and words that free software brings along: WordNet, SCOWL's word lists, documentation of Python packages.
 
-Debian: `apt install wordnet-base scowl`. The texts are only spoken by the teacher; none of them ships with the checkpoint.
+Debian: `apt install wordnet-base scowl`. The texts are only spoken by the teacher; none ships with the checkpoint.
 """
 
+import random
 import re
 import sysconfig
 from collections import Counter
@@ -86,13 +87,13 @@ def wordnet_lemmas(folder: Path = WORDNET_DIR) -> Mapping[str, Counter[str]]:
     return lemmas
 
 
-def documentation() -> Iterator[str]:
-    """Paragraphs of docstrings of the standard library and of the installed packages."""
+def documentation(rng: random.Random) -> Iterator[str]:
+    """Paragraphs of docstrings of the standard library and of the installed packages, file by file in random order."""
     paths = sysconfig.get_paths()
-    for root in dict.fromkeys((paths["stdlib"], paths["purelib"])):
-        for path in sorted(Path(root).rglob("*.py")):
-            for docstring in _DOCSTRING.findall(path.read_text(encoding="utf-8", errors="ignore")):
-                yield from docstring.split("\n\n")
+    files = [file for root in (paths["stdlib"], paths["purelib"]) for file in sorted(Path(root).rglob("*.py"))]
+    for file in rng.sample(files, len(files)):
+        for docstring in _DOCSTRING.findall(file.read_text(encoding="utf-8", errors="ignore")):
+            yield from docstring.split("\n\n")
 
 
 def plain_sentences(text: str, known: frozenset[str], max_chars: int = 150) -> Iterator[str]:

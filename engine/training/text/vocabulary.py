@@ -1,4 +1,4 @@
-"""The text tokenizer of a small checkpoint: Qwen2's byte-level BPE with far fewer merges, trained on the sentence list."""
+"""The text tokenizer of a small checkpoint: Qwen2's byte-level BPE with far fewer merges, trained on the sentences."""
 
 from collections.abc import Iterable
 from pathlib import Path

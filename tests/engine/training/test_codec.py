@@ -1,0 +1,70 @@
+"""The training-time forms compute what the serving forms do."""
+
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from engine.model.weights import TensorFile, load_module
+from engine.training.codec.decoder import decode_latents
+from engine.training.codec.encode import encode, load_encoder, resample_16_to_24_khz
+from engine.training.codec.quantizer import BookGroup
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return load_checkpoint(BUILTIN_VOICE_DIR)
+
+
+def load_decoder(checkpoint: Checkpoint) -> Code2Wav:
+    decoder = Code2Wav(checkpoint.codec.decoder)
+    file = TensorFile(BUILTIN_VOICE_DIR / "speech_tokenizer" / "model.safetensors")
+    load_module(decoder, file, "decoder.", CPU, torch.float32, optional_unused=UNUSED_TENSORS)
+    return decoder
+
+
+@torch.no_grad()
+def test_whole_crops_decode_as_streams_do(checkpoint: Checkpoint) -> None:
+    plain, serving = load_decoder(checkpoint), load_decoder(checkpoint)
+    serving.prepare()
+    c = checkpoint.codec.decoder
+    codes = torch.randint(c.codebook_size, (2, 20, c.num_quantizers), generator=torch.Generator().manual_seed(0))
+    streamed = serving.step(codes, serving.new_state(2), torch.arange(2))
+    samples, latents = decode_latents(plain, serving.quantizer(codes).transpose(1, 2))
+    assert latents.shape == (2, c.latent_dim, 80)
+    assert torch.allclose(samples.clamp(-1, 1), streamed, atol=1e-4)
+
+
+@torch.no_grad()
+def test_batches_encode_as_single_recordings_do(checkpoint: Checkpoint) -> None:
+    encoder = load_encoder(BUILTIN_VOICE_DIR, CPU)
+    noise = torch.randn(2, 10 * 1920, generator=torch.Generator().manual_seed(0)) * 0.1
+    noise[1, 6 * 1920 :] = 0
+    batch = encode(encoder, noise)
+    assert torch.equal(batch[0], encoder(noise[0]))
+    assert torch.equal(batch[1, :6], encoder(noise[1, : 6 * 1920]))
+
+
+def test_resampling_keeps_a_tone() -> None:
+    seconds = np.arange(16000) / 16000
+    tone = torch.from_numpy(np.sin(2 * np.pi * 1000 * seconds)).float()[None]
+    wanted = np.sin(2 * np.pi * 1000 * np.arange(24000) / 24000)
+    made = resample_16_to_24_khz(tone)[0].numpy()
+    assert made.shape == (24000,)
+    assert np.abs(made - wanted)[200:-200].max() < 2e-3
+
+
+def test_books_learn_to_keep_what_they_are_shown() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(1, 400, 4)
+    started, moved = (BookGroup(num_books=2, num_codes=8, vector_dim=4, in_dim=4, out_dim=4) for _ in range(2))
+    started.start(vectors[0])
+    for step in range(100):
+        moved.quantize(vectors, decay=0.9, revive=step % 10 == 0)
+    for group in (started, moved):
+        kept, commitment = group.quantize(vectors, decay=None, revive=False)
+        assert (kept - vectors).square().mean() < 0.35 * vectors.square().mean()
+        assert 0 < commitment < 0.7

@@ -1,0 +1,130 @@
+"""Training sees what serving sees: the same rows, and the same first choices of codes."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from engine.model.weights import TensorFile
+from engine.offline import synthesize
+from engine.prompt.layout import PromptAssembler
+from engine.prompt.tokenizer import Tokenizer
+from engine.training.flite import VOICES
+from engine.training.shards import Shard
+from engine.training.talker.losses import DeviceBatch, Regularization, TrainedTalker, compute_losses, initialize
+from engine.training.talker.packing import Sampler, pack, piece_of
+from engine.training.talker.rows import END, LAYOUTS, NOTHING, RowStore, head_rows
+from engine.types import NO_ID, Int16Array, SynthesisParams
+
+TEXT = "Good morning, this is a test."
+EXACT = Regularization(dropout=0.0, corrupted=0.0, own_frames=0, predictor_frames=0)
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return load_checkpoint(BUILTIN_VOICE_DIR)
+
+
+def shard_of(checkpoint: Checkpoint, codes: list[Int16Array], voice: int = 0) -> Shard:
+    tokens = np.array(Tokenizer.load(BUILTIN_VOICE_DIR).encode(TEXT), np.int16)
+    num_frames = np.array([len(c) for c in codes], np.int32)
+    return Shard(
+        rows=np.arange(len(codes), dtype=np.int32),
+        voices=np.full(len(codes), voice, np.int8),
+        num_frames=num_frames,
+        num_tokens=np.full(len(codes), len(tokens), np.int32),
+        tokens=np.tile(tokens, len(codes)),
+        guide=np.concatenate([np.minimum(np.arange(n) // 4, len(tokens) - 1) for n in num_frames]).astype(np.int16),
+        phones=np.zeros(num_frames.sum() * 4, np.int8),
+        audio=np.zeros(0, np.int16),
+        codes=np.concatenate(codes),
+    )
+
+
+def store_of(checkpoint: Checkpoint, shard: Shard, held_out: frozenset[int] = frozenset()) -> RowStore:
+    store = RowStore(checkpoint, BUILTIN_VOICE_DIR, torch.device("cpu"), max_rows=20_000, max_frames=8_000)
+    store.append(shard, held_out)
+    return store
+
+
+def random_codes(checkpoint: Checkpoint, *num_frames: int) -> list[Int16Array]:
+    rng = np.random.default_rng(0)
+    shape = checkpoint.talker.num_codebooks
+    return [rng.integers(0, checkpoint.code_predictor.vocab_size, (n, shape), dtype=np.int16) for n in num_frames]
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("language", ["english", "auto"])
+def test_rows_are_the_prompt_that_serving_assembles(checkpoint: Checkpoint, layout: int, language: str) -> None:
+    [codes] = random_codes(checkpoint, 30)
+    store = store_of(checkpoint, shard_of(checkpoint, [codes]))
+    piece = piece_of(store, store.training[0], layout, language)
+    batch = pack([[piece]], piece.length)
+    params = SynthesisParams(
+        sampling=checkpoint.default_sampling, speaker=VOICES[0], language=language, non_streaming_mode=bool(layout)
+    )
+    assembler = PromptAssembler(params, checkpoint, Tokenizer.load(BUILTIN_VOICE_DIR))
+    assembler.push_text(Tokenizer.load(BUILTIN_VOICE_DIR).encode(TEXT))
+    assembler.end_text()
+    plan = assembler.plan()
+    assert plan is not None
+    fed = [*plan.trailing, *[checkpoint.text_ids.tts_pad] * 30][:30]  # what comes with each frame
+    index = torch.from_numpy(batch.index[0]).long()
+    assert store.text[index].tolist() == [*plan.text_ids, *fed]
+    assert store.control[index].tolist() == [*plan.codec_items, *[NO_ID] * 30]
+    first_frame = plan.num_rows
+    assert store.frame[index].tolist() == [NOTHING] * first_frame + list(range(30))
+    assert store.target[index].tolist() == [NOTHING] * (first_frame - 1) + [*range(30), END]
+    assert torch.equal(store.codes[:30], torch.from_numpy(codes))
+
+
+def test_text_that_has_not_come_is_no_guide(checkpoint: Checkpoint) -> None:
+    store = store_of(checkpoint, shard_of(checkpoint, random_codes(checkpoint, 30)))
+    _, start, length, *_ = store.training[0]
+    guide = store.guide[start : start + length].tolist()
+    assert all(token <= row for row, token in enumerate(guide))
+
+
+def test_batches_have_one_shape_and_whole_sentences(checkpoint: Checkpoint) -> None:
+    shard = shard_of(checkpoint, random_codes(checkpoint, *range(10, 60)))
+    store = store_of(checkpoint, shard, held_out=frozenset({3}))
+    assert len(store.training), len(store.held_out) == (49, 1)
+    sampler = Sampler(store, num_rows=4, length=256, whole_text_share=0.5, seed=0)
+    for _ in range(5):
+        batch = sampler.batch()
+        assert batch.index.shape == (4, 256)
+        targets = store.target[torch.from_numpy(batch.index).long()].numpy()
+        assert (targets == END).sum() == batch.num_sentences  # each sentence reaches its end
+        assert ((batch.segment >= 0) == (batch.index > 0)).all()
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+def test_the_model_chooses_the_codes_that_serving_chose(checkpoint: Checkpoint, layout: int) -> None:
+    """Greedy codes are each the likeliest given those before them, which is what training computes in one pass."""
+    spoken = [synthesize(TEXT, greedy=True, language="english", non_streaming_mode=bool(layout)).codes]
+    voice = list(checkpoint.talker.speaker_ids).index(VOICES[0])
+    store = store_of(checkpoint, shard_of(checkpoint, spoken * 3, voice=VOICES.index(VOICES[voice])))
+    piece = piece_of(store, store.training[0], layout, "english")
+    batch = pack([[piece, piece], [piece]], 2 * piece.length)
+    on_device = DeviceBatch(*(torch.from_numpy(a) for a in (batch.index, batch.segment, batch.tail_start)))
+    model = TrainedTalker(checkpoint)
+    initialize(model, seed=0)
+    file = TensorFile(BUILTIN_VOICE_DIR / "model.safetensors")
+    tensors = file.load(list(file.names), torch.device("cpu"), torch.float32)
+    model.talker.load_state_dict({name.removeprefix("talker."): t for name, t in tensors.items()})
+    with torch.no_grad():
+        losses = compute_losses(model, store, on_device, EXACT)
+        own = compute_losses(model, store, on_device, Regularization(0.0, 0.0, own_frames=40, predictor_frames=0))
+    assert int(losses.num_frames) == 3 * len(spoken[0])
+    assert int(losses.first_hits.sum()) == int(losses.num_frames)
+    assert int(losses.predictor_hits.sum()) == int(losses.num_frames) * (checkpoint.talker.num_codebooks - 1)
+    assert torch.allclose(own.first, losses.first, atol=1e-4)  # what the model says itself is what was there
+
+
+def test_heads_end_before_the_first_text(checkpoint: Checkpoint) -> None:
+    text, control = head_rows(checkpoint, Path(BUILTIN_VOICE_DIR), VOICES[1], "auto")
+    assert len(text) == len(control) == 8
+    assert control[-1] == checkpoint.talker.codec_pad_id
+    assert len(LAYOUTS) == 2
