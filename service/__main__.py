@@ -8,7 +8,7 @@ import sys
 import uvloop
 
 from engine import Engine, EngineError, EngineState
-from service import logs
+from service import doctor, logs
 from service.api_keys import ApiKeysError, new_key
 from service.config import ServiceConfig, parse_args
 from service.server import CannotListen, Server
@@ -53,6 +53,8 @@ def main() -> None:
     match sys.argv[1:]:
         case ["new-key", name]:
             code = _new_key(name)
+        case ["doctor", *settings]:
+            code = doctor.run(parse_args(settings))
         case _:
             code = _serve(parse_args())
     sys.exit(code)

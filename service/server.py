@@ -5,12 +5,9 @@ import gc
 import json
 import logging
 import socket
-import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import grpc
-import numpy as np
 from google.rpc import error_details_pb2  # noqa: F401  so that reflection can resolve the details of errors
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health_aio
@@ -18,7 +15,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_V1ALPHA
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
-from engine import Engine, EngineError, EngineState, PcmChunk, SynthesisParams
+from engine import Engine, EngineError, EngineState
 from service.admission import Admission
 from service.api_keys import ApiKeys
 from service.calls import CallInterceptor
@@ -27,6 +24,7 @@ from service.metrics import Metrics
 from service.metrics_port import listening_socket, serve_metrics
 from service.servicer import TextToSpeechServicer, VoiceServicer
 from service.tls import server_credentials
+from service.warm_up import warm_up
 from sonorant.tts.v1 import (
     text_to_speech_service_pb2,
     text_to_speech_service_pb2_grpc,
@@ -49,8 +47,6 @@ READINESS = "readiness"  # as "" and the names of the services: whether to send 
 LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
 SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
 RELOAD_S = 1.0  # how often files that may change are looked at
-WARM_UP_TEXT = "This is a test."
-WARM_UP_FRAMES = 25
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
@@ -175,12 +171,13 @@ class Server:
                 await self._set_serving(False)
                 continue
             try:
-                await _warm_up(engine)
+                spoken = await warm_up(engine)
             except EngineError as error:
                 log.error("the warm-up failed: %s", error)
                 if engine.state is EngineState.READY:
                     return
                 continue  # the workers went down again; their next state tells how it goes on
+            log.info("warm-up", extra={"frames": spoken.num_frames, "duration_ms": round(spoken.total_s * 1000)})
             gc.collect()
             gc.freeze()  # what lives now lives on: full collections need not look at it again
             if states.empty():
@@ -191,27 +188,6 @@ class Server:
         status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
         for name in ("", READINESS, *SERVICES):
             await self._health.set(name, status)
-
-
-async def _warm_up(engine: Engine) -> None:
-    """Speak once, unheard. Raises EngineError if no audio comes of it."""
-    start_s, num_frames = time.monotonic(), 0
-    info = engine.info
-    sampling = replace(info.default_sampling, min_frames=1, max_frames=WARM_UP_FRAMES)
-    params = SynthesisParams(
-        sampling,
-        speaker=info.speakers[0] if info.speakers else None,
-        x_vector=np.zeros(info.hidden_size, np.float32) if info.task == "base" else None,
-    )
-    async with engine.open(params) as stream:
-        stream.push_text(WARM_UP_TEXT)
-        stream.end_text()
-        while isinstance(event := await stream.next_event(), PcmChunk):
-            num_frames += event.num_frames
-            stream.grant(event.num_frames)
-    if num_frames == 0:
-        raise EngineError(f"no audio came of it ({event.reason.name}) {event.detail}")
-    log.info("warm-up", extra={"frames": num_frames, "duration_ms": round((time.monotonic() - start_s) * 1000)})
 
 
 def _announce(event: str, **more: object) -> None:

@@ -1,0 +1,133 @@
+"""`sonorant-server doctor`: whether the server would run here with these settings, and what would be better."""
+
+import asyncio
+import importlib.util
+import json
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from importlib.metadata import version
+
+import grpc
+
+from engine import Engine, EngineError
+from engine.doctor import Finding, Verdict
+from service.api_keys import ApiKeys, ApiKeysError
+from service.config import ServiceConfig
+from service.metrics_port import listening_socket
+from service.tls import TlsError, server_credentials
+from service.warm_up import warm_up
+
+ENGINE_TIMEOUT_S = 120.0
+_LOOPBACK = ("127.", "localhost", "[::1]")
+
+
+def run(config: ServiceConfig) -> int:
+    """Print each finding as it is made; 1 if one is a fault."""
+    failed = False
+    for finding in examine(config):
+        failed = failed or finding.verdict == Verdict.FAIL
+        print(f"{finding.verdict:4}  {finding.subject:10}  {finding.text}", flush=True)
+    return int(failed)
+
+
+def examine(config: ServiceConfig) -> Iterator[Finding]:
+    engine_is_fit = True
+    for finding in _engine(config):
+        engine_is_fit = engine_is_fit and finding.verdict != Verdict.FAIL
+        yield finding
+    yield Finding(Verdict.PASS, "grpc", f"grpcio {grpc.__version__}, protobuf {version('protobuf')}")
+    yield _opus()
+    yield from _ports(config)
+    yield _tls(config)
+    yield _keys(config)
+    if engine_is_fit:
+        yield asyncio.run(_utterance(config))
+    else:
+        yield Finding(Verdict.FAIL, "utterance", "not tried, because of what is wrong above")
+
+
+def _engine(config: ServiceConfig) -> Iterator[Finding]:
+    """What the engine says about itself, in a process of its own: torch has no place in this one."""
+    command = [sys.executable, "-m", "engine.doctor"]
+    try:
+        result = subprocess.run(
+            command, input=pickle.dumps(config.engine), capture_output=True, check=False, timeout=ENGINE_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        yield Finding(Verdict.FAIL, "engine", f"no answer from torch or the driver within {ENGINE_TIMEOUT_S:g} s")
+        return
+    for line in result.stdout.splitlines():
+        found = json.loads(line)
+        yield Finding(Verdict(found["verdict"]), found["subject"], found["text"])
+    if result.returncode:
+        last_words = result.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        yield Finding(Verdict.FAIL, "engine", f"its check ended with status {result.returncode}: {last_words}")
+
+
+def _opus() -> Finding:
+    if importlib.util.find_spec("av") is None:
+        return Finding(Verdict.WARN, "opus", "PyAV is missing, so there is no Opus; pip install 'sonorant[opus]'")
+    return Finding(Verdict.PASS, "opus", f"PyAV {version('av')}")
+
+
+def _ports(config: ServiceConfig) -> Iterator[Finding]:
+    for flag, address in (("--listen", config.listen), ("--metrics-listen", config.metrics_listen)):
+        if address is None:
+            continue
+        try:
+            with closing(listening_socket(address)):
+                yield Finding(Verdict.PASS, "port", f"{address} is free ({flag})")
+        except OSError as error:
+            yield Finding(Verdict.FAIL, "port", f"cannot listen on {address} ({error.strerror}); choose with {flag}")
+
+
+def _tls(config: ServiceConfig) -> Finding:
+    if config.tls is not None:
+        try:
+            server_credentials(config.tls)
+        except TlsError as error:
+            return Finding(Verdict.FAIL, "tls", str(error))
+        mutual = ", clients need a certificate" if config.tls.client_ca else ""
+        return Finding(Verdict.PASS, "tls", f"certificate and key belong together{mutual}")
+    if config.listen.startswith(_LOOPBACK):
+        return Finding(Verdict.PASS, "tls", "off, on loopback only")
+    return Finding(Verdict.WARN, "tls", f"off: text and keys cross the network to {config.listen} readable by anyone")
+
+
+def _keys(config: ServiceConfig) -> Finding:
+    if config.api_keys is not None:
+        try:
+            keys = ApiKeys(config.api_keys)
+        except ApiKeysError as error:
+            return Finding(Verdict.FAIL, "api keys", str(error))
+        return Finding(Verdict.PASS, "api keys", f"{len(keys)} in {config.api_keys}")
+    if config.listen.startswith(_LOOPBACK):
+        return Finding(Verdict.PASS, "api keys", "off, on loopback only")
+    return Finding(Verdict.WARN, "api keys", f"off: anyone who reaches {config.listen} may call")
+
+
+async def _utterance(config: ServiceConfig) -> Finding:
+    start_s = time.monotonic()
+    try:
+        engine = await Engine.start(config.engine)
+        try:
+            loaded_s = time.monotonic() - start_s
+            await warm_up(engine)
+            spoken = await warm_up(engine)  # warm by now
+            audio_s = spoken.num_frames / engine.info.frame_rate_hz
+        finally:
+            await engine.close()
+    except EngineError as error:
+        return Finding(Verdict.FAIL, "utterance", str(error))
+    rtf = spoken.total_s / audio_s
+    text = (
+        f"{audio_s:.1f} s of audio, the first after {spoken.first_audio_s * 1000:.0f} ms, RTF {rtf:.2f}; "
+        f"loaded in {loaded_s:.1f} s"
+    )
+    if rtf >= 1:
+        return Finding(Verdict.WARN, "utterance", f"{text}; too slow to be heard without gaps")
+    return Finding(Verdict.PASS, "utterance", text)

@@ -1,0 +1,84 @@
+"""`sonorant-server doctor` on a machine and a checkpoint that are well, and on some that are not."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import BUILTIN_VOICE_DIR
+from service.api_keys import new_key
+
+
+def doctor(*settings: str) -> tuple[int, dict[str, tuple[str, str]]]:
+    """Exit code, and verdict and text by subject."""
+    command = [sys.executable, "-m", "service", "doctor", *settings]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    findings = {}
+    for line in result.stdout.splitlines():
+        verdict, subject, text = line[:4].strip(), line[6:16].strip(), line[18:]
+        findings[subject] = (verdict, text)
+    assert findings, result.stderr
+    return result.returncode, findings
+
+
+def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text(new_key("a")[1] + new_key("b")[1])
+    code, found = doctor("--listen", "127.0.0.1:0", "--api-keys", str(tmp_path / "keys.toml"), "--device", "cpu")
+    assert code == 0
+    assert {subject for subject, (verdict, _) in found.items() if verdict == "fail"} == set()
+    assert list(found) == [
+        "platform",
+        "torch",
+        "gpu",
+        "mps",
+        "checkpoint",
+        "rings",
+        "grpc",
+        "opus",
+        "port",
+        "tls",
+        "api keys",
+        "utterance",
+    ]
+    assert "every tensor is there once" in found["checkpoint"][1]
+    assert "RTF" in found["utterance"][1]
+    assert found["api keys"][1].startswith("2 in ")
+
+
+def test_a_broken_checkpoint_and_all_else_that_is_wrong_is_told(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(BUILTIN_VOICE_DIR, model)
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes().replace(b'"talker.model.norm.weight"', b'"talker.model.norm.height"'))
+    (tmp_path / "keys.toml").write_text("[a]\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, found = doctor(
+            *("--model", str(model), "--listen", f"127.0.0.1:{taken.getsockname()[1]}"),
+            *("--api-keys", str(tmp_path / "keys.toml"), "--talker-device", "cuda:7"),
+            *("--tls-certificate", "missing.pem", "--tls-key", "missing.pem"),
+        )
+    assert code == 1
+    for subject, hint in (
+        ("torch", "finds none"),
+        ("gpu", "cuda:7"),
+        ("checkpoint", "talker.model.norm"),
+        ("port", "--listen"),
+        ("tls", "missing.pem"),
+        ("api keys", "sha256"),
+        ("utterance", "not tried"),
+    ):
+        assert found[subject][0] == "fail", found[subject]
+        assert hint in found[subject][1]
+    assert found["rings"][0] == "pass"
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0"])
+def test_an_open_port_without_tls_and_keys_is_worth_a_warning(listen: str, tmp_path: Path) -> None:
+    empty = tmp_path / "model"
+    empty.mkdir()
+    _, found = doctor("--model", str(empty), "--listen", listen)
+    assert (found["tls"][0], found["api keys"][0]) == ("warn", "warn")
+    assert found["checkpoint"][0] == "fail"
