@@ -51,6 +51,7 @@ class EngineInfo:
     takes_instruct: bool
     max_context: int
     max_streams: int
+    credit_frames: int  # frames that a stream may at most be ahead of its consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,11 @@ class Engine:
         self.check(params)
         return explain_prompt(params, text, self._checkpoint, self._tokenizer, self._config.max_context)
 
-    def open(self, params: SynthesisParams) -> "EngineStream":
-        """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises."""
+    def open(self, params: SynthesisParams, credit_frames: int | None = None) -> "EngineStream":
+        """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
+
+        `credit_frames` may be made before the first `grant`: at least 1, and at most, as by default, the engine's own.
+        """
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if self.num_streams >= self._config.max_streams:
@@ -123,7 +127,8 @@ class Engine:
         self.check(params)
         stream_id = self._next_stream_id
         self._next_stream_id += 1
-        stream = EngineStream(stream_id, params, self)
+        limit = self._config.credit_frames
+        stream = EngineStream(stream_id, params, self, min(limit if credit_frames is None else credit_frames, limit))
         self._streams[stream_id] = stream
         return stream
 
@@ -162,10 +167,13 @@ class Engine:
 class EngineStream:
     """One utterance. An async context manager: leaving it cancels what has not ended, and waits for nothing."""
 
-    def __init__(self, stream_id: int, params: SynthesisParams, engine: Engine) -> None:
+    def __init__(self, stream_id: int, params: SynthesisParams, engine: Engine, credit_frames: int) -> None:
         self.stream_id = stream_id
+        self.ended = False  # all of it is made, and waits here to be taken
         self._params = params
         self._engine = engine
+        self._credit_frames = credit_frames
+        self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
         self._tokens = engine._tokenizer.stream()
         self._prompt = layout.PromptAssembler(params, engine._checkpoint, engine._tokenizer)
         self._min_rows = self._prompt.min_rows
@@ -174,13 +182,12 @@ class EngineStream:
         self._text_ended = False
         self._sent = False  # to the talker; until then the stream ends here
         self._cancelled = False
-        self._ended = False
         self._granted_frames = 0  # not yet passed on
         self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
 
     def push_text(self, text: str) -> None:
         """Add text. Raises InvalidSynthesis if the utterance grows too long; it can only be cancelled then."""
-        if self._cancelled or self._ended:
+        if self._cancelled or self.ended:
             return
         if self._text_ended:
             raise RuntimeError("text after end_text")
@@ -193,12 +200,12 @@ class EngineStream:
 
     def flush_text(self) -> None:
         """Speak what is held back because more text could change it, such as the letters of an unfinished word."""
-        if not (self._cancelled or self._ended or self._text_ended):
+        if not (self._cancelled or self.ended or self._text_ended):
             self._take(self._tokens.flush())
 
     def end_text(self) -> None:
         """No more text comes. Raises InvalidSynthesis as `push_text` does."""
-        if self._cancelled or self._ended or self._text_ended:
+        if self._cancelled or self.ended or self._text_ended:
             return
         self._text_ended = True
         ids = self._tokens.end()
@@ -208,17 +215,19 @@ class EngineStream:
         self._take(ids, ended=True)
 
     def grant(self, num_frames: int) -> None:
-        """The consumer has taken this many frames; as many more may be made."""
+        """So many more frames may be made. What was granted and not taken stays within `EngineInfo.credit_frames`."""
         self._granted_frames += num_frames
-        if self._granted_frames < min(GRANT_LUMP_FRAMES, self._engine._config.credit_frames):
+        # Who begins with less credit than a lump waits for less, until it is given more at once.
+        self._lump_frames = min(GRANT_LUMP_FRAMES, max(self._lump_frames, num_frames))
+        if self._granted_frames < self._lump_frames:
             return
-        if not (self._cancelled or self._ended):
+        if not (self._cancelled or self.ended):
             self._engine._publish(GrantCredit(self.stream_id, self._granted_frames))
         self._granted_frames = 0
 
     def cancel(self) -> None:
         """Stop. No more audio comes, the end does. Does nothing after the end or a second time."""
-        if self._cancelled or self._ended:
+        if self._cancelled or self.ended:
             return
         self._cancelled = True
         while not self._events.empty():
@@ -231,6 +240,10 @@ class EngineStream:
     async def next_event(self) -> PcmChunk | StreamEnd:
         """The next chunk in order, or the end: exactly one, after which this must not be called again."""
         return await self._events.get()
+
+    def ready_events(self) -> list[PcmChunk | StreamEnd]:
+        """What `next_event` would return without a wait, all of it."""
+        return [self._events.get_nowait() for _ in range(self._events.qsize())]
 
     async def __aenter__(self) -> "EngineStream":
         return self
@@ -263,7 +276,7 @@ class EngineStream:
                     self.stream_id,
                     plan,
                     sampling,
-                    self._engine._config.credit_frames,
+                    self._credit_frames,
                     self._params.x_vector,
                     self._params.reference_codes,
                 )
@@ -278,7 +291,7 @@ class EngineStream:
             self._events.put_nowait(chunk)
 
     def _end(self, end: StreamEnd) -> None:
-        self._ended = True
+        self.ended = True
         self._events.put_nowait(end)
 
 
@@ -302,4 +315,5 @@ def _info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.max_context,
         max_streams=config.max_streams,
+        credit_frames=config.credit_frames,
     )

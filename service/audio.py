@@ -42,6 +42,7 @@ class AudioSpec:
     native_rate_hz: int = 24_000
     speed: float = 1.0
     gain_db: float = 0.0
+    may_join: bool = False  # chunks may carry several frames
 
     def to_proto(self) -> audio_pb2.AudioFormat:
         return audio_pb2.AudioFormat(

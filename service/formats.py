@@ -43,6 +43,7 @@ def check_audio(config: synthesis_pb2.SynthesisConfig, info: EngineInfo, path: s
             if config.HasField("volume_gain_db")
             else 0.0
         ),
+        may_join=audio.frame_duration_ms == 0 and encoding != audio_pb2.AUDIO_ENCODING_OPUS,
     )
 
 

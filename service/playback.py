@@ -39,6 +39,15 @@ class Playback:
         self._advance()
         return sum(piece.unheard_ms for piece in self._pieces)
 
+    def room_ms(self, max_lead_ms: int) -> float:
+        """How much may be sent at once."""
+        return max(0.0, max_lead_ms - self.lead_ms())
+
+    def unheard_ms(self, utterance_id: str) -> float:
+        """Audio of an utterance that was sent and not heard yet."""
+        self._advance()
+        return sum(piece.unheard_ms for piece in self._pieces if piece.utterance_id == utterance_id)
+
     def wait_s(self, duration_ms: float, max_lead_ms: int) -> float:
         """How long to hold back a piece so that the lead stays within its limit; 0 = send. 0 as limit = no limit."""
         if max_lead_ms == 0:

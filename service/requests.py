@@ -3,6 +3,7 @@
 Nothing of the contract is ignored: what is not served is refused with the path of its field.
 """
 
+import dataclasses
 import math
 import secrets
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from service import call_context
 from service.audio import AudioSpec
 from service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound
 from service.formats import check_audio, decimal
+from service.script import CommitMode, TextPolicy
+from service.sentences import language_code
 from service.text import MAX_INSTRUCTION_CHARS, check_characters, check_length
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
@@ -22,8 +25,17 @@ MAX_LEAD_MS = 600_000
 DEFAULT_LEAD_MS = 2000
 IDLE_TIMEOUTS_MS = range(100, 3_600_001)
 DEFAULT_IDLE_TIMEOUT_MS = 120_000
+BUFFER_DELAYS_MS = range(10, 60_001)
+FIRST_CHUNKS_CHARS = range(1001)
 MAX_UTTERANCE_ID_CHARS = 64
 _TOP_K_OFF_FROM = 1 << 20  # more than any codebook has entries
+
+_COMMIT_MODES = {
+    speak_pb2.COMMIT_MODE_UNSPECIFIED: CommitMode.TOKEN,
+    speak_pb2.COMMIT_MODE_TOKEN: CommitMode.TOKEN,
+    speak_pb2.COMMIT_MODE_SENTENCE: CommitMode.SENTENCE,
+    speak_pb2.COMMIT_MODE_MANUAL: CommitMode.MANUAL,
+}
 
 # Where the engine's name of a parameter stands in SynthesisConfig; sampling settings have the same name.
 _FIELD_PATHS = {
@@ -56,6 +68,8 @@ class UtteranceSpec:
     seed_given: bool
     max_frames_given: bool
     warnings: tuple[Warned, ...]
+    timestamps: bool = False
+    policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
 
     def with_seed(self) -> "UtteranceSpec":
         """For one utterance: with a seed of its own, unless the caller fixed it."""
@@ -75,21 +89,19 @@ class SpeakSpec:
 
 
 def check_speak_config(config: speak_pb2.SpeakConfig, engine: Engine) -> SpeakSpec:
-    policy = config.text_policy
-    if policy.mode not in (speak_pb2.COMMIT_MODE_UNSPECIFIED, speak_pb2.COMMIT_MODE_TOKEN):
-        raise NotServed("config.text_policy.mode", "only COMMIT_MODE_TOKEN is served; leave it unset")
-    for name in ("max_buffer_delay_ms", "first_chunk_min_chars"):
-        if policy.HasField(name):
-            raise NotServed(f"config.text_policy.{name}", "not served yet; leave it unset")
-    check_timestamps(config.timestamps, "config.timestamps")
     idle_ms = config.idle_timeout_ms if config.HasField("idle_timeout_ms") else DEFAULT_IDLE_TIMEOUT_MS
     if idle_ms not in IDLE_TIMEOUTS_MS:
         raise InvalidField(
             "config.idle_timeout_ms", f"{idle_ms} is not within {IDLE_TIMEOUTS_MS.start} to {IDLE_TIMEOUTS_MS.stop - 1}"
         )
     lead_ms = config.max_lead_ms if config.HasField("max_lead_ms") else DEFAULT_LEAD_MS
+    synthesis = check_synthesis(config.synthesis, engine, "config.synthesis", non_streaming_default=False)
     return SpeakSpec(
-        utterance=check_synthesis(config.synthesis, engine, "config.synthesis", non_streaming_default=False),
+        utterance=replace(
+            synthesis,
+            timestamps=check_timestamps(config.timestamps, "config.timestamps"),
+            policy=check_text_policy(config.text_policy, synthesis.params.language, "config.text_policy"),
+        ),
         max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
         idle_timeout_s=idle_ms / 1000,
     )
@@ -101,9 +113,30 @@ def check_lead(max_lead_ms: int, field: str) -> int:
     return max_lead_ms
 
 
-def check_timestamps(mode: int, field: str) -> None:
-    if mode != synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED:
-        raise NotServed(field, "timestamps are not served yet; leave it unset")
+def check_timestamps(mode: int, field: str) -> bool:
+    """Whether marks are wanted."""
+    if mode not in (synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED, synthesis_pb2.TIMESTAMP_MODE_PROGRESS):
+        raise NotServed(field, "only TIMESTAMP_MODE_PROGRESS is served; use it, or leave it unset")
+    return bool(mode == synthesis_pb2.TIMESTAMP_MODE_PROGRESS)
+
+
+def check_text_policy(policy: speak_pb2.TextPolicy, language: str, path: str) -> TextPolicy:
+    if policy.mode not in _COMMIT_MODES:
+        raise InvalidField(f"{path}.mode", f"{policy.mode} is no CommitMode")
+    for name, limits in (("max_buffer_delay_ms", BUFFER_DELAYS_MS), ("first_chunk_min_chars", FIRST_CHUNKS_CHARS)):
+        if not policy.HasField(name):
+            continue
+        if policy.mode == speak_pb2.COMMIT_MODE_MANUAL:
+            raise InvalidField(f"{path}.{name}", "COMMIT_MODE_MANUAL waits for `flush` or `end` alone; leave it unset")
+        if getattr(policy, name) not in limits:
+            message = f"{getattr(policy, name)} is not within {limits.start} to {limits.stop - 1}"
+            raise InvalidField(f"{path}.{name}", message)
+    return TextPolicy(
+        mode=_COMMIT_MODES[policy.mode],
+        max_buffer_delay_s=policy.max_buffer_delay_ms / 1000 if policy.HasField("max_buffer_delay_ms") else None,
+        first_chunk_min_chars=policy.first_chunk_min_chars,
+        language=language_code(language),
+    )
 
 
 def check_utterance_id(utterance_id: str) -> None:

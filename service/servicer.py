@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -60,6 +61,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
                         response.voice_id, response.seed = voice_id, seed
                     case audio_pb2.AudioChunk(data=data):
                         audio += data
+                    case synthesis_pb2.Marks(marks=marks):
+                        response.marks.extend(marks)
                     case synthesis_pb2.Warning():
                         response.warnings.append(message)
                     case synthesis_pb2.UtteranceDone(reason=reason, stats=stats):
@@ -89,6 +92,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
                         yield respond(started=message)
                     case audio_pb2.AudioChunk():
                         yield respond(audio=message)
+                    case synthesis_pb2.Marks():
+                        yield respond(marks=message)
                     case synthesis_pb2.Warning():
                         yield respond(warning=message)
                     case synthesis_pb2.UtteranceDone():
@@ -128,6 +133,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             languages=info.languages,
             supports_cloning=False,
             supports_design=info.task == "voice_design",
+            timestamp_modes=[synthesis_pb2.TIMESTAMP_MODE_PROGRESS],
             max_text_chars=self._text_limit(),
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
             max_sessions=self._admission.limit(call_context.current().caller),
@@ -137,7 +143,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     def _whole_text(self, request: Any, max_lead_ms: int, *, whole: bool) -> Utterance:
         """The utterance of a request that has all of its text; `whole` = so has its response. Takes nothing yet."""
         check_whole(request.text, self._text_limit(), "text")
-        check_timestamps(request.timestamps, "timestamps")
+        timestamps = check_timestamps(request.timestamps, "timestamps")
         spec = check_synthesis(
             request.config,
             self._engine,
@@ -145,6 +151,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             non_streaming_default=official_layout(self._engine),
             whole=whole,
         )
+        spec = replace(spec, timestamps=timestamps)
         utterance = Utterance("", spec, self._engine, Playback(), max_lead_ms, self._text_limit())
         utterance.push_text(request.text)
         utterance.end()

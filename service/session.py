@@ -16,6 +16,7 @@ from service.calls import END_OF_REQUESTS_S
 from service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
 from service.outbox import Outbox
 from service.playback import Playback
+from service.progress import DEFAULT_MS_PER_UNIT
 from service.requests import SpeakSpec, check_speak_config, check_utterance_id
 from service.status import is_expected, to_status
 from service.utterance import Message, Utterance
@@ -31,6 +32,7 @@ P = ParamSpec("P")
 _PAYLOADS: dict[type[Message], str] = {
     synthesis_pb2.UtteranceStarted: "started",
     audio_pb2.AudioChunk: "audio",
+    synthesis_pb2.Marks: "marks",
     speak_pb2.FlushDone: "flush_done",
     synthesis_pb2.UtteranceDone: "done",
     synthesis_pb2.Warning: "warning",
@@ -53,6 +55,8 @@ class Session:
         self._current: str | None = None  # what "" means, until its `end` or `cancel`
         self._over: dict[str, bool] = {}  # ids of past utterances, oldest first -> a warning about them was sent
         self._num_minted = 0
+        self._commit_timers: dict[str, asyncio.TimerHandle] = {}  # of utterances whose text pauses
+        self._ms_per_unit = DEFAULT_MS_PER_UNIT  # as fast as the last utterance
         self._failures: dict[str, Exception] = {}  # why an utterance was stopped, if not by a cancel
         self._speaking: tuple[str, asyncio.Task[None]] | None = None
         self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none
@@ -73,6 +77,11 @@ class Session:
             self.outbox.close(errors.exceptions[0])
         else:
             self.outbox.close()
+        finally:
+            for utterance in self._open.values():
+                utterance.abort()
+            for timer in self._commit_timers.values():
+                timer.cancel()
 
     def go_away(self, drain_ms: int) -> None:
         """The server drains: what is open is finished, nothing new is begun."""
@@ -104,7 +113,7 @@ class Session:
         if payload is None:
             raise InvalidField("payload", "set one of config, text, flush, end, cancel, playback")
         if payload == "cancel" and request.utterance_id == "*":
-            self._cancel_all()
+            self._cancel_all(request.cancel)
             return
         check_utterance_id(request.utterance_id)
         if payload == "playback":
@@ -116,6 +125,8 @@ class Session:
             return
         if payload == "cancel":
             utterance_id = utterance_id or next(reversed(self._open), None)
+            if utterance_id in self._open:
+                self._open[utterance_id].silence(_played_ms(request.cancel))
             self._heard_no_more(utterance_id)
         if payload != "flush" and utterance_id == self._current:
             self._current = None
@@ -127,7 +138,7 @@ class Session:
         elif payload == "end":
             self._tell(utterance, utterance.end)
         else:
-            self._cancel(utterance, request.cancel)
+            self._stop(utterance, None)
 
     def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         spec = check_speak_config(config, self._engine)
@@ -157,6 +168,20 @@ class Session:
             utterance = self._begin(utterance_id or self._mint())
         if utterance is not None:
             self._tell(utterance, utterance.push_text, text)
+            self._commit_later(utterance)
+
+    def _commit_later(self, utterance: Utterance) -> None:
+        """Once no text has come for as long as its policy says."""
+        delay_s = utterance.spec.policy.max_buffer_delay_s
+        if delay_s is None:
+            return
+        if timer := self._commit_timers.pop(utterance.id, None):
+            timer.cancel()
+        if utterance.id in self._open:
+            commit = utterance.commit_tail
+            self._commit_timers[utterance.id] = asyncio.get_running_loop().call_later(
+                delay_s, self._tell, utterance, commit
+            )
 
     def _tell(self, utterance: Utterance, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Change the text side; what cannot be done ends this utterance alone."""
@@ -174,6 +199,7 @@ class Session:
             self._playback,
             self._spec.max_lead_ms,
             self._max_text_chars,
+            self._ms_per_unit,
         )
         self._current = utterance_id
         self._open[utterance_id] = utterance
@@ -194,18 +220,17 @@ class Session:
             if utterance_id not in self._open and utterance_id not in self._over:
                 return utterance_id
 
-    def _cancel_all(self) -> None:
+    def _cancel_all(self, cancel: speak_pb2.Cancel) -> None:
         self._current = None
-        self._heard_no_more("*")
         if not self._open:
             self._warn_inactive(None, "cancel")
+        played_ms = _played_ms(cancel)
+        for utterance in self._open.values():  # the first one is in play
+            utterance.silence(played_ms)
+            played_ms = None
+        self._heard_no_more("*")
         for utterance in list(self._open.values()):
             self._stop(utterance, None)
-
-    def _cancel(self, utterance: Utterance, cancel: speak_pb2.Cancel) -> None:
-        if cancel.HasField("played_ms"):
-            utterance.played_ms = cancel.played_ms
-        self._stop(utterance, None)
 
     def _report(self, utterance_id: str, played_ms: int) -> None:
         self._playback.report(utterance_id, played_ms)
@@ -257,13 +282,25 @@ class Session:
                 async for message in messages:
                     if isinstance(message, synthesis_pb2.UtteranceDone):
                         self._forget(utterance)
-                    response = speak_pb2.SpeakResponse(utterance_id=utterance.id)
-                    getattr(response, _PAYLOADS[type(message)]).CopyFrom(message)
+                    payload = _PAYLOADS[type(message)]
+                    response = speak_pb2.SpeakResponse(utterance_id=utterance.id, **{payload: message})
                     await self.outbox.send(response)
+                    if payload == "audio":
+                        self._prefill()
         except Exception as error:
             if not is_expected(error):
                 log.exception("utterance failed", extra={"request_id": self._request_id, "utterance_id": utterance.id})
             self._done(utterance, error)
+
+    def _prefill(self) -> None:
+        """Let the engine go on with what is spoken next once it has made all that is spoken now."""
+        for utterance in list(self._open.values()):
+            try:
+                if not utterance.prefill():
+                    return
+            except InvalidSynthesis as error:
+                self._stop(utterance, error)
+                return
 
     def _stop(self, utterance: Utterance, error: Exception | None) -> None:
         """Cancelled, or failed from the text side: `done` comes as soon as its task, if it has one, let go."""
@@ -284,10 +321,14 @@ class Session:
                 reason=synthesis_pb2.FINISH_REASON_FAILED, error=to_status(error, self._request_id)
             )
         done.stats.CopyFrom(utterance.stats(FinishReason.CANCELLED))
+        utterance.abort()
         self.outbox.post(speak_pb2.SpeakResponse(utterance_id=utterance.id, done=done))
 
     def _forget(self, utterance: Utterance) -> None:
         del self._open[utterance.id]
+        if timer := self._commit_timers.pop(utterance.id, None):
+            timer.cancel()
+        self._ms_per_unit = utterance.progress.ms_per_unit
         self._over[utterance.id] = False
         if len(self._over) > MAX_REMEMBERED:
             del self._over[next(iter(self._over))]
@@ -306,3 +347,7 @@ class Session:
             else:
                 self._last_message_s = time.monotonic()
                 self._finish()
+
+
+def _played_ms(cancel: speak_pb2.Cancel) -> int | None:
+    return cancel.played_ms if cancel.HasField("played_ms") else None

@@ -1,39 +1,43 @@
-"""One utterance: text gathered in segments, spoken by the engine, told as messages. Knows no RPC, no other utterance.
-
-A flush ends a segment. Each segment is an engine stream of its own, spoken to its end before the next one begins, which
-is what "speak everything received so far" takes: the model speaks the last words only once it knows that they are.
-"""
+"""One utterance: spoken by the engine segment after segment, told as messages. Knows no RPC and no other utterance."""
 
 import asyncio
+import math
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import TypeAlias
 
 from engine import (
     Engine,
+    EngineOverloaded,
     EngineState,
     EngineStream,
     EngineUnavailable,
     FinishReason,
+    PcmChunk,
     StreamEnd,
     StreamFailed,
 )
 from service.audio import AudioWriter, Piece
-from service.errors import LimitReached, SlowReader
+from service.errors import SlowReader
 from service.playback import Playback
+from service.progress import DEFAULT_MS_PER_UNIT, Progress
 from service.requests import UtteranceSpec
-from service.text import check_characters, check_length, is_speakable
+from service.script import Script, Segment
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 
-MAX_PENDING_FLUSHES = 64
 WRITE_TIMEOUT_S = 60.0  # a caller that takes nothing for so long loses its place in the engine
+# What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
+AHEAD_FRAMES = 11
+PREFILL_FRAMES = 4  # of a segment whose turn has not come: enough to go on from without a gap
+MAX_CHUNK_MS = 320  # of frames that are at hand together; a message costs as much as the rest of a frame's way
 
 Message: TypeAlias = (
     synthesis_pb2.UtteranceStarted
     | audio_pb2.AudioChunk
+    | synthesis_pb2.Marks
     | speak_pb2.FlushDone
     | synthesis_pb2.Warning
     | synthesis_pb2.UtteranceDone
@@ -44,43 +48,9 @@ _REASONS = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class _Segment:
-    """Text between two flushes. It is held until something in it can be spoken, then goes to the engine as it comes."""
-
-    held: list[str] = field(default_factory=list)
-    speakable: bool = False
-    closed: bool = False
-    flush_id: int | None = None  # of the flush that closed it; None = the end of the utterance did
-    ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
-    stream: EngineStream | None = None
-
-    def push(self, text: str) -> None:
-        if self.stream is not None:
-            self.stream.push_text(text)
-            return
-        self.held.append(text)
-        if is_speakable(text):
-            self.speakable = True
-            self.ready.set()
-
-    def close(self, flush_id: int | None) -> None:
-        self.closed = True
-        self.flush_id = flush_id
-        self.ready.set()
-        if self.stream is not None:
-            self.stream.end_text()
-
-    def attach(self, stream: EngineStream) -> None:
-        self.stream = stream
-        stream.push_text("".join(self.held))
-        self.held.clear()
-        if self.closed:
-            stream.end_text()
-
-
 class Utterance:
-    """The text side (`push_text`, `flush`, `end`) never blocks; the audio side is `messages`, run by one task."""
+    """The text side (`push_text`, `flush`, `end`, `commit_tail`, `prefill`) never blocks; the audio side is `messages`,
+    run by one task. What they raise ends the utterance."""
 
     def __init__(
         self,
@@ -90,109 +60,146 @@ class Utterance:
         playback: Playback,
         max_lead_ms: int,
         max_chars: int,
+        ms_per_unit: float = DEFAULT_MS_PER_UNIT,
     ) -> None:
         self.id = utterance_id
         self.spec = spec.with_seed()
+        self.progress = Progress(spec.audio.native_rate_hz, spec.audio.speed, ms_per_unit)
         self.played_ms = 0
-        self.num_chars = 0
         self.num_frames = 0  # delivered by the engine
         self.first_audio_ms = 0
         self._engine = engine
         self._playback = playback
         self._max_lead_ms = max_lead_ms
-        self._max_chars = max_chars
-        self._segments = deque([_Segment()])
-        self._stream: EngineStream | None = None  # the latest
-        self._end: StreamEnd | None = None  # of the latest stream
-        self._ended = False
+        self._script = Script(spec.policy, self.progress, max_chars)
+        self._heard_ms: float | None = None  # known for good
+        self._end: StreamEnd | None = None  # of the segment being spoken
         self._started = False
         self._gave_up = False
         self._pace_changed = asyncio.Event()
         self._flush_id = 0
-        self._first_text_s = 0.0
         self._writer = AudioWriter(self.spec.audio)
         self._received_samples = 0  # at the engine's rate
         self._sent_samples = 0  # at the rate of the wire
-        self._taken_before = (0, 0)  # samples sent and frames received before the latest stream
-        self._granted_frames = 0  # to the latest stream
+        self._taken_before = (0, 0)  # samples sent and frames received before this segment
         self._queue_s = 0.0
         self._generation_s = 0.0
 
     def push_text(self, text: str) -> None:
-        """Raises InvalidField or InvalidSynthesis; the utterance cannot go on then."""
-        check_length(self.num_chars + len(text), self._max_chars, "text")
-        check_characters(text, "text")
-        self.num_chars += len(text)
-        segment = self._segments[-1]
-        segment.push(text)
-        if segment.speakable and not self._first_text_s:
-            self._first_text_s = time.monotonic()
+        """Raises InvalidField or InvalidSynthesis."""
+        self._script.push(text)
 
     def flush(self, flush_id: int) -> None:
-        """Raises LimitReached or InvalidSynthesis; the utterance cannot go on then."""
-        if len(self._segments) > MAX_PENDING_FLUSHES:
-            raise LimitReached("flushes", f"{MAX_PENDING_FLUSHES} flushes wait to be spoken; flush less often")
-        self._segments[-1].close(flush_id)
-        self._segments.append(_Segment())
+        """Raises LimitReached or InvalidSynthesis."""
+        self._script.flush(flush_id)
 
     def end(self) -> None:
-        """No more text. Idempotent. Raises InvalidSynthesis; the utterance cannot go on then."""
-        if not self._ended:
-            self._ended = True
-            self._segments[-1].close(None)
+        """No more text. Idempotent. Raises InvalidSynthesis."""
+        self._script.end()
+
+    def commit_tail(self) -> None:
+        """No text has come for the time of the policy. Raises InvalidSynthesis."""
+        self._script.commit_tail()
+
+    def prefill(self) -> bool:
+        """Let the engine begin with the next segment if it is done with those before; True if all is made.
+
+        Raises InvalidSynthesis.
+        """
+        for number, segment in enumerate(self._script.segments):
+            if segment.stream is None:
+                if not segment.speakable:
+                    if not segment.closed:
+                        return False
+                    continue
+                if number > 0 and self.spec.max_frames_given:  # how many are left is known only in its turn
+                    return False
+                try:
+                    self._open(segment, PREFILL_FRAMES)
+                except (EngineOverloaded, EngineUnavailable):  # perhaps no more in its turn
+                    return False
+            if segment.stream is None or not segment.stream.ended:
+                return False
+        return self._script.ended
 
     def abort(self, _call: object = None) -> None:
-        """Stop the engine's work at once, for when it is not certain how soon `messages` is closed."""
-        if self._stream is not None:
-            self._stream.cancel()
+        """Stop the engine's work at once."""
+        for segment in self._script.segments:
+            if segment.stream is not None:
+                segment.stream.cancel()
 
     def playback_changed(self) -> None:
         """The listener's position was corrected: audio that was held back may be due."""
         self._pace_changed.set()
+
+    def silence(self, played_ms: int | None = None) -> None:
+        """The listener hears no more of it than this; None = than what it has heard by now."""
+        if played_ms is None:
+            self._heard_ms = self._heard_by_now_ms()
+        else:
+            self.played_ms = played_ms
+            self._heard_ms = min(played_ms, self._ms(self._sent_samples))
 
     async def messages(self) -> AsyncGenerator[Message, None]:
         """From `started` to `done`. Asking for the next one says that the last was handed to gRPC.
 
         Raises what ended it otherwise: EngineOverloaded, EngineUnavailable, InvalidSynthesis, StreamFailed, SlowReader.
         """
-        reason = FinishReason.COMPLETED
-        while True:
-            segment = self._segments[0]
-            await segment.ready.wait()
-            if segment.speakable:
-                async with self._open() as stream, aclosing(self._speak(stream, segment)) as pieces:
-                    segment.attach(stream)
-                    for message in self._start():
-                        yield message
-                    async for piece in pieces:
-                        async with self._sending(piece) as chunk:
-                            yield chunk
-                reason = self._close(stream)
-            else:
+        try:
+            while True:
+                segment = self._script.segments[0]
+                await segment.ready.wait()
+                stream = self._in_turn(segment) if segment.speakable else None
                 for message in self._start():
                     yield message
-                for piece in self._writer.end() if segment.flush_id is None else ():
-                    async with self._sending(piece) as chunk:
-                        yield chunk
-            if reason != FinishReason.COMPLETED or segment.flush_id is None:
-                break
-            self._flush_id = segment.flush_id
-            yield speak_pb2.FlushDone(flush_id=segment.flush_id, audio_ms=self._ms(self._sent_samples))
-            self._segments.popleft()
-        if not self._first_text_s:
-            what = f"no letter or digit in {self.num_chars} characters" if self.num_chars else "no text"
-            yield synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}")
-        yield synthesis_pb2.UtteranceDone(reason=_REASONS[reason], stats=self.stats(reason))
+                async with aclosing(self._pieces(segment, stream)) as pieces:
+                    async for piece in pieces:
+                        duration_ms = piece.num_samples * 1000 / self.spec.audio.sample_rate_hz
+                        await self._pace(duration_ms)
+                        if self.spec.timestamps and (marks := self._marks(duration_ms)):
+                            yield marks
+                        give_up = asyncio.get_running_loop().call_later(WRITE_TIMEOUT_S, self._give_up)
+                        try:
+                            yield audio_pb2.AudioChunk(
+                                data=piece.data,
+                                start_ms=self._ms(self._sent_samples),
+                                num_samples=piece.num_samples,
+                                flush_id=self._flush_id,
+                            )
+                        finally:
+                            give_up.cancel()
+                        if piece.num_samples:
+                            self._sent(segment, piece.num_samples, duration_ms)
+                reason = self._close(stream) if stream is not None else FinishReason.COMPLETED
+                if reason != FinishReason.COMPLETED or segment.last:
+                    break
+                if segment.flush_id is not None:
+                    self._flush_id = segment.flush_id
+                    yield speak_pb2.FlushDone(flush_id=segment.flush_id, audio_ms=self._ms(self._sent_samples))
+                self._script.segments.popleft()
+            if not self._script.first_text_s:
+                num_chars = self._script.num_chars
+                what = f"no letter or digit in {num_chars} characters" if num_chars else "no text"
+                yield synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}")
+            yield synthesis_pb2.UtteranceDone(reason=_REASONS[reason], stats=self.stats(reason))
+        finally:
+            self.abort()
 
     def stats(self, reason: FinishReason) -> synthesis_pb2.SynthesisStats:
+        num_chars, sent_ms = self._script.num_chars, self._ms(self._sent_samples)
         audio_ms = self._received_samples * 1000 // self.spec.audio.native_rate_hz
         generation_ms = round(self._generation_s * 1000)
+        if reason == FinishReason.COMPLETED:
+            spoken_chars = num_chars
+        else:
+            heard_ms = sent_ms if reason == FinishReason.MAX_FRAMES else self._heard_by_now_ms()
+            spoken_chars = self.progress.position(heard_ms)
         return synthesis_pb2.SynthesisStats(
-            input_chars=self.num_chars,
+            input_chars=num_chars,
             audio_ms=audio_ms,
-            sent_ms=self._ms(self._sent_samples),
+            sent_ms=sent_ms,
             played_ms=self.played_ms,
-            spoken_chars=self.num_chars if reason == FinishReason.COMPLETED else 0,
+            spoken_chars=spoken_chars,
             queue_ms=round(self._queue_s * 1000),
             first_audio_ms=self.first_audio_ms,
             generation_ms=generation_ms,
@@ -200,15 +207,25 @@ class Utterance:
             real_time_factor=generation_ms / audio_ms if audio_ms else 0.0,
         )
 
-    def _open(self) -> EngineStream:
+    def _heard_by_now_ms(self) -> float:
+        if self._heard_ms is not None:
+            return self._heard_ms
+        return self._ms(self._sent_samples) - self._playback.unheard_ms(self.id)
+
+    def _open(self, segment: Segment, credit_frames: int) -> EngineStream:
         params = self.spec.params
         if self.spec.max_frames_given:  # for the utterance, not for each of its segments
             left = params.sampling.max_frames - self.num_frames
             params = replace(params, sampling=replace(params.sampling, max_frames=left))
-        self._stream = self._engine.open(params)
+        stream = self._engine.open(params, credit_frames)
+        segment.attach(stream, credit_frames)
+        return stream
+
+    def _in_turn(self, segment: Segment) -> EngineStream:
         self._taken_before = (self._sent_samples, self.num_frames)
-        self._granted_frames = 0
-        return self._stream
+        stream = segment.stream or self._open(segment, self._ahead_frames())
+        self._grant(segment)
+        return stream
 
     def _start(self) -> Iterable[Message]:
         """What comes first, once."""
@@ -221,50 +238,78 @@ class Utterance:
         for warned in self.spec.warnings:
             yield warned.to_proto()
 
-    async def _speak(self, stream: EngineStream, segment: _Segment) -> AsyncGenerator[Piece, None]:
-        """The audio of one segment, to the end of its stream."""
-        for piece in self._writer.begin():
-            yield piece
+    async def _pieces(self, segment: Segment, stream: EngineStream | None) -> AsyncGenerator[Piece, None]:
+        """The audio of one segment, to the end of its stream if it has one."""
         self._end = None
-        while self._end is None:
-            event = await stream.next_event()
-            if isinstance(event, StreamEnd):
-                self._end = event
-                goes_on = event.reason == FinishReason.COMPLETED and segment.flush_id is not None
-                pieces = self._writer.flush() if goes_on else self._writer.end()
-            else:
-                self.num_frames += event.num_frames
-                self._received_samples += len(event.samples)
-                pieces = self._writer.push(event.samples)
-            for piece in pieces:
-                yield piece
+        if stream is None:
+            self.progress.end_audio()
+            pieces = deque(self._writer.end() if segment.last else ())
+        else:
+            pieces = deque(self._writer.begin())
+        while pieces or (stream is not None and self._end is None):
+            if stream is not None and self._end is None:
+                # All that is there, so that the end is known as early as it can be.
+                for event in stream.ready_events() or (() if pieces else (await stream.next_event(),)):
+                    pieces += self._receive(event, segment)
+            if self._gave_up:
+                return
+            if pieces:
+                yield self._joined(pieces)
 
-    @asynccontextmanager
-    async def _sending(self, piece: Piece) -> AsyncIterator[audio_pb2.AudioChunk]:
-        """A piece as a chunk that is due; it was taken when the block is left."""
-        duration_ms = piece.num_samples * 1000 / self.spec.audio.sample_rate_hz
-        await self._pace(duration_ms)
-        give_up = asyncio.get_running_loop().call_later(WRITE_TIMEOUT_S, self._give_up)
-        try:
-            yield audio_pb2.AudioChunk(
-                data=piece.data,
-                start_ms=self._ms(self._sent_samples),
-                num_samples=piece.num_samples,
-                flush_id=self._flush_id,
-            )
-        finally:
-            give_up.cancel()
-        if piece.num_samples:
-            self._sent(piece.num_samples, duration_ms)
+    def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> list[Piece]:
+        if isinstance(event, PcmChunk):
+            self.num_frames += event.num_frames
+            self._received_samples += len(event.samples)
+            self.progress.push_audio(event.samples)
+            return self._writer.push(event.samples)
+        self._end = event
+        if event.reason != FinishReason.COMPLETED:
+            return self._writer.end()
+        self.progress.end_audio()
+        return self._writer.end() if segment.last else self._writer.flush()
+
+    def _joined(self, pieces: deque[Piece]) -> Piece:
+        """The next piece, and with it more of those that are there, if that is allowed."""
+        first = pieces.popleft()
+        if not self.spec.audio.may_join or not first.num_samples:
+            return first
+        # Not so many that a listener with little in hand would be kept waiting for the last of them.
+        limit_ms = min(MAX_CHUNK_MS, self._max_lead_ms / 4) if self._max_lead_ms else MAX_CHUNK_MS
+        limit = limit_ms * self.spec.audio.sample_rate_hz // 1000
+        data, num_samples = [first.data], first.num_samples
+        while pieces and pieces[0].num_samples and num_samples + pieces[0].num_samples <= limit:
+            piece = pieces.popleft()
+            data.append(piece.data)
+            num_samples += piece.num_samples
+        return Piece(b"".join(data), num_samples) if len(data) > 1 else first
+
+    def _marks(self, duration_ms: float) -> synthesis_pb2.Marks | None:
+        """Of the words that begin in the audio that goes out next."""
+        words = self.progress.tell(self._sent_samples * 1000 / self.spec.audio.sample_rate_hz + duration_ms)
+        if not words:
+            return None
+        return synthesis_pb2.Marks(
+            marks=[
+                synthesis_pb2.Mark(
+                    text=word.text,
+                    text_start=word.start,
+                    text_end=word.end,
+                    start_ms=word.start_ms,
+                    end_ms=word.end_ms,
+                    estimated=True,
+                )
+                for word in words
+            ]
+        )
 
     def _close(self, stream: EngineStream) -> FinishReason:
         """What the end of a stream means for the utterance."""
-        end = self._end
-        assert end is not None, "_speak runs to the end"
-        self._queue_s += end.queue_s
-        self._generation_s += end.generation_s
         if self._gave_up:
             raise SlowReader(f"no audio was taken for {WRITE_TIMEOUT_S:g} s; read faster, or cancel what is not wanted")
+        end = self._end
+        assert end is not None, "its pieces come to the end"
+        self._queue_s += end.queue_s
+        self._generation_s += end.generation_s
         if end.reason in _REASONS:
             return end.reason
         if self._engine.state != EngineState.READY:
@@ -279,16 +324,16 @@ class Utterance:
                 async with asyncio.timeout(wait_s):
                     await self._pace_changed.wait()
 
-    def _sent(self, num_samples: int, duration_ms: float) -> None:
+    def _sent(self, segment: Segment, num_samples: int, duration_ms: float) -> None:
         if self._sent_samples == 0:
-            self.first_audio_ms = round((time.monotonic() - self._first_text_s) * 1000)
+            self.first_audio_ms = round((time.monotonic() - self._script.first_text_s) * 1000)
         self._sent_samples += num_samples
         self._playback.sent(self.id, duration_ms)
-        self._grant()
+        self._grant(segment)
 
-    def _grant(self) -> None:
-        """Let the engine replace the frames whose audio was taken."""
-        assert self._stream is not None, "audio comes of a stream"
+    def _grant(self, segment: Segment) -> None:
+        """Let the engine make what may be sent soon."""
+        assert segment.stream is not None, "it is being spoken"
         audio = self.spec.audio
         samples_before, frames_before = self._taken_before
         taken_samples = (
@@ -296,8 +341,20 @@ class Utterance:
         )
         # What was padded, or rounded up, is nothing that the engine made.
         taken_frames = min(int(taken_samples / self._engine.info.frame_samples), self.num_frames - frames_before)
-        self._stream.grant(taken_frames - self._granted_frames)
-        self._granted_frames = taken_frames
+        more = taken_frames + self._ahead_frames() - segment.allowed_frames
+        if more > 0:
+            segment.stream.grant(more)
+            segment.allowed_frames += more
+
+    def _ahead_frames(self) -> int:
+        """How many frames the engine may be ahead of what was sent."""
+        info = self._engine.info
+        if not self._max_lead_ms:
+            return info.credit_frames
+        frame_ms = 1000 / (info.frame_rate_hz * self.spec.audio.speed)
+        room_ms = self._playback.room_ms(self._max_lead_ms)
+        frames_per_piece = math.ceil(self.spec.audio.frame_duration_ms / frame_ms)
+        return min(info.credit_frames, AHEAD_FRAMES + frames_per_piece + int(room_ms / frame_ms))
 
     def _give_up(self) -> None:
         self._gave_up = True

@@ -5,9 +5,11 @@ repetition or mix-up of frames or streams shows in the audio. No processes; fram
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +52,7 @@ DEFAULT_SAMPLING = SamplingParams(
 )
 
 
+@lru_cache(4096)
 def frame_samples(char: str, frame: int, seed: int) -> npt.NDArray[np.int16]:
     tone = (ord(char) * 7919 + frame * 104_729 + seed) % 30_000 - 15_000
     return (tone + np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
@@ -91,6 +94,9 @@ class FakeStream:
         self.text_ended = True
         self.advance()
 
+    def flush_text(self) -> None:
+        """Nothing is held back here."""
+
     def grant(self, num_frames: int) -> None:
         self.credit += num_frames
         self.advance()
@@ -107,6 +113,11 @@ class FakeStream:
         self.changed.set()
 
     def advance(self) -> None:
+        start_s = time.perf_counter()
+        self._advance()
+        self.engine.busy_s += time.perf_counter() - start_s
+
+    def _advance(self) -> None:
         """Make the next chunk, as far as text and credit go."""
         if self.ended or self.busy or self.engine.held:
             return
@@ -135,6 +146,11 @@ class FakeStream:
         self.busy = False
         self.advance()
 
+    def ready_events(self) -> list[PcmChunk | StreamEnd]:
+        events = list(self.events)
+        self.events.clear()
+        return events
+
     async def next_event(self) -> PcmChunk | StreamEnd:
         while not self.events:
             self.changed.clear()
@@ -149,6 +165,7 @@ class FakeEngine:
         self.frame_s = frame_s
         self.held = False  # streams stand still until released
         self.frames_made = 0
+        self.busy_s = 0.0  # spent here instead of in the service
         self.max_streams = max_streams
         self.live: dict[int, FakeStream] = {}
         self.state = EngineState.READY
@@ -168,6 +185,7 @@ class FakeEngine:
             takes_instruct=takes_instruct,
             max_context=4096,
             max_streams=max_streams,
+            credit_frames=CREDIT_FRAMES,
         )
         self._next_id = 1
 
@@ -186,13 +204,13 @@ class FakeEngine:
         if not params.sampling.temperature > 0:
             raise InvalidSynthesis("temperature", "temperature must be above 0")
 
-    def open(self, params: SynthesisParams) -> FakeStream:
+    def open(self, params: SynthesisParams, credit_frames: int = CREDIT_FRAMES) -> FakeStream:
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if self.num_streams >= self.max_streams:
             raise EngineOverloaded(f"all {self.max_streams} streams are in use; try again later")
         self.check(params)
-        stream = FakeStream(self._next_id, replace(params), self)
+        stream = FakeStream(self._next_id, replace(params), self, credit=min(credit_frames, CREDIT_FRAMES))
         self._next_id += 1
         self.live[stream.stream_id] = stream
         return stream

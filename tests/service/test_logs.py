@@ -69,7 +69,7 @@ async def test_a_bug_is_logged_under_the_id_that_the_caller_was_given(
 ) -> None:
     engine = FakeEngine()
     async with served(engine) as server:
-        monkeypatch.setattr(engine, "open", lambda params: 1 / 0)
+        monkeypatch.setattr(engine, "open", lambda *_: 1 / 0)
         _, message, details = await failure(server.stub.Synthesize(SynthesizeRequest(text=SECRET)))
         request_id = details["RequestInfo"].request_id
         assert request_id in message

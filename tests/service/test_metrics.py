@@ -123,9 +123,9 @@ async def test_a_pause_within_an_utterance_is_an_underrun() -> None:
     async with served(FakeEngine(), **SIDE_PORT) as server:
         call, transcript = server.stub.Speak(), Transcript()
         await call.write(speak_pb2.SpeakRequest(config=config()))
-        for text in ("a", "b"):
+        for number, text in enumerate("ab", 1):
             await call.write(say(text))
-            for _ in range(2):
+            while len(transcript.pcm.get("u1", b"")) < number * 2 * 3840:
                 await read_until(call, transcript, "audio")
             await asyncio.sleep(0.3)  # for 160 ms of audio
         await call.done_writing()

@@ -127,9 +127,13 @@ def test_a_speaker_embedding_takes_the_place_of_a_speaker() -> None:
 @pytest.mark.parametrize(
     ("config", "field"),
     [
-        ({"text_policy": {"mode": speak_pb2.COMMIT_MODE_SENTENCE}}, "config.text_policy.mode"),
+        ({"text_policy": {"mode": 9}}, "config.text_policy.mode"),
         ({"text_policy": {"max_buffer_delay_ms": 0}}, "config.text_policy.max_buffer_delay_ms"),
-        ({"text_policy": {"first_chunk_min_chars": 1}}, "config.text_policy.first_chunk_min_chars"),
+        ({"text_policy": {"first_chunk_min_chars": 1001}}, "config.text_policy.first_chunk_min_chars"),
+        (
+            {"text_policy": {"mode": speak_pb2.COMMIT_MODE_MANUAL, "max_buffer_delay_ms": 50}},
+            "config.text_policy.max_buffer_delay_ms",
+        ),
         ({"timestamps": synthesis_pb2.TIMESTAMP_MODE_WORD}, "config.timestamps"),
         ({"max_lead_ms": 600_001}, "config.max_lead_ms"),
         ({"idle_timeout_ms": 0}, "config.idle_timeout_ms"),

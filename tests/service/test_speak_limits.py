@@ -5,8 +5,8 @@ import asyncio
 import grpc
 
 from engine import EngineState
+from service.script import MAX_PENDING_FLUSHES
 from service.session import MAX_OPEN_UTTERANCES
-from service.utterance import MAX_PENDING_FLUSHES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.service.fake_engine import CREDIT_FRAMES, FakeEngine, spoken

@@ -50,14 +50,15 @@ async def test_stream_is_the_same_audio_with_the_wav_header_alone_in_front() -> 
         request = SynthesizeStreamRequest(text="Hello", config={**SEEDED, **WAV})
         responses = [response async for response in server.stub.SynthesizeStream(request)]
         kinds = [response.WhichOneof("payload") for response in responses]
-        assert kinds == ["started", *["audio"] * 11, "done"]
+        assert (kinds[0], set(kinds[1:-1]), kinds[-1]) == ("started", {"audio"}, "done")
         header, *audio = [response.audio for response in responses[1:-1]]
         assert header.num_samples == 0
         assert header.data[:4] + header.data[8:12] == b"RIFFWAVE"
         assert len(header.data) == 44
         assert header.data[4:8] == header.data[40:44] == b"\xff" * 4
         assert b"".join(chunk.data for chunk in audio) == spoken("Hello", 7)
-        assert [chunk.start_ms for chunk in audio] == [80 * k for k in range(10)]
+        ends_ms = [chunk.start_ms + chunk.num_samples // 24 for chunk in audio]
+        assert [chunk.start_ms for chunk in audio] == [0, *ends_ms[:-1]]
 
 
 async def test_whole_text_defaults_to_the_official_layout() -> None:

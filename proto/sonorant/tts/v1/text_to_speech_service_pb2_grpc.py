@@ -109,7 +109,7 @@ class TextToSpeechServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SynthesizeStream(self, request, context):
-        """Text known, audio streamed: started, warning*, audio*, done. A failure is the RPC's status.
+        """Text known, audio streamed: started, warning*, (audio | marks)*, done. A failure is the RPC's status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
