@@ -9,10 +9,12 @@ import uvloop
 
 from engine import Engine, EngineError, EngineState
 from service import doctor, logs
+from service.admin_port import ChannelzMissing
 from service.api_keys import ApiKeysError, new_key
 from service.config import ServiceConfig, parse_args
 from service.server import CannotListen, Server
 from service.tls import TlsError
+from service.tracing import TracingMissing
 
 log = logging.getLogger("service")
 
@@ -33,7 +35,7 @@ async def serve(config: ServiceConfig) -> int:
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     try:
         server = Server(config)
-    except (CannotListen, ApiKeysError, TlsError) as error:
+    except (CannotListen, ApiKeysError, TlsError, ChannelzMissing, TracingMissing) as error:
         log.error("%s", error)
         return 1
     states: asyncio.Queue[EngineState] = asyncio.Queue()

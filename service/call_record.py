@@ -1,4 +1,4 @@
-"""What one call did, as its responses tell: counted, measured and logged. Never what was said in it.
+"""What one call did, as its responses tell: counted, measured, logged and traced. Never what was said in it.
 
 It follows the contract alone, and so holds for every method and whatever is behind them.
 """
@@ -6,15 +6,19 @@ It follows the contract alone, and so holds for every method and whatever is beh
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.rpc import code_pb2
 
 from service.call_context import CallContext
 from service.metrics import Metrics
+from service.tracing import Tracer, end_span
 from sonorant.tts.v1 import audio_pb2, synthesis_pb2
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = logging.getLogger(__name__)
 
@@ -29,15 +33,21 @@ class _Utterance:
     rate_hz: int
     sent_s: float = 0.0  # when audio was sent last
     silent_from_s: float = 0.0
+    span: "Span | None" = None
 
 
 class CallRecord:
-    def __init__(self, method: str, context: CallContext, metrics: Metrics) -> None:
+    def __init__(
+        self, method: str, context: CallContext, metrics: Metrics, tracer: Tracer | None, traceparent: str
+    ) -> None:
         self._method = method
         self._ids = {"request_id": context.request_id}
         if context.caller.name:
             self._ids["caller"] = context.caller.name
         self._metrics = metrics
+        self._tracer = tracer
+        self._traceparent = traceparent
+        self._start_ns = time.time_ns()
         self._start_s = time.monotonic()
         self._live: dict[str, _Utterance] = {}
         self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance that spoke
@@ -47,7 +57,7 @@ class CallRecord:
         """One is about to be written."""
         match response:
             case SynthesizeResponse():
-                self._begin("", response.format.sample_rate_hz)
+                self._begin("", response.format.sample_rate_hz, self._start_ns)
                 self._done("", response.reason, response.stats)
             case SynthesizeStreamResponse():
                 self._payload("", response)
@@ -79,18 +89,21 @@ class CallRecord:
             case "session":
                 self._ids["session_id"] = response.session.session_id
             case "started":
-                self._begin(utterance_id, response.started.audio.sample_rate_hz)
+                self._begin(utterance_id, response.started.audio.sample_rate_hz, time.time_ns())
             case "audio":
                 self._audio(self._live[utterance_id], response.audio)
             case "done":
                 self._done(utterance_id, response.done.reason, response.done.stats)
 
-    def _begin(self, utterance_id: str, rate_hz: int) -> None:
-        self._live[utterance_id] = _Utterance(rate_hz)
+    def _begin(self, utterance_id: str, rate_hz: int, start_ns: int) -> None:
+        span = self._tracer.begin(self._traceparent, start_ns) if self._tracer else None
+        self._live[utterance_id] = _Utterance(rate_hz, span=span)
         self._metrics.active_utterances.inc()
 
     def _audio(self, utterance: _Utterance, audio: audio_pb2.AudioChunk) -> None:
         now_s = time.monotonic()
+        if utterance.span is not None and not utterance.sent_s:
+            utterance.span.add_event("first audio")
         if utterance.sent_s:
             self._metrics.frame_gap_s.observe(now_s - utterance.sent_s)
             if now_s > utterance.silent_from_s:
@@ -120,7 +133,11 @@ class CallRecord:
         )
 
     def _over(self, utterance_id: str, reason: str, **sizes: int) -> None:
-        if self._live.pop(utterance_id, None) is not None:  # else it ended before its turn came
+        told: dict[str, str | int] = {**self._ids, "utterance_id": utterance_id, "reason": reason, **sizes}
+        utterance = self._live.pop(utterance_id, None)
+        if utterance is not None:  # else it ended before its turn came
             self._metrics.active_utterances.dec()
+            if utterance.span is not None:
+                end_span(utterance.span, told | {"method": self._method}, failed=reason == "FAILED")
         self._metrics.utterances.labels(reason).inc()
-        log.info("utterance ended", extra={**self._ids, "utterance_id": utterance_id, "reason": reason, **sizes})
+        log.info("utterance ended", extra=told)

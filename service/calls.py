@@ -25,6 +25,7 @@ from service.call_record import CallRecord
 from service.errors import ConfigRequired, MalformedMessage, RequestError, Unauthenticated
 from service.metrics import Metrics
 from service.status import is_expected, to_status
+from service.tracing import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +38,19 @@ _OPEN_SERVICES = {"health": ("/grpc.health.",), "reflection": ("/grpc.reflection
 
 class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     def __init__(
-        self, keys: ApiKeys | None, open_services: Iterable[str], request_timeout_s: float, metrics: Metrics
+        self,
+        keys: ApiKeys | None,
+        open_services: Iterable[str],
+        request_timeout_s: float,
+        metrics: Metrics,
+        tracer: Tracer | None,
     ) -> None:
         """`open_services`: those of "health" and "reflection" that need no key. Without keys nothing needs one."""
         self._keys = keys
         self._open_prefixes = tuple(prefix for name in open_services for prefix in _OPEN_SERVICES[name])
         self._request_timeout_s = request_timeout_s
         self._metrics = metrics
+        self._tracer = tracer
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
@@ -58,15 +65,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 refusal = error
         if refusal is None and not details.method.startswith(_PREFIX):
             return handler
-        wanted = next((value for key, value in metadata if key == "x-request-id"), "")
+        wanted, traceparent = _value(metadata, "x-request-id"), _value(metadata, "traceparent")
         usable = 0 < len(wanted) <= MAX_REQUEST_ID_CHARS and wanted.isprintable()
         context = CallContext(wanted if usable else secrets.token_hex(8), caller=caller)
         method = details.method.removeprefix(_PREFIX)
-        record = CallRecord(method, context, self._metrics)
+        record = CallRecord(method, context, self._metrics, self._tracer, traceparent)
         call = _Call(method, handler, context, refusal, self._request_timeout_s, record)
         return grpc.stream_stream_rpc_method_handler(
             call.serve, _tolerant(handler.request_deserializer), handler.response_serializer
         )
+
+
+def _value(metadata: Iterable[tuple[str, str]], name: str) -> str:
+    return next((value for key, value in metadata if key == name), "")
 
 
 def _identify(keys: ApiKeys, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:

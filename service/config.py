@@ -30,6 +30,8 @@ class ServiceConfig:
     engine: EngineConfig
     listen: str = "127.0.0.1:50051"
     metrics_listen: str | None = None  # no metrics
+    admin_listen: str | None = None  # no channelz
+    traces: str | None = None  # no traces
     max_sessions: int = 1000  # synthesis RPCs at the same time; an idle Speak session takes no place in the engine
     max_text_chars: int = 4096
     drain_grace_s: float = 30.0

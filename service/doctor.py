@@ -75,7 +75,11 @@ def _opus() -> Finding:
 
 
 def _ports(config: ServiceConfig) -> Iterator[Finding]:
-    for flag, address in (("--listen", config.listen), ("--metrics-listen", config.metrics_listen)):
+    for flag, address in (
+        ("--listen", config.listen),
+        ("--metrics-listen", config.metrics_listen),
+        ("--admin-listen", config.admin_listen),
+    ):
         if address is None:
             continue
         try:

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 from contextlib import AsyncExitStack
+from typing import Any
 
 import grpc
 from google.rpc import error_details_pb2  # noqa: F401  so that reflection can resolve the details of errors
@@ -16,6 +17,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_V1ALPH
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
 from engine import Engine, EngineError, EngineState
+from service.admin_port import admin_server
 from service.admission import Admission
 from service.api_keys import ApiKeys
 from service.calls import CallInterceptor
@@ -24,6 +26,7 @@ from service.metrics import Metrics
 from service.metrics_port import listening_socket, serve_metrics
 from service.servicer import TextToSpeechServicer, VoiceServicer
 from service.tls import server_credentials
+from service.tracing import Tracer
 from service.warm_up import warm_up
 from sonorant.tts.v1 import (
     text_to_speech_service_pb2,
@@ -76,14 +79,21 @@ class Server:
     """Binds when made, listens in `run`, and says SERVING while the engine is known to speak."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        """Raises CannotListen, or ApiKeysError or TlsError for their files."""
+        """Raises CannotListen; ApiKeysError or TlsError for their files; ChannelzMissing or TracingMissing."""
         self._config = config
         self._admission = Admission(config.max_sessions)
         self._health = health_aio.HealthServicer()
         self._metrics = Metrics()
         self._keys = ApiKeys(config.api_keys) if config.api_keys else None
-        interceptor = CallInterceptor(self._keys, config.open_services, config.request_timeout_s, self._metrics)
-        options = (*_OPTIONS, ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS))
+        self._tracer = Tracer(config.traces) if config.traces else None
+        interceptor = CallInterceptor(
+            self._keys, config.open_services, config.request_timeout_s, self._metrics, self._tracer
+        )
+        options = (
+            *_OPTIONS,
+            ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS),
+            ("grpc.enable_channelz", int(config.admin_listen is not None)),
+        )
         self._server = grpc.aio.server(options=options, interceptors=[interceptor])
         credentials = server_credentials(config.tls) if config.tls else None
         try:
@@ -101,6 +111,13 @@ class Server:
                 self.metrics_port = self._metrics_socket.getsockname()[1]
             except OSError as error:
                 raise CannotListen(config.metrics_listen, error, "--metrics-listen") from error
+        self._admin: Any = None
+        self.admin_port = 0
+        if config.admin_listen:
+            try:
+                self._admin, self.admin_port = admin_server(config.admin_listen)
+            except RuntimeError as error:
+                raise CannotListen(config.admin_listen, error, "--admin-listen") from error
 
     async def run(self, engine: Engine, states: asyncio.Queue[EngineState], drain: asyncio.Event) -> int:
         """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
@@ -114,6 +131,10 @@ class Server:
                 if self._metrics_socket is not None:
                     await side_ports.enter_async_context(serve_metrics(self._metrics_socket, self._metrics.registry))
                     ports["metrics_port"] = self.metrics_port
+                if self._admin is not None:
+                    await self._admin.start()
+                    side_ports.push_async_callback(self._admin.stop, None)
+                    ports["admin_port"] = self.admin_port
                 servicer = TextToSpeechServicer(engine, self._admission, tasks, self._config.max_text_chars)
                 await self._register(engine, servicer)
                 try:
@@ -133,6 +154,8 @@ class Server:
                 finally:
                     await self._server.stop(LAST_WORDS_S if drain.is_set() else 0)
         finally:
+            if self._tracer is not None:
+                await asyncio.to_thread(self._tracer.close)
             _announce("stopped")
         return 0 if drain.is_set() else 1
 

@@ -51,6 +51,12 @@ def _address(text: str) -> str:
     return text
 
 
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError(f"{text!r} is not a URL; for example http://127.0.0.1:4318/v1/traces")
+    return text
+
+
 def _device(text: str) -> str:
     kind, _, index = text.partition(":")
     if text not in ("auto", "cpu", "cuda") and not (kind == "cuda" and index.isdecimal()):
@@ -118,6 +124,8 @@ SETTINGS = (
     Setting("max_decode_batch", "code2wav", _positive, "N", "streams per call"),
     Setting("listen", "service", _address, "HOST:PORT", "port 0 picks a free one"),
     Setting("metrics_listen", "service", _address, "HOST:PORT", "GET /metrics for Prometheus"),
+    Setting("admin_listen", "service", _address, "HOST:PORT", "channelz and reflection, for operators only"),
+    Setting("traces", "service", _url, "URL", "of an OTLP collector: http://HOST:4318/v1/traces"),
     Setting("max_sessions", "service", _positive, "N", "RPCs at the same time"),
     Setting("max_text_chars", "service", _positive, "N", "per utterance"),
     Setting("drain_grace_s", "service", _seconds, "S", "for running calls after SIGTERM"),

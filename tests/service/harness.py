@@ -28,6 +28,7 @@ class Served:
     drain: asyncio.Event
     exit_code: "asyncio.Task[int]"
     metrics_port: int
+    admin_port: int
 
     @property
     def stub(self) -> Any:
@@ -60,7 +61,7 @@ async def served(engine: Any, credentials: Any = None, **settings: Any) -> Async
     running = asyncio.create_task(server.run(engine, states, drain))
     opened = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
     async with opened as channel:
-        here = Served(address, channel, drain, running, server.metrics_port)
+        here = Served(address, channel, drain, running, server.metrics_port, server.admin_port)
         try:
             await asyncio.wait_for(channel.channel_ready(), 10)
             if engine.state is EngineState.READY:

@@ -1,0 +1,54 @@
+"""One OpenTelemetry span per utterance, sent to a collector. A span for a whole session would say little and end late.
+
+A span is part of the caller's trace, if the call came with a `traceparent`.
+"""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+EXPORT_TIMEOUT_S = 5.0
+
+
+class TracingMissing(Exception):
+    """The packages are not installed."""
+
+
+class Tracer:
+    """Spans go out in batches, from a thread of the SDK's."""
+
+    def __init__(self, endpoint: str) -> None:
+        """`endpoint`: where a collector takes OTLP over HTTP. Raises TracingMissing."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+            from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+        except ImportError as error:
+            raise TracingMissing("traces need OpenTelemetry: pip install 'sonorant[otel]'") from error
+        resource = Resource.create({"service.name": "sonorant", "service.version": version("sonorant")})
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint, timeout=EXPORT_TIMEOUT_S)))
+        self._tracer = self._provider.get_tracer("sonorant")
+        self._propagator = TraceContextTextMapPropagator()
+
+    def begin(self, traceparent: str, start_ns: int) -> "Span":
+        parent = self._propagator.extract({"traceparent": traceparent})
+        return self._tracer.start_span("utterance", parent, start_time=start_ns)
+
+    def close(self) -> None:
+        """Send what is left. Blocks, for a while if the collector does not answer."""
+        self._provider.shutdown()
+
+
+def end_span(span: "Span", attributes: Mapping[str, str | int], *, failed: bool) -> None:
+    from opentelemetry.trace import StatusCode
+
+    span.set_attributes({f"sonorant.{name}": value for name, value in attributes.items()})
+    if failed:
+        span.set_status(StatusCode.ERROR)
+    span.end()
