@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from google.protobuf.json_format import MessageToJson
 
-from clients import say
+from clients import explain, say
 from clients.client import DEFAULT_TARGET, SpeechClient
 from clients.errors import SpeechError
 from sonorant.tts.v1.voice_pb2 import VoiceKind
@@ -42,6 +42,17 @@ def parser() -> argparse.ArgumentParser:
     )
     say.add_arguments(command)
     command.set_defaults(run=say.run)
+
+    command = commands.add_parser(
+        "explain",
+        parents=[common],
+        help="what would be made of a text",
+        description="Tokens, prompt, settings, limits and refusals of a text, without speaking it.",
+        epilog=explain.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    explain.add_arguments(command)
+    command.set_defaults(run=explain.run)
 
     command = commands.add_parser("voices", parents=[common], help="list the voices")
     command.add_argument("--language", default="", metavar="NAME", help="only those that speak it")

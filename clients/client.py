@@ -24,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from clients.errors import ServerUnavailable, SpeechError, from_rpc_error
 from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
+from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
 from sonorant.tts.v1.speak_pb2 import (
     Cancel,
     EndUtterance,
@@ -170,6 +171,11 @@ class SpeechClient:
             if not page.next_page_token:
                 return voices
             request.page_token = page.next_page_token
+
+    async def explain(self, text: str, config: SynthesisConfig | None = None) -> ExplainResponse:
+        """What would be done for a text: tokens, prompt, settings, limits. Refusals are in the answer, not raised."""
+        response: ExplainResponse = await self._unary(self._speech.Explain, ExplainRequest(config=config, text=text))
+        return response
 
     async def capabilities(self) -> GetCapabilitiesResponse:
         response: GetCapabilitiesResponse = await self._unary(self._speech.GetCapabilities, GetCapabilitiesRequest())

@@ -12,24 +12,15 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any
-
-from google.protobuf.descriptor import FieldDescriptor
 
 from clients import audio_out
-from clients.client import ENCODINGS, Session, SpeechClient, synthesis_config
+from clients.client import Session, SpeechClient
+from clients.config_arguments import add_config_arguments, config_of
 from clients.errors import from_status
 from clients.playback import PlaybackMeter, PlaybackReport
 from clients.stdin import stdin_text
 from sonorant.tts.v1.audio_pb2 import AudioChunk
-from sonorant.tts.v1.synthesis_pb2 import (
-    FinishReason,
-    Sampling,
-    SynthesisConfig,
-    UtteranceDone,
-    UtteranceStarted,
-    Warning,
-)
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone, UtteranceStarted, Warning
 
 EXAMPLES = """\
 examples:
@@ -58,35 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--ogg", type=Path, metavar="FILE", help="into an Ogg Opus file")
     output.add_argument("--raw", action="store_true", help="bytes on stdout, as they come")
 
-    audio = parser.add_argument_group("audio")
-    audio.add_argument("--encoding", choices=ENCODINGS, default="pcm_s16le", help="of --raw (default: %(default)s)")
-    audio.add_argument("--sample-rate-hz", type=int, default=0, metavar="N", help="default: the model's")
-    audio.add_argument("--frame-duration-ms", type=int, default=0, metavar="N", help="audio per message")
-    audio.add_argument("--bitrate-bps", type=int, default=0, metavar="N", help="of Opus")
-    audio.add_argument("--speed", type=float, metavar="X", help="0.5 to 2, at the same pitch")
-    audio.add_argument("--volume-gain-db", type=float, metavar="X", help="louder or quieter")
-    audio.add_argument("--max-audio-ms", type=int, default=0, metavar="N", help="stop after so much audio")
-    audio.add_argument(
+    parser.add_argument(
         "--max-lead-ms",
         type=int,
         metavar="N",
         help="how far the server may run ahead of real time; 0 = any (default: 0 unless played)",
     )
-
-    voice = parser.add_argument_group("voice")
-    voice.add_argument("--voice", default="", metavar="NAME", help="a voice of `sonorant voices`")
-    voice.add_argument("--design", default="", metavar="TEXT", help="describe the voice (VoiceDesign checkpoints)")
-    voice.add_argument("--language", default="", metavar="NAME", help="english, en, ... (default: the model decides)")
-    voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain language")
-
-    sampling = parser.add_argument_group("sampling (defaults come from the checkpoint)")
-    sampling.add_argument(
-        "--non-streaming-mode",
-        action=argparse.BooleanOptionalAction,
-        help="put all text into the prompt: speech begins after the end of the text",
-    )
-    for field in Sampling.DESCRIPTOR.fields:
-        sampling.add_argument("--" + field.name.replace("_", "-"), **_argument_of(field))
+    add_config_arguments(parser)
 
 
 async def run(args: argparse.Namespace) -> int:
@@ -101,7 +70,7 @@ async def run(args: argparse.Namespace) -> int:
         max_lead_ms = 0
     async with (
         SpeechClient(args.server) as client,
-        client.speak(_config(args), max_lead_ms=max_lead_ms) as session,
+        client.speak(config_of(args, _encoding(args)), max_lead_ms=max_lead_ms) as session,
         _output(args, session.started.audio.sample_rate_hz) as write,
     ):
         meter = PlaybackMeter(session.started.audio.sample_rate_hz)
@@ -114,25 +83,6 @@ async def run(args: argparse.Namespace) -> int:
             raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
     _print_report(meter.report(), done)
     return 0 if meter.report().audio_s else 1
-
-
-def _config(args: argparse.Namespace) -> SynthesisConfig:
-    values = {field.name: getattr(args, field.name) for field in Sampling.DESCRIPTOR.fields}
-    return synthesis_config(
-        voice=args.voice,
-        design=args.design,
-        language=args.language,
-        instructions=args.instructions,
-        encoding=_encoding(args),
-        sample_rate_hz=args.sample_rate_hz,
-        frame_duration_ms=args.frame_duration_ms,
-        bitrate_bps=args.bitrate_bps,
-        speed=args.speed,
-        volume_gain_db=args.volume_gain_db,
-        max_audio_ms=args.max_audio_ms,
-        non_streaming_mode=args.non_streaming_mode,
-        **{name: value for name, value in values.items() if value is not None},
-    )
 
 
 def _encoding(args: argparse.Namespace) -> str:
@@ -237,12 +187,3 @@ def _positive(value: str) -> float:
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{value} is not a positive number")
     return number
-
-
-def _argument_of(field: FieldDescriptor) -> dict[str, Any]:
-    """argparse's keywords for an optional field of a message."""
-    if field.type == FieldDescriptor.TYPE_BOOL:
-        return {"action": argparse.BooleanOptionalAction}
-    if field.type == FieldDescriptor.TYPE_FLOAT:
-        return {"type": float, "metavar": "X"}
-    return {"type": int, "metavar": "N"}

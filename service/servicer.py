@@ -12,6 +12,7 @@ from engine import Engine, InvalidSynthesis, SynthesisParams
 from service import call_context
 from service.admission import Admission
 from service.errors import AudioTooLong, MethodNotServed
+from service.explain import explain
 from service.formats import RATES_HZ, served_encodings
 from service.playback import Playback
 from service.requests import check_lead, check_synthesis, check_timestamps, official_layout
@@ -21,6 +22,7 @@ from service.utterance import Utterance
 from service.voices import Voices
 from sonorant.tts.v1 import (
     audio_pb2,
+    explain_pb2,
     speak_pb2,
     synthesis_pb2,
     text_to_speech_service_pb2,
@@ -118,6 +120,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         context.add_done_callback(leave)
         async for response in session.outbox.responses():
             yield response
+
+    async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse:
+        await self._greet(context)
+        return explain(request, self._engine, self._text_limit(), MAX_UNARY_AUDIO_BYTES)
 
     async def GetCapabilities(
         self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: Any

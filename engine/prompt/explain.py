@@ -42,7 +42,7 @@ class Explanation:
     trailing: tuple[str, ...]  # text parts of the positions after the prompt, one per codec frame; then tts_pad
     max_frames: int  # that fit after the prompt, or that were asked for
     max_context: int  # positions: prompt rows and frames
-    estimated_frames: int  # from the characters alone, and no more than max_frames
+    estimated_frames: int  # without regard to max_frames
 
 
 def explain_prompt(
@@ -73,7 +73,8 @@ def explain_prompt(
         trailing=tuple(map(names.text, plan.trailing)) if plan else (),
         max_frames=max_frames,
         max_context=max_context,
-        estimated_frames=min(max_frames, round(speech_s(text) * checkpoint.frame_rate_hz)) if plan else 0,
+        # Of a trailing text, each frame takes one token.
+        estimated_frames=max(round(speech_s(text) * checkpoint.frame_rate_hz), len(plan.trailing)) if plan else 0,
     )
 
 

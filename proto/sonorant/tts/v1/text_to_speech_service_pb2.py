@@ -23,29 +23,30 @@ _sym_db = _symbol_database.Default()
 
 
 from sonorant.tts.v1 import audio_pb2 as sonorant_dot_tts_dot_v1_dot_audio__pb2
+from sonorant.tts.v1 import explain_pb2 as sonorant_dot_tts_dot_v1_dot_explain__pb2
 from sonorant.tts.v1 import speak_pb2 as sonorant_dot_tts_dot_v1_dot_speak__pb2
 from sonorant.tts.v1 import synthesis_pb2 as sonorant_dot_tts_dot_v1_dot_synthesis__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,sonorant/tts/v1/text_to_speech_service.proto\x12\x0fsonorant.tts.v1\x1a\x1bsonorant/tts/v1/audio.proto\x1a\x1bsonorant/tts/v1/speak.proto\x1a\x1fsonorant/tts/v1/synthesis.proto\"\x87\x01\n\x11SynthesizeRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x32\n\ntimestamps\x18\x03 \x01(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\"\xa2\x02\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12,\n\x06\x66ormat\x18\x02 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12$\n\x05marks\x18\x03 \x03(\x0b\x32\x15.sonorant.tts.v1.Mark\x12.\n\x05stats\x18\x04 \x01(\x0b\x32\x1f.sonorant.tts.v1.SynthesisStats\x12-\n\x06reason\x18\x05 \x01(\x0e\x32\x1d.sonorant.tts.v1.FinishReason\x12\x10\n\x08voice_id\x18\x06 \x01(\t\x12\x0c\n\x04seed\x18\x07 \x01(\r\x12*\n\x08warnings\x18\x08 \x03(\x0b\x32\x18.sonorant.tts.v1.Warning\"\xb7\x01\n\x17SynthesizeStreamRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x32\n\ntimestamps\x18\x03 \x01(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\x12\x18\n\x0bmax_lead_ms\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_max_lead_ms\"\x8f\x02\n\x18SynthesizeStreamResponse\x12\x34\n\x07started\x18\x01 \x01(\x0b\x32!.sonorant.tts.v1.UtteranceStartedH\x00\x12,\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x1b.sonorant.tts.v1.AudioChunkH\x00\x12\'\n\x05marks\x18\x03 \x01(\x0b\x32\x16.sonorant.tts.v1.MarksH\x00\x12.\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1e.sonorant.tts.v1.UtteranceDoneH\x00\x12+\n\x07warning\x18\x05 \x01(\x0b\x32\x18.sonorant.tts.v1.WarningH\x00\x42\t\n\x07payload\"\x18\n\x16GetCapabilitiesRequest\"\x95\x03\n\x17GetCapabilitiesResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x16\n\x0eserver_version\x18\x02 \x01(\t\x12\x1d\n\x15native_sample_rate_hz\x18\x03 \x01(\r\x12\x17\n\x0fsample_rates_hz\x18\x04 \x03(\r\x12\x31\n\tencodings\x18\x05 \x03(\x0e\x32\x1e.sonorant.tts.v1.AudioEncoding\x12\x11\n\tlanguages\x18\x06 \x03(\t\x12\x18\n\x10supports_cloning\x18\x07 \x01(\x08\x12\x17\n\x0fsupports_design\x18\x08 \x01(\x08\x12\x37\n\x0ftimestamp_modes\x18\t \x03(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\x12\x16\n\x0emax_text_chars\x18\n \x01(\r\x12\"\n\x1amax_utterances_per_session\x18\x0b \x01(\r\x12\x14\n\x0cmax_sessions\x18\x0c \x01(\r\x12\x17\n\x0f\x61\x63tive_sessions\x18\r \x01(\r2\x89\x03\n\x13TextToSpeechService\x12U\n\nSynthesize\x12\".sonorant.tts.v1.SynthesizeRequest\x1a#.sonorant.tts.v1.SynthesizeResponse\x12i\n\x10SynthesizeStream\x12(.sonorant.tts.v1.SynthesizeStreamRequest\x1a).sonorant.tts.v1.SynthesizeStreamResponse0\x01\x12J\n\x05Speak\x12\x1d.sonorant.tts.v1.SpeakRequest\x1a\x1e.sonorant.tts.v1.SpeakResponse(\x01\x30\x01\x12\x64\n\x0fGetCapabilities\x12\'.sonorant.tts.v1.GetCapabilitiesRequest\x1a(.sonorant.tts.v1.GetCapabilitiesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n,sonorant/tts/v1/text_to_speech_service.proto\x12\x0fsonorant.tts.v1\x1a\x1bsonorant/tts/v1/audio.proto\x1a\x1dsonorant/tts/v1/explain.proto\x1a\x1bsonorant/tts/v1/speak.proto\x1a\x1fsonorant/tts/v1/synthesis.proto\"\x87\x01\n\x11SynthesizeRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x32\n\ntimestamps\x18\x03 \x01(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\"\xa2\x02\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12,\n\x06\x66ormat\x18\x02 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12$\n\x05marks\x18\x03 \x03(\x0b\x32\x15.sonorant.tts.v1.Mark\x12.\n\x05stats\x18\x04 \x01(\x0b\x32\x1f.sonorant.tts.v1.SynthesisStats\x12-\n\x06reason\x18\x05 \x01(\x0e\x32\x1d.sonorant.tts.v1.FinishReason\x12\x10\n\x08voice_id\x18\x06 \x01(\t\x12\x0c\n\x04seed\x18\x07 \x01(\r\x12*\n\x08warnings\x18\x08 \x03(\x0b\x32\x18.sonorant.tts.v1.Warning\"\xb7\x01\n\x17SynthesizeStreamRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x32\n\ntimestamps\x18\x03 \x01(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\x12\x18\n\x0bmax_lead_ms\x18\x04 \x01(\rH\x00\x88\x01\x01\x42\x0e\n\x0c_max_lead_ms\"\x8f\x02\n\x18SynthesizeStreamResponse\x12\x34\n\x07started\x18\x01 \x01(\x0b\x32!.sonorant.tts.v1.UtteranceStartedH\x00\x12,\n\x05\x61udio\x18\x02 \x01(\x0b\x32\x1b.sonorant.tts.v1.AudioChunkH\x00\x12\'\n\x05marks\x18\x03 \x01(\x0b\x32\x16.sonorant.tts.v1.MarksH\x00\x12.\n\x04\x64one\x18\x04 \x01(\x0b\x32\x1e.sonorant.tts.v1.UtteranceDoneH\x00\x12+\n\x07warning\x18\x05 \x01(\x0b\x32\x18.sonorant.tts.v1.WarningH\x00\x42\t\n\x07payload\"\x18\n\x16GetCapabilitiesRequest\"\x95\x03\n\x17GetCapabilitiesResponse\x12\r\n\x05model\x18\x01 \x01(\t\x12\x16\n\x0eserver_version\x18\x02 \x01(\t\x12\x1d\n\x15native_sample_rate_hz\x18\x03 \x01(\r\x12\x17\n\x0fsample_rates_hz\x18\x04 \x03(\r\x12\x31\n\tencodings\x18\x05 \x03(\x0e\x32\x1e.sonorant.tts.v1.AudioEncoding\x12\x11\n\tlanguages\x18\x06 \x03(\t\x12\x18\n\x10supports_cloning\x18\x07 \x01(\x08\x12\x17\n\x0fsupports_design\x18\x08 \x01(\x08\x12\x37\n\x0ftimestamp_modes\x18\t \x03(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\x12\x16\n\x0emax_text_chars\x18\n \x01(\r\x12\"\n\x1amax_utterances_per_session\x18\x0b \x01(\r\x12\x14\n\x0cmax_sessions\x18\x0c \x01(\r\x12\x17\n\x0f\x61\x63tive_sessions\x18\r \x01(\r2\xd7\x03\n\x13TextToSpeechService\x12U\n\nSynthesize\x12\".sonorant.tts.v1.SynthesizeRequest\x1a#.sonorant.tts.v1.SynthesizeResponse\x12i\n\x10SynthesizeStream\x12(.sonorant.tts.v1.SynthesizeStreamRequest\x1a).sonorant.tts.v1.SynthesizeStreamResponse0\x01\x12J\n\x05Speak\x12\x1d.sonorant.tts.v1.SpeakRequest\x1a\x1e.sonorant.tts.v1.SpeakResponse(\x01\x30\x01\x12L\n\x07\x45xplain\x12\x1f.sonorant.tts.v1.ExplainRequest\x1a .sonorant.tts.v1.ExplainResponse\x12\x64\n\x0fGetCapabilities\x12\'.sonorant.tts.v1.GetCapabilitiesRequest\x1a(.sonorant.tts.v1.GetCapabilitiesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sonorant.tts.v1.text_to_speech_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SYNTHESIZEREQUEST']._serialized_start=157
-  _globals['_SYNTHESIZEREQUEST']._serialized_end=292
-  _globals['_SYNTHESIZERESPONSE']._serialized_start=295
-  _globals['_SYNTHESIZERESPONSE']._serialized_end=585
-  _globals['_SYNTHESIZESTREAMREQUEST']._serialized_start=588
-  _globals['_SYNTHESIZESTREAMREQUEST']._serialized_end=771
-  _globals['_SYNTHESIZESTREAMRESPONSE']._serialized_start=774
-  _globals['_SYNTHESIZESTREAMRESPONSE']._serialized_end=1045
-  _globals['_GETCAPABILITIESREQUEST']._serialized_start=1047
-  _globals['_GETCAPABILITIESREQUEST']._serialized_end=1071
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=1074
-  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=1479
-  _globals['_TEXTTOSPEECHSERVICE']._serialized_start=1482
-  _globals['_TEXTTOSPEECHSERVICE']._serialized_end=1875
+  _globals['_SYNTHESIZEREQUEST']._serialized_start=188
+  _globals['_SYNTHESIZEREQUEST']._serialized_end=323
+  _globals['_SYNTHESIZERESPONSE']._serialized_start=326
+  _globals['_SYNTHESIZERESPONSE']._serialized_end=616
+  _globals['_SYNTHESIZESTREAMREQUEST']._serialized_start=619
+  _globals['_SYNTHESIZESTREAMREQUEST']._serialized_end=802
+  _globals['_SYNTHESIZESTREAMRESPONSE']._serialized_start=805
+  _globals['_SYNTHESIZESTREAMRESPONSE']._serialized_end=1076
+  _globals['_GETCAPABILITIESREQUEST']._serialized_start=1078
+  _globals['_GETCAPABILITIESREQUEST']._serialized_end=1102
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_start=1105
+  _globals['_GETCAPABILITIESRESPONSE']._serialized_end=1510
+  _globals['_TEXTTOSPEECHSERVICE']._serialized_start=1513
+  _globals['_TEXTTOSPEECHSERVICE']._serialized_end=1984
 # @@protoc_insertion_point(module_scope)

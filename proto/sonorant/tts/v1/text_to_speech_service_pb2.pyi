@@ -1,4 +1,5 @@
 from sonorant.tts.v1 import audio_pb2 as _audio_pb2
+from sonorant.tts.v1 import explain_pb2 as _explain_pb2
 from sonorant.tts.v1 import speak_pb2 as _speak_pb2
 from sonorant.tts.v1 import synthesis_pb2 as _synthesis_pb2
 from google.protobuf.internal import containers as _containers

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from sonorant.tts.v1 import explain_pb2 as sonorant_dot_tts_dot_v1_dot_explain__pb2
 from sonorant.tts.v1 import speak_pb2 as sonorant_dot_tts_dot_v1_dot_speak__pb2
 from sonorant.tts.v1 import text_to_speech_service_pb2 as sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2
 
@@ -70,6 +71,11 @@ class TextToSpeechServiceStub(object):
                 request_serializer=sonorant_dot_tts_dot_v1_dot_speak__pb2.SpeakRequest.SerializeToString,
                 response_deserializer=sonorant_dot_tts_dot_v1_dot_speak__pb2.SpeakResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/sonorant.tts.v1.TextToSpeechService/Explain',
+                request_serializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
+                _registered_method=True)
         self.GetCapabilities = channel.unary_unary(
                 '/sonorant.tts.v1.TextToSpeechService/GetCapabilities',
                 request_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesRequest.SerializeToString,
@@ -124,6 +130,14 @@ class TextToSpeechServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """What would be done for a text, without doing it: tokens, prompt, resolved settings, limits, refusals. As for
+        `SynthesizeStream`; for `Speak`, whose layout is another, set `config.non_streaming_mode` to false.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCapabilities(self, request, context):
         """What this server can do, and how busy it is.
         """
@@ -148,6 +162,11 @@ def add_TextToSpeechServiceServicer_to_server(servicer, server):
                     servicer.Speak,
                     request_deserializer=sonorant_dot_tts_dot_v1_dot_speak__pb2.SpeakRequest.FromString,
                     response_serializer=sonorant_dot_tts_dot_v1_dot_speak__pb2.SpeakResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainRequest.FromString,
+                    response_serializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainResponse.SerializeToString,
             ),
             'GetCapabilities': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapabilities,
@@ -256,6 +275,33 @@ class TextToSpeechService(object):
             '/sonorant.tts.v1.TextToSpeechService/Speak',
             sonorant_dot_tts_dot_v1_dot_speak__pb2.SpeakRequest.SerializeToString,
             sonorant_dot_tts_dot_v1_dot_speak__pb2.SpeakResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sonorant.tts.v1.TextToSpeechService/Explain',
+            sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
+            sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,
