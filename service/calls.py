@@ -26,6 +26,8 @@ from service.errors import ConfigRequired, MalformedMessage, RequestError, Unaut
 from service.metrics import Metrics
 from service.status import is_expected, to_status
 from service.tracing import Tracer
+from sonorant.tts.v1.speak_pb2 import SpeakResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +73,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         method = details.method.removeprefix(_PREFIX)
         record = CallRecord(method, context, self._metrics, self._tracer, traceparent)
         call = _Call(method, handler, context, refusal, self._request_timeout_s, record)
-        return grpc.stream_stream_rpc_method_handler(
-            call.serve, _tolerant(handler.request_deserializer), handler.response_serializer
-        )
+        serializer = handler.response_serializer
+        if _value(metadata, "x-audio-omit") == "1":
+            serializer = _without_audio(serializer)
+        return grpc.stream_stream_rpc_method_handler(call.serve, _tolerant(handler.request_deserializer), serializer)
 
 
 def _value(metadata: Iterable[tuple[str, str]], name: str) -> str:
@@ -117,6 +120,19 @@ def _tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             return _Malformed(error)
 
     return deserialize
+
+
+def _without_audio(serializer: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """All that a response says, without the bytes of its audio: for people who read it."""
+
+    def serialize(response: Any) -> bytes:
+        if isinstance(response, SynthesizeResponse):
+            response.ClearField("audio")
+        elif isinstance(response, SpeakResponse | SynthesizeStreamResponse) and response.HasField("audio"):
+            response.audio.ClearField("data")
+        return serializer(response)
+
+    return serialize
 
 
 class _Call:

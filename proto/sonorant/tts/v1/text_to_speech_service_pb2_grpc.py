@@ -36,6 +36,9 @@ class TextToSpeechServiceStub(object):
     The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
     metadata and 8 MiB per message are taken.
 
+    With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
+    `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
+
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
@@ -91,6 +94,9 @@ class TextToSpeechServiceServicer(object):
 
     The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
     metadata and 8 MiB per message are taken.
+
+    With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
+    `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
@@ -189,6 +195,9 @@ class TextToSpeechService(object):
 
     The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
     metadata and 8 MiB per message are taken.
+
+    With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
+    `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
