@@ -1,13 +1,16 @@
 """Sonorant's client library; see `clients.client`."""
 
+from clients.access import Access
 from clients.client import ALL_UTTERANCES, Event, Session, SpeechClient, synthesis_config
-from clients.errors import InvalidRequest, ServerBusy, ServerUnavailable, SpeechError, VoiceNotFound
+from clients.errors import AccessDenied, InvalidRequest, ServerBusy, ServerUnavailable, SpeechError, VoiceNotFound
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, Marks, UtteranceDone, UtteranceStarted, Warning
 
 __all__ = [
     "ALL_UTTERANCES",
+    "Access",
+    "AccessDenied",
     "AudioChunk",
     "Event",
     "FinishReason",

@@ -18,6 +18,12 @@ examples:
   sonorant say "Hello, world." --wav hello.wav
   sonorant voices
   sonorant health --server gpu-host:50051
+
+environment:
+  SONORANT_CLIENT_API_KEY                       key of a server that wants one
+  SONORANT_CLIENT_TLS=1                         TLS, with the usual authorities
+  SONORANT_CLIENT_CA                            TLS, with the authority in this PEM file
+  SONORANT_CLIENT_CERTIFICATE, SONORANT_CLIENT_KEY  PEM files, for mutual TLS
 """
 
 

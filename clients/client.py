@@ -22,6 +22,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from clients.access import Access
 from clients.errors import ServerUnavailable, SpeechError, from_rpc_error
 from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
@@ -111,9 +112,10 @@ def synthesis_config(
 class SpeechClient:
     """A channel to one server. Every method raises the errors of `clients.errors`."""
 
-    def __init__(self, target: str = DEFAULT_TARGET) -> None:
+    def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
+        """`access`: TLS and the API key; without it what is in the environment, see `Access.from_environment`."""
         self.target = target
-        self._channel = grpc.aio.insecure_channel(target)
+        self._channel = (access or Access.from_environment()).channel(target)
         self._speech = TextToSpeechServiceStub(self._channel)
         self._voices = VoiceServiceStub(self._channel)
         self._health = health_pb2_grpc.HealthStub(self._channel)

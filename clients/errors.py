@@ -37,6 +37,10 @@ class InvalidRequest(SpeechError):
     """The request is wrong, or asks for what this server or its checkpoint does not do. Sending it again is no use."""
 
 
+class AccessDenied(SpeechError):
+    """The API key is missing, unknown, or not for what was asked."""
+
+
 class VoiceNotFound(SpeechError):
     """The server has no such voice."""
 
@@ -54,6 +58,8 @@ _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
     grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
     grpc.StatusCode.UNIMPLEMENTED: InvalidRequest,
+    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
+    grpc.StatusCode.PERMISSION_DENIED: AccessDenied,
     grpc.StatusCode.NOT_FOUND: VoiceNotFound,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ServerBusy,
     grpc.StatusCode.UNAVAILABLE: ServerUnavailable,

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -22,6 +21,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     SynthesizeRequest,
     SynthesizeStreamRequest,
 )
+from tests.service.certificates import Certificates
 from tests.service.fake_engine import FakeEngine, spoken
 from tests.service.harness import Served, Transcript, config, eventually, failure, read_until, say, served, speak
 
@@ -181,33 +181,6 @@ def test_a_new_key_and_its_table_belong_together(tmp_path: Path) -> None:
     assert key not in entry
     with pytest.raises(ApiKeysError, match="letters"):
         new_key("a b")
-
-
-class Certificates:
-    """An authority of one's own, and PEM files of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.authority = trustme.CA()
-        self.authority.cert_pem.write_to_path(folder / "ca.pem")
-        self.issue()
-
-    def issue(self) -> None:
-        certificate = self.authority.issue_cert("127.0.0.1", "localhost")
-        # Replaced at once, as a certificate manager does it.
-        for name, blobs in (("cert.pem", certificate.cert_chain_pems), ("key.pem", [certificate.private_key_pem])):
-            (self.folder / "new").write_bytes(b"".join(blob.bytes() for blob in blobs))
-            os.replace(self.folder / "new", self.folder / name)
-
-    def files(self, *, mutual: bool = False) -> TlsFiles:
-        return TlsFiles(self.folder / "cert.pem", self.folder / "key.pem", self.folder / "ca.pem" if mutual else None)
-
-    def of_client(self, *, mutual: bool = False) -> Any:
-        if not mutual:
-            return grpc.ssl_channel_credentials(self.authority.cert_pem.bytes())
-        certificate = self.authority.issue_cert("client")
-        chain = b"".join(pem.bytes() for pem in certificate.cert_chain_pems)
-        return grpc.ssl_channel_credentials(self.authority.cert_pem.bytes(), certificate.private_key_pem.bytes(), chain)
 
 
 async def connects(address: str, credentials: Any) -> bool:
