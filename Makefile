@@ -9,10 +9,10 @@ TORCH ?= $(or $(shell cat $(VENV)/torch 2>/dev/null),torch==2.13.0)
 INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-gpu lint format proto bench check
+.PHONY: help setup demo serve test test-gpu lint format proto bench train-voice judge-voice check
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 setup: $(INSTALLED) ## make .venv with everything in it (TORCH=torch==2.11.0 or PYTHON=... to choose)
 
@@ -55,5 +55,17 @@ proto: setup ## regenerate the gRPC stubs after a change of a .proto file
 
 bench: setup ## closed-loop load on a server of its own (ARGS="--help")
 	@$(BIN)/python -m clients.bench $(ARGS)
+
+train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/built-in-voice.md)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
+	@$(BIN)/python -m engine.training --out voice-training $(ARGS)
+
+judge-voice: setup ## let a recognizer judge the voice (ARGS="--model DIR"; default: the built-in one)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
+	@mkdir -p voice-training
+	@for lines in everyday held-out; do \
+	  $(BIN)/python -m engine.training.evaluation.sentences $$lines >voice-training/$$lines.tsv && \
+	  $(BIN)/python -m clients.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
+	  $(BIN)/python -m engine.training.evaluation.judge voice-training/$$lines || exit 1; done
 
 check: lint test ## everything CI runs
