@@ -17,6 +17,7 @@ class Outbox:
     def __init__(self) -> None:
         self._posted: deque[speak_pb2.SpeakResponse] = deque()
         self._sending: tuple[speak_pb2.SpeakResponse, asyncio.Future[None]] | None = None
+        self._taken: speak_pb2.SpeakResponse | None = None  # the latest of `send` that the writer has got
         self._wake = asyncio.Event()
         self._closed = False
         self._error: BaseException | None = None
@@ -39,6 +40,10 @@ class Outbox:
             self._sending = None
             raise
 
+    def has_taken(self, response: speak_pb2.SpeakResponse) -> bool:
+        """Whether the latest response of `send` was past taking back when `send` was cancelled."""
+        return self._taken is response
+
     def close(self, error: BaseException | None = None) -> None:
         """Nothing follows what was posted; with an error, nothing at all but the error."""
         if not self._closed:
@@ -54,6 +59,7 @@ class Outbox:
                 yield self._posted.popleft()
             elif self._sending is not None:
                 (response, taken), self._sending = self._sending, None
+                self._taken = response
                 yield response
                 if not taken.done():  # else `send` was cancelled meanwhile
                     taken.set_result(None)

@@ -133,9 +133,14 @@ class Progress:
             if not is_over:
                 return words
             assert part.text_end is not None, "it is over"
+            for index in range(len(self._ends_ms) - 1, -1, -1):
+                if self._ends_ms[index] <= end_ms:
+                    break
+                self._ends_ms[index] = end_ms  # words taken for longer than they were
             self._told(end_ms, part.text_end)
             self._parts.popleft()
-            self._start_ms = self._at_ms = end_ms
+            self._start_ms = end_ms
+            self._at_ms = max(self._at_ms, end_ms)  # what was told stays
 
     def position(self, heard_ms: float) -> int:
         """How far the text goes that was heard, in whole words."""
@@ -163,6 +168,8 @@ class Progress:
 
 
 def _add(part: _Part, start: int, word: str) -> None:
+    if not any(map(str.isalnum, word)):
+        return
     part.words.append((start, word))
     part.units += units(word)
     part.units_left += units(word)

@@ -7,6 +7,7 @@ them live in one task group, which ends with the call. Responses leave through t
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import ParamSpec
@@ -53,7 +54,8 @@ class Session:
         self._configured = asyncio.Event()
         self._open: dict[str, Utterance] = {}  # in the order of creation; the first one is, or will be, spoken
         self._current: str | None = None  # what "" means, until its `end` or `cancel`
-        self._over: dict[str, bool] = {}  # ids of past utterances, oldest first -> a warning about them was sent
+        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)  # ids of past utterances
+        self._warned: set[str] = set()  # ids for which text came too late
         self._num_minted = 0
         self._commit_timers: dict[str, asyncio.TimerHandle] = {}  # of utterances whose text pauses
         self._ms_per_unit = DEFAULT_MS_PER_UNIT  # as fast as the last utterance
@@ -131,7 +133,7 @@ class Session:
         if payload != "flush" and utterance_id == self._current:
             self._current = None
         utterance = self._open.get(utterance_id) if utterance_id else None
-        if utterance is None:
+        if utterance is None or (payload == "flush" and utterance.ended):
             self._warn_inactive(utterance_id, payload)
         elif payload == "flush":
             self._tell(utterance, utterance.flush, request.flush.flush_id)
@@ -158,12 +160,12 @@ class Session:
             self._spec = SpeakSpec(spec.utterance, self._spec.max_lead_ms, self._spec.idle_timeout_s)
 
     def _push_text(self, utterance_id: str | None, text: str) -> None:
-        if utterance_id in self._over:
-            if not self._over[utterance_id]:
-                self._over[utterance_id] = True
+        utterance = self._open.get(utterance_id) if utterance_id else None
+        if utterance_id and (utterance_id in self._over if utterance is None else utterance.ended):
+            if utterance_id not in self._warned:
+                self._warned.add(utterance_id)
                 self._warn_inactive(utterance_id, "text")
             return
-        utterance = self._open.get(utterance_id) if utterance_id else None
         if utterance is None:
             utterance = self._begin(utterance_id or self._mint())
         if utterance is not None:
@@ -248,7 +250,7 @@ class Session:
             utterance.playback_changed()
 
     def _warn_inactive(self, utterance_id: str | None, payload: str) -> None:
-        which = f"utterance {utterance_id!r} is over or was never opened" if utterance_id else "no utterance is open"
+        which = f"utterance {utterance_id!r} has ended or was never opened" if utterance_id else "no utterance is open"
         warning = synthesis_pb2.Warning(code="NO_ACTIVE_UTTERANCE", message=f"{payload} was ignored: {which}")
         self.outbox.post(speak_pb2.SpeakResponse(utterance_id=utterance_id or "", warning=warning))
 
@@ -284,7 +286,12 @@ class Session:
                         self._forget(utterance)
                     payload = _PAYLOADS[type(message)]
                     response = speak_pb2.SpeakResponse(utterance_id=utterance.id, **{payload: message})
-                    await self.outbox.send(response)
+                    try:
+                        await self.outbox.send(response)
+                    except asyncio.CancelledError:
+                        if payload == "audio" and self.outbox.has_taken(response):
+                            utterance.handed_over(message.num_samples)
+                        raise
                     if payload == "audio":
                         self._prefill()
         except Exception as error:
@@ -329,9 +336,9 @@ class Session:
         if timer := self._commit_timers.pop(utterance.id, None):
             timer.cancel()
         self._ms_per_unit = utterance.progress.ms_per_unit
-        self._over[utterance.id] = False
-        if len(self._over) > MAX_REMEMBERED:
-            del self._over[next(iter(self._over))]
+        if len(self._over) == MAX_REMEMBERED:
+            self._warned.discard(self._over[0])
+        self._over.append(utterance.id)
 
     # Silence.
 

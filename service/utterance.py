@@ -85,6 +85,11 @@ class Utterance:
         self._queue_s = 0.0
         self._generation_s = 0.0
 
+    @property
+    def ended(self) -> bool:
+        """No more text may come."""
+        return self._script.ended
+
     def push_text(self, text: str) -> None:
         """Raises InvalidField or InvalidSynthesis."""
         self._script.push(text)
@@ -139,6 +144,10 @@ class Utterance:
         else:
             self.played_ms = played_ms
             self._heard_ms = min(played_ms, self._ms(self._sent_samples))
+
+    def handed_over(self, num_samples: int) -> None:
+        """The last chunk of `messages`, which was closed before it could be known, did go out."""
+        self._sent_samples += num_samples
 
     async def messages(self) -> AsyncGenerator[Message, None]:
         """From `started` to `done`. Asking for the next one says that the last was handed to gRPC.

@@ -75,6 +75,7 @@ class FakeStream:
     credit: int = CREDIT_FRAMES
     num_frames: int = 0
     num_chunks: int = 0
+    num_text_flushes: int = 0
     events: deque[PcmChunk | StreamEnd] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     busy: bool = False  # with the frames made last
@@ -95,7 +96,7 @@ class FakeStream:
         self.advance()
 
     def flush_text(self) -> None:
-        """Nothing is held back here."""
+        self.num_text_flushes += 1
 
     def grant(self, num_frames: int) -> None:
         self.credit += num_frames

@@ -116,6 +116,7 @@ class Transcript:
     pcm: dict[str, bytes] = field(default_factory=dict)
     done: dict[str, synthesis_pb2.UtteranceDone] = field(default_factory=dict)
     warnings: list[tuple[str, str]] = field(default_factory=list)
+    marks: dict[str, list[synthesis_pb2.Mark]] = field(default_factory=dict)
     responses: list[speak_pb2.SpeakResponse] = field(default_factory=list)
 
     def add(self, response: speak_pb2.SpeakResponse) -> str:
@@ -131,6 +132,13 @@ class Transcript:
             assert response.audio.start_ms == position * 1000 // 24_000
             assert len(response.audio.data) == response.audio.num_samples * 2
             self.pcm[utterance_id] = self.pcm.get(utterance_id, b"") + response.audio.data
+        elif kind == "marks":
+            told = self.marks.setdefault(utterance_id, [])
+            for mark in response.marks.marks:
+                assert mark.start_ms >= len(self.pcm.get(utterance_id, b"")) // 48 - 1, "before the audio it covers"
+                assert not told or (told[-1].text_end <= mark.text_start and told[-1].end_ms <= mark.start_ms)
+                assert mark.estimated
+                told.append(mark)
         elif kind == "done":
             self.done[utterance_id] = response.done
         elif kind == "warning":

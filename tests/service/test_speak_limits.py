@@ -250,3 +250,21 @@ async def test_what_a_client_can_pile_up_is_limited() -> None:
         await read_all(call, transcript)
         assert len(transcript.done) == MAX_OPEN_UTTERANCES + 1
         assert engine.num_streams == 0
+
+
+async def test_a_reader_that_stops_costs_its_lead_and_one_chunk() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        paced = config(sampling=SEED)
+        paced.max_lead_ms = 500
+        await call.write(speak_pb2.SpeakRequest(config=paced))
+        before, loop = engine.frames_made, asyncio.get_running_loop()
+        await call.write(say("a" * 200))
+        await read_until(call, transcript, "audio")
+        start_s = loop.time()
+        while loop.time() - start_s < 2.0:
+            await read_until(call, transcript, "audio")
+        made_ms = (engine.frames_made - before) * 80
+        assert 2000 < made_ms <= (loop.time() - start_s) * 1000 + 500 + 12 * 80
+        call.cancel()

@@ -1,0 +1,226 @@
+"""`Speak`: when text is committed, and how much of it was heard."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from service.utterance import PREFILL_FRAMES
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2
+from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.harness import (
+    Transcript,
+    cancel,
+    config,
+    end,
+    eventually,
+    flush,
+    read_all,
+    read_until,
+    say,
+    served,
+    speak,
+)
+
+SEED = {"seed": 7}
+SENTENCE = speak_pb2.COMMIT_MODE_SENTENCE
+MANUAL = speak_pb2.COMMIT_MODE_MANUAL
+PROGRESS = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
+
+
+def settings(lead_ms: int = 0, marks: bool = False, **policy: Any) -> speak_pb2.SpeakConfig:
+    wanted = config(sampling=SEED)
+    wanted.max_lead_ms = lead_ms
+    wanted.text_policy.CopyFrom(speak_pb2.TextPolicy(**policy))
+    if marks:
+        wanted.timestamps = PROGRESS
+    return wanted
+
+
+async def test_a_sentence_is_spoken_to_its_end_once_it_is_certain() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(mode=SENTENCE)))
+        for piece in ("Dr. Lee ", "is in. ", "It "):
+            await call.write(say(piece))
+        await read_until(call, transcript, "session")
+        await asyncio.sleep(0.05)
+        assert engine.num_streams == 0
+        await call.write(say("is late"))
+        while len(transcript.pcm.get("u1", b"")) < len(spoken("Dr. Lee is in. ")):
+            await read_until(call, transcript, "audio")
+        await eventually(lambda: engine.num_streams, 0)
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == spoken("Dr. Lee is in. ", 7) + spoken("It is late", 7)
+        assert ("u1", "flush_done") not in transcript.kinds
+
+
+async def test_manual_speaks_at_flush_and_end_only() -> None:
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(mode=MANUAL)))
+        await call.write(say("ab. cd e f"))
+        await read_until(call, transcript, "session")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await asyncio.shield(reading := asyncio.ensure_future(call.read()))
+        await call.write(flush(1))
+        transcript.add(await reading)
+        await read_until(call, transcript, "flush_done")
+        await call.write(say("gh"))
+        await call.write(end())
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == spoken("ab. cd e f", 7) + spoken("gh", 7)
+
+
+async def test_a_pause_commits_what_was_held_back() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        for policy in (
+            {"mode": SENTENCE, "max_buffer_delay_ms": 60},
+            {"first_chunk_min_chars": 100, "max_buffer_delay_ms": 60},
+        ):
+            call, transcript = server.stub.Speak(), Transcript()
+            await call.write(speak_pb2.SpeakRequest(config=settings(**policy)))
+            await call.write(say("Half a sen"))
+            await read_until(call, transcript, "audio")
+            while len(transcript.pcm["u1"]) < len(spoken("Half a sen")):
+                await read_until(call, transcript, "audio")
+            await call.done_writing()
+            await read_all(call, transcript)
+
+
+async def test_a_pause_lets_the_tokenizer_release_its_last_word() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(max_buffer_delay_ms=60)))
+        for _ in range(4):
+            await call.write(say("a"))
+            await asyncio.sleep(0.02)
+        await read_until(call, transcript, "audio")
+        (stream,) = engine.live.values()
+        assert stream.num_text_flushes == 0, "text kept coming"
+        await eventually(lambda: stream.num_text_flushes, 1)
+        call.cancel()
+
+
+async def test_the_next_utterance_is_prefilled_while_this_one_is_heard() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(lead_ms=400)))
+        for name in ("x", "y"):
+            await call.write(say(name * 10, name))
+            await call.write(end(name))
+        await eventually(lambda: [s.text for s in engine.live.values()], ["y" * 10])
+        (stream,) = engine.live.values()
+        await eventually(lambda: stream.num_frames, PREFILL_FRAMES)
+        while ("x", "done") not in transcript.kinds:
+            assert stream.num_frames == PREFILL_FRAMES or ("x", "done") in transcript.kinds
+            transcript.add(await call.read())
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm == {"x": spoken("x" * 10, 7), "y": spoken("y" * 10, 7)}
+        assert [i for i, kind in transcript.kinds if kind == "done"] == ["x", "y"]
+
+
+async def test_what_comes_after_a_flush_is_prefilled_too_and_a_cancel_frees_it() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(lead_ms=400)))
+        await call.write(say("x" * 10, "x"))
+        await call.write(flush(1, "x"))
+        await call.write(say("X" * 10, "x"))
+        await eventually(lambda: [s.text for s in engine.live.values()], ["X" * 10])
+        await call.write(cancel("x", played_ms=0))
+        await read_until(call, transcript, "done")
+        assert engine.num_streams == 0
+        assert transcript.done["x"].stats.spoken_chars == 0
+        call.cancel()
+
+
+async def test_a_cancelled_prefill_leaves_nothing() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(lead_ms=400)))
+        for name in ("x", "y"):
+            await call.write(say(name * 10, name))
+            await call.write(end(name))
+        await eventually(lambda: [s.text for s in engine.live.values()], ["y" * 10])
+        await call.write(cancel("y"))
+        await read_until(call, transcript, "done", "y")
+        assert engine.num_streams == 0
+        assert transcript.done["y"].stats.spoken_chars == transcript.done["y"].stats.sent_ms == 0
+        await call.write(say("z" * 10, "z"))
+        await eventually(lambda: [s.text for s in engine.live.values()], ["z" * 10])
+        call.cancel()
+        await eventually(lambda: engine.num_streams, 0)
+
+
+async def test_marks_come_before_their_audio_and_say_what_was_heard() -> None:
+    text = "One two, three four five. And so it ends, my friend!"
+    async with served(FakeEngine()) as server:
+        transcript = await speak(server.stub, [settings(marks=True), say(text)])
+        marks = transcript.marks["u1"]
+        assert [mark.text for mark in marks] == text.split()
+        assert all(text[mark.text_start : mark.text_end] == mark.text for mark in marks)
+        assert marks[-1].end_ms <= transcript.done["u1"].stats.sent_ms
+
+
+async def test_a_cancel_tells_how_far_the_text_was_heard() -> None:
+    text = "One two, three four five. And so it ends, my friend!"
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(lead_ms=4000, marks=True)))
+        await call.write(say(text))
+        while len(transcript.pcm.get("u1", b"")) < 48 * 3000:
+            await read_until(call, transcript, "audio")
+        await call.write(cancel(played_ms=2000))
+        await read_until(call, transcript, "done")
+        stats = transcript.done["u1"].stats
+        heard = [mark for mark in transcript.marks["u1"] if mark.end_ms <= 2000]
+        assert stats.spoken_chars == heard[-1].text_end
+        assert 0 < stats.spoken_chars < len(text)
+        call.cancel()
+
+
+async def test_without_a_report_the_clock_of_the_playback_counts() -> None:
+    """Of 4 s that were sent at once only a part can have been heard."""
+    text = "One two, three four five. And so it ends, my friend!"
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(lead_ms=4000)))
+        await call.write(say(text))
+        while len(transcript.pcm.get("u1", b"")) < 48 * 3000:
+            await read_until(call, transcript, "audio")
+        await asyncio.sleep(0.7)
+        await call.write(cancel("*"))
+        await read_until(call, transcript, "done")
+        assert text[: transcript.done["u1"].stats.spoken_chars] in ("One", "One two,", "One two, three")
+        call.cancel()
+
+
+async def test_a_hundred_messages_a_second_on_every_stream() -> None:
+    num_streams, num_messages = 8, 100
+    async with served(FakeEngine()) as server:
+
+        async def feed() -> Transcript:
+            call = server.stub.Speak()
+            await call.write(speak_pb2.SpeakRequest(config=settings()))
+            loop = asyncio.get_running_loop()
+            start_s = loop.time()
+            for number in range(num_messages):  # nothing is read meanwhile
+                await call.write(say("ab"[number % 2]))
+                await asyncio.sleep(max(0.0, start_s + number / 100 - loop.time()))
+            assert loop.time() - start_s < 1.5, "the reader held the writer up"
+            await call.done_writing()
+            return await read_all(call)
+
+        for transcript in await asyncio.gather(*(feed() for _ in range(num_streams))):
+            assert transcript.pcm["u1"] == spoken("ab" * (num_messages // 2), 7)
