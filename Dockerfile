@@ -23,14 +23,14 @@ FROM build AS build-cuda
 ARG TORCH=torch==2.13.0
 RUN pip install "${TORCH}"
 COPY . .
-RUN pip install --constraint constraints.txt '.[opus]'
+RUN pip install --constraint constraints.txt '.[opus,channelz,otel]'
 
 FROM build AS build-cpu
 ARG TORCH=torch==2.13.0
 ARG TORCH_INDEX_URL
 RUN pip install ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} "${TORCH}"
 COPY . .
-RUN pip install --constraint constraints.txt '.[opus]'
+RUN pip install --constraint constraints.txt '.[opus,channelz,otel]'
 
 FROM base AS runtime
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin sonorant

@@ -144,6 +144,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
             max_sessions=self._admission.limit(call_context.current().caller),
             active_sessions=self._admission.active_sessions,
+            max_streams=info.max_streams,
+            active_streams=self._engine.num_streams,
         )
 
     def _whole_text(self, request: Any, max_lead_ms: int, *, whole: bool) -> Utterance:

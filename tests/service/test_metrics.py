@@ -103,6 +103,8 @@ async def test_what_is_going_on_is_seen_while_it_goes_on() -> None:
         assert (seen["tts_slots"], seen["tts_slots_used"]) == (32, 1)
         assert seen["tts_slots_used_ratio"] == 1 / 32
         assert seen["tts_queued_streams"] == 0
+        load = await server.stub.GetCapabilities(GetCapabilitiesRequest())
+        assert (load.active_sessions, load.active_streams, load.max_streams) == (1, 1, engine.max_streams)
         assert {'tts_ring_bytes{ring="commands"}', "tts_engine_backlog"} <= set(seen)
         await call.write(cancel("x"))
         await read_until(call, transcript, "done")

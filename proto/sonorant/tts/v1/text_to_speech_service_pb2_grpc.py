@@ -39,6 +39,9 @@ class TextToSpeechServiceStub(object):
     With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
 
+    Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
+    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats.
+
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
@@ -97,6 +100,9 @@ class TextToSpeechServiceServicer(object):
 
     With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
+
+    Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
+    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
@@ -198,6 +204,9 @@ class TextToSpeechService(object):
 
     With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
+
+    Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
+    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.

@@ -1,0 +1,62 @@
+"""docs/operations.md: its files are taken, its commands run, its names exist."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from service.api_keys import ApiKeys
+from service.config import parse_args
+from service.metrics import Metrics
+from service.server import LIVENESS, READINESS
+from service.settings import SETTINGS
+from tests.service.fake_engine import FakeEngine
+
+TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def snippets(language: str) -> list[str]:
+    return [text for each, text in SNIPPETS if each == language]
+
+
+def test_the_settings_file_is_taken(tmp_path: Path) -> None:
+    settings, _ = snippets("toml")
+    (tmp_path / "sonorant.toml").write_text(settings)
+    config = parse_args(["--config", str(tmp_path / "sonorant.toml")], {})
+    assert (config.engine.talker_device, config.engine.code2wav_device) == ("cpu", "auto")
+    assert (config.engine.num_slots, config.max_sessions) == (16, 200)
+
+
+def test_the_keys_file_is_taken(tmp_path: Path) -> None:
+    _, keys = snippets("toml")
+    (tmp_path / "keys.toml").write_text(keys)
+    caller = ApiKeys(tmp_path / "keys.toml").find("hello")
+    assert caller is not None
+    assert (caller.name, caller.max_sessions) == ("agent", 20)
+
+
+def test_commands_run(tmp_path: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for command in snippets("bash"):
+        arguments = ["bash", "-euo", "pipefail", "-c", command]
+        subprocess.run(arguments, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True, timeout=150)
+    assert len(ApiKeys(tmp_path / "keys.toml")) == 1
+
+
+def test_probes_name_what_the_server_has() -> None:
+    (probes,) = (yaml.safe_load(text) for text in snippets("yaml"))
+    assert probes["livenessProbe"]["grpc"]["service"] == LIVENESS
+    assert probes["readinessProbe"]["grpc"]["service"] == READINESS
+
+
+def test_flags_and_metrics_exist() -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXT))
+    assert sorted(named - {setting.flag for setting in SETTINGS}) == ["--config", "--help"]
+    metrics = Metrics()
+    metrics.follow(FakeEngine(), 4)
+    exposed = {metric.name + ("_total" if metric.type == "counter" else "") for metric in metrics.registry.collect()}
+    assert set(re.findall(r"`((?:tts|grpc)_\w+)(?:\{.*?\})?`", TEXT)) == exposed
