@@ -24,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from clients.access import Access
 from clients.errors import ServerUnavailable, SpeechError, from_rpc_error
+from clients.trace import Trace
 from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
 from sonorant.tts.v1.speak_pb2 import (
@@ -138,10 +139,11 @@ class SpeechClient:
         *,
         max_lead_ms: int | None = None,
         idle_timeout_ms: int | None = None,
+        trace: Trace | None = None,
     ) -> "Session":
         """Text in while audio comes out. Use as `async with client.speak(...) as session`."""
         first = SpeakConfig(synthesis=config, max_lead_ms=max_lead_ms, idle_timeout_ms=idle_timeout_ms)
-        return Session(self._speech, self.target, first)
+        return Session(self._speech, self.target, first, trace)
 
     async def stream(
         self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None
@@ -228,10 +230,13 @@ class Session:
 
     started: SessionStarted  # the server's first message, there once the context is entered
 
-    def __init__(self, stub: TextToSpeechServiceStub, target: str, config: SpeakConfig) -> None:
+    def __init__(
+        self, stub: TextToSpeechServiceStub, target: str, config: SpeakConfig, trace: Trace | None = None
+    ) -> None:
         self._stub = stub
         self._target = target
         self._config = config
+        self._trace = trace
         self._writing = asyncio.Lock()  # a call takes one write at a time
 
     async def __aenter__(self) -> Self:
@@ -240,6 +245,8 @@ class Session:
         self._call = self._stub.Speak()
         try:
             await self._write(SpeakRequest(config=self._config))
+            if self._trace is not None:
+                self._trace.metadata("headers", await self._call.initial_metadata())
             first = await self._read()
         except BaseException:
             self._call.cancel()
@@ -280,6 +287,8 @@ class Session:
 
     async def finish(self) -> None:
         """No more messages at all: what is open is spoken to its end, then the iteration ends."""
+        if self._trace is not None:
+            self._trace.closed()
         async with self._writing:
             await self._call.done_writing()
 
@@ -297,11 +306,19 @@ class Session:
             response = await self._call.read()
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._target) from None
-        return None if response is grpc.aio.EOF else response
+        finished = response is grpc.aio.EOF
+        if self._trace is not None:
+            if finished:
+                self._trace.metadata("trailers", await self._call.trailing_metadata())
+            else:
+                self._trace.received(response)
+        return None if finished else response
 
     async def _write(self, request: SpeakRequest) -> None:
         try:
             async with self._writing:
+                if self._trace is not None:
+                    self._trace.sent(request)
                 await self._call.write(request)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._target) from None

@@ -19,6 +19,7 @@ from clients.config_arguments import add_config_arguments, config_of
 from clients.errors import from_status
 from clients.playback import PlaybackMeter, PlaybackReport
 from clients.stdin import stdin_text
+from clients.trace import Trace
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone, UtteranceStarted, Warning
 
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how far the server may run ahead of real time; 0 = any (default: 0 unless played)",
     )
+    parser.add_argument("--trace", action="store_true", help="show each message with its time on stderr")
     add_config_arguments(parser)
 
 
@@ -68,9 +70,10 @@ async def run(args: argparse.Namespace) -> int:
     max_lead_ms = args.max_lead_ms
     if max_lead_ms is None and not played:
         max_lead_ms = 0
+    trace = Trace(_note) if args.trace else None
     async with (
         SpeechClient(args.server) as client,
-        client.speak(config_of(args, _encoding(args)), max_lead_ms=max_lead_ms) as session,
+        client.speak(config_of(args, _encoding(args)), max_lead_ms=max_lead_ms, trace=trace) as session,
         _output(args, session.started.audio.sample_rate_hz) as write,
     ):
         meter = PlaybackMeter(session.started.audio.sample_rate_hz)
@@ -122,8 +125,13 @@ async def _receive(
             case UtteranceDone() as done if done.reason == FinishReason.FINISH_REASON_FAILED:
                 raise from_status(done.error)
             case UtteranceDone() as done:
-                return done
-    return UtteranceDone()  # there was no text
+                break
+    else:
+        return UtteranceDone()  # there was no text
+    if done.reason == FinishReason.FINISH_REASON_COMPLETED:  # the text has ended, so the session ends now
+        async for _ in session:
+            pass
+    return done
 
 
 async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:

@@ -1,0 +1,113 @@
+"""The recipes of docs/debugging.md and docs/asr.md do what they say, with every tool that is installed."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
+
+from sonorant.tts.v1 import explain_pb2, speak_pb2, text_to_speech_service_pb2
+from tests.e2e.server_process import ServerProcess
+
+ROOT = Path(__file__).parents[2]
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}:{ROOT / 'node_modules' / '.bin'}"
+
+
+def recipes(page: str) -> list[str]:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+DEBUGGING = recipes("debugging.md")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> ServerProcess:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "log") as process:
+        yield process
+
+
+def run(recipe: str, server: ServerProcess, folder: Path) -> str:
+    script = recipe.replace("127.0.0.1:50051", server.address)
+    script = re.sub(r"\b(sonorant \w+|python -m clients\.asr)", rf"\1 --server {server.address}", script)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PATH": PATH, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, f"{recipe}\n{done.stdout}"
+    return done.stdout
+
+
+def test_our_own_commands(server: ServerProcess, tmp_path: Path) -> None:
+    explained, traced = (run(recipe, server, tmp_path) for recipe in DEBUGGING if recipe.startswith("sonorant"))
+    assert 'text      "Dr. Who paid $1.50 in 2026."' in explained and '"prompt": [' in explained
+    lines = traced.splitlines()
+    for pattern in (
+        r" > \{\"config\":",
+        r" < headers .*x-request-id: ",
+        r" < \{\"session\":",
+        r" > \{\"text\": \"Hello, world.\"\}",
+        r" > half-close",
+        r" < u1 \{\"started\":",
+        r" < u1 \{\"audio\": \{.*\} \+ \d+ bytes",
+        r" < u1 \{\"done\": .*\"firstAudioMs\": \d+",
+        r" < trailers .*x-audio-ms: \d+",
+    ):
+        found = [index for index, line in enumerate(lines) if re.match(rf" *\d+\.\d ms {pattern}", line)]
+        assert found, f"{pattern}\n{traced}"
+        lines = lines[found[0] :]
+    assert (tmp_path / "hello.wav").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("tool", ["buf", "grpcurl"])
+def test_tools_of_others(tool: str, server: ServerProcess, tmp_path: Path) -> None:
+    if shutil.which(tool, path=PATH) is None or shutil.which("jq") is None:
+        pytest.skip(f"{tool} or jq is not installed")
+    told = "\n".join(run(recipe, server, tmp_path) for recipe in DEBUGGING if f"{tool} " in recipe)
+    assert "sonorant.tts.v1.TextToSpeechService" in told and "FINISH_REASON_COMPLETED" in told
+    assert '"data"' not in told
+    if tool == "buf":
+        assert "FINISH_REASON_CANCELLED" in told
+        assert (tmp_path / "buf.wav").read_bytes()[:4] == b"RIFF"
+        assert (tmp_path / "buf.wav").stat().st_size > 5000
+    else:
+        assert "SERVING" in told and (tmp_path / "grpcurl.pcm").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("protocol", ["grpc-v1", "grpc-v1alpha"])
+def test_both_versions_of_reflection(protocol: str, server: ServerProcess, tmp_path: Path) -> None:
+    if shutil.which("buf", path=PATH) is None:
+        pytest.skip("buf is not installed")
+    recipe = next(each for each in DEBUGGING if "--list-methods" in each).splitlines()[1]
+    assert '"model"' in run(f"{recipe} --reflect-protocol {protocol}", server, tmp_path)
+
+
+def test_messages_of_the_recipes_fit_the_contract() -> None:
+    """Also where the tools are not installed: every method exists and takes the messages it is given."""
+    text = "\n".join(DEBUGGING)
+    methods = text_to_speech_service_pb2.DESCRIPTOR.services_by_name["TextToSpeechService"].methods_by_name
+    assert set(re.findall(r"sonorant\.tts\.v1\.TextToSpeechService/(\w+)", text)) <= set(methods)
+    messages = re.findall(r"'(\{.*?\})'(?=[ ;)\n])", text)
+    assert len(messages) == 12
+    for message in messages:
+        contract = explain_pb2.ExplainRequest() if f"'{message}' 127" in text else speak_pb2.SpeakRequest()
+        json_format.Parse(message, contract)
+
+
+def test_recognition(server: ServerProcess, tmp_path: Path) -> None:
+    pytest.importorskip("pocketsphinx")
+    (recipe,) = recipes("asr.md")
+    run('sonorant say "Good morning. The house is by the river." --wav in.wav', server, tmp_path)
+    told = run(recipe, server, tmp_path)
+    assert "words  4 spoken" in told and "delay  " in told
+    assert all((tmp_path / name).stat().st_size > 5000 for name in ("out.wav", "morning.wav"))
