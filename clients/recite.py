@@ -12,6 +12,7 @@ import wave
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from clients.client import SpeechClient, synthesis_config
 from clients.errors import SpeechError
@@ -30,7 +31,7 @@ async def recite(args: argparse.Namespace) -> int:
 
     async with _server(args) as target, SpeechClient(target) as client:
 
-        async def line(number: int, voice: str, text: str) -> dict[str, object]:
+        async def line(number: int, voice: str, text: str) -> dict[str, Any]:
             config = synthesis_config(voice=voice, non_streaming_mode=args.non_streaming_mode, **sampling)
             async with slots:
                 report = await _speak(client, config, text, args.out / f"{number:05d}.wav", whole=args.one_shot)
@@ -43,7 +44,7 @@ async def recite(args: argparse.Namespace) -> int:
 
 async def _speak(
     client: SpeechClient, config: SynthesisConfig, text: str, path: Path, *, whole: bool
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """The text goes out word by word while audio comes in; `whole`: in one request, the clip in one answer."""
     began_s = time.monotonic()
     if whole:
@@ -75,7 +76,7 @@ async def _speak(
     }
 
 
-def _sampling(temperature: float) -> dict[str, object]:
+def _sampling(temperature: float) -> dict[str, Any]:
     """All draws at one temperature, with the published top-k and without a repetition penalty; 0 = greedy."""
     if temperature == 0:
         return {"do_sample": False, "subtalker_do_sample": False}
