@@ -16,12 +16,14 @@ from engine.errors import (
     UnknownSpeaker,
     UnsupportedTask,
 )
+from engine.ipc.heartbeat import ROW_BUCKETS, Work
 from engine.prompt.explain import Explanation
 from engine.supervisor import EngineState
 from engine.types import FinishReason, PcmChunk, SamplingParams, StreamEnd, SynthesisParams
 
 __all__ = [
     "BUILTIN_VOICE_DIR",
+    "ROW_BUCKETS",
     "CheckpointError",
     "Engine",
     "EngineConfig",
@@ -42,5 +44,6 @@ __all__ = [
     "SynthesisParams",
     "UnknownSpeaker",
     "UnsupportedTask",
+    "Work",
     "resolve_model",
 ]

@@ -6,12 +6,13 @@ blocks it. Knows no gRPC, sessions, paces or encodings.
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine.checkpoint import Checkpoint, load_checkpoint
 from engine.config import EngineConfig
 from engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis
+from engine.ipc.heartbeat import Work
 from engine.ipc.messages import (
     CancelStream,
     Command,
@@ -56,11 +57,12 @@ class EngineInfo:
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """What is in flight; all zero when idle."""
+    """What is in flight, all zero when idle; and what the workers did since they came up."""
 
     num_streams: int
     backlog: int  # commands that wait for room on ring A
     ring_bytes: tuple[int, int, int]  # on rings A, B and C
+    work: Mapping[str, Work]  # by the name of the worker
 
 
 class Engine:
@@ -101,7 +103,8 @@ class Engine:
         return len(self._streams)
 
     def stats(self) -> EngineStats:
-        return EngineStats(self.num_streams, self._supervisor.backlog, self._supervisor.ring_bytes())
+        supervisor = self._supervisor
+        return EngineStats(self.num_streams, supervisor.backlog, supervisor.ring_bytes(), supervisor.work())
 
     def check(self, params: SynthesisParams) -> None:
         """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""

@@ -22,7 +22,7 @@ from engine.errors import CheckpointError, EngineError
 from engine.ipc.channel import PeerGone, RingInbox, RingOutbox
 from engine.ipc.child import Child
 from engine.ipc.doorbell import Doorbell
-from engine.ipc.heartbeat import Heartbeat
+from engine.ipc.heartbeat import Heartbeat, Work
 from engine.ipc.messages import END, HEADER, Command, PcmRecord, Shutdown
 from engine.ipc.ring import Ring, record_bytes
 from engine.talker import process as talker
@@ -114,6 +114,7 @@ class Workers:
         self.inbox: RingInbox[PcmRecord] = inboxes[2]
         self.rings = rings
         self.children = children
+        self.heartbeats = beats
         self.watches = [
             _Watch(child.name, beat, ring, config.hang_timeout_s)
             for child, beat, ring in zip(children, beats, rings, strict=False)
@@ -233,6 +234,13 @@ class Supervisor:
             return 0, 0, 0
         commands, frames, pcm = (ring.used_bytes for ring in self._workers.rings)
         return commands, frames, pcm
+
+    def work(self) -> dict[str, Work]:
+        """What the workers that are up have done since they came up."""
+        if self._workers is None:
+            return {}
+        pairs = zip(self._workers.children, self._workers.heartbeats, strict=True)
+        return {child.name: heartbeat.work() for child, heartbeat in pairs}
 
     async def close(self) -> None:
         if self._task is not None:

@@ -1,12 +1,13 @@
 """What is counted and measured, under the names that dashboards and autoscalers use. Knows no calls."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from engine import Engine
+from engine import ROW_BUCKETS, Engine
 
 _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 
@@ -71,3 +72,11 @@ class _EngineCollector(Collector):
         for name, num_bytes in zip(("commands", "frames", "pcm"), stats.ring_bytes, strict=True):
             rings.add_metric([name], num_bytes)
         yield rings
+        rows = HistogramMetricFamily("tts_batch_rows", "Streams in one step of a worker.", labels=["worker"])
+        busy = CounterMetricFamily("tts_busy_seconds", "Time a worker spent in steps.", labels=["worker"])
+        for name, work in stats.work.items():
+            buckets = zip((*map(float, ROW_BUCKETS), "+Inf"), accumulate(work.num_steps), strict=True)
+            rows.add_metric([name], [(str(upper), count) for upper, count in buckets], work.num_rows)
+            busy.add_metric([name], work.busy_s)
+        yield rows
+        yield busy

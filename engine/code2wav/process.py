@@ -42,26 +42,26 @@ def run(
                 return
             batcher.on_record(record)
         heartbeat.busy()
-        has_decoded = turn(outbox, batcher, runner)
-        heartbeat.idle()
-        if not has_decoded:
+        num_rows = turn(outbox, batcher, runner)
+        heartbeat.idle(num_rows)
+        if not num_rows:
             batcher.check_conservation()
             inbox.wait(batcher.wait_s)
 
 
-def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> bool:
-    """One call of the decoder, if anything is due."""
+def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> int:
+    """One call of the decoder, if anything is due; how many rows it had."""
     plan = batcher.next_batch()
     if plan.records:
         outbox.publish(plan.records)
     if not plan.slots:
-        return False
+        return 0
     for slot in plan.new_slots:
         runner.reset(slot)
     records = batcher.apply(runner.decode(plan.slots, plan.codes))
     if records:
         outbox.publish(records)
-    return True
+    return len(plan.slots)
 
 
 def main(

@@ -41,24 +41,24 @@ def run(
                 return
             scheduler.on_record(command)
         heartbeat.busy()
-        has_stepped = turn(outbox, scheduler, runner)
-        heartbeat.idle()
-        if not has_stepped:
+        num_rows = turn(outbox, scheduler, runner)
+        heartbeat.idle(num_rows)
+        if not num_rows:
             scheduler.check_conservation()
             inbox.wait()
 
 
-def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> bool:
-    """One step, if there is anything to step."""
+def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> int:
+    """One step, if there is anything to step; how many rows it had."""
     plan = scheduler.next_step()
     if plan.records:  # ends and beginnings do not wait for the step
         outbox.publish(plan.records)
     if not plan.has_rows:
-        return False
+        return 0
     records = scheduler.apply(runner.step(plan.prefills, plan.decodes))
     if records:
         outbox.publish(records)
-    return True
+    return len(plan.prefills) + len(plan.decodes)
 
 
 def main(

@@ -41,9 +41,11 @@ def test_the_keys_file_is_taken(tmp_path: Path) -> None:
 
 def test_commands_run(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    for command in snippets("bash"):
+    doctor, *commands = snippets("bash")
+    parse_args(doctor.removeprefix("sonorant-server doctor ").split())  # it runs in tests/service/test_doctor.py
+    for command in commands:
         arguments = ["bash", "-euo", "pipefail", "-c", command]
-        subprocess.run(arguments, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True, timeout=150)
+        subprocess.run(arguments, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True, timeout=60)
     assert len(ApiKeys(tmp_path / "keys.toml")) == 1
 
 

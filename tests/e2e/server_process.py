@@ -10,23 +10,26 @@ from pathlib import Path
 from typing import IO
 
 START_TIMEOUT_S = 90.0
+LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 
 
 class ServerProcess:
-    """`python -m service` on a free port. Its stdout is one JSON object per line."""
+    """`python -m service` on free ports. Its stdout is one JSON object per line."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "service", "--listen", "127.0.0.1:0", *arguments],
+                [sys.executable, "-m", "service", *LISTEN, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
                 start_new_session=True,
             )
         try:
-            self.port = int(str(self.wait_for("listening")["port"]))
+            listening = self.wait_for("listening")
+            self.port = int(str(listening["port"]))
+            self.metrics_port = int(str(listening["metrics_port"]))
             self.wait_for("serving")
         except BaseException:
             self.stop()

@@ -195,7 +195,7 @@ class FakeEngine:
         return len(self.live)
 
     def stats(self) -> EngineStats:
-        return EngineStats(self.num_streams, 0, (0, 0, 0))
+        return EngineStats(self.num_streams, 0, (0, 0, 0), {})
 
     def check(self, params: SynthesisParams) -> None:
         if params.speaker not in SPEAKERS:

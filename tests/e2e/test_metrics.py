@@ -1,0 +1,33 @@
+"""What the metrics of a real server say about its workers."""
+
+import urllib.request
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
+from tests.e2e.server_process import ServerProcess
+
+
+def scrape(server: ServerProcess) -> dict[tuple[str, str], float]:
+    """Samples by name and worker."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples}
+
+
+async def test_workers_tell_how_many_rows_their_steps_have_and_how_long_they_take(
+    server: ServerProcess, stub: Any
+) -> None:
+    before = scrape(server)
+    clip = await stub.Synthesize(SynthesizeRequest(text="Hello, world."))
+    after = scrape(server)
+    grown = {key: after[key] - before[key] for key in after if key[1]}
+    frames = clip.stats.codec_frames
+    assert frames <= grown["tts_batch_rows_count", "talker"] <= frames + 2, "one step per frame, one for the prompt"
+    assert 0 < grown["tts_batch_rows_count", "code2wav"] <= frames, "some frames to a call"
+    for worker in ("talker", "code2wav"):
+        assert grown["tts_batch_rows_sum", worker] == grown["tts_batch_rows_count", worker], "it was alone"
+        assert 0 < grown["tts_busy_seconds_total", worker] < clip.stats.generation_ms / 1000 + 1
+    assert after["tts_slots_used", ""] == 0
