@@ -6,7 +6,7 @@ Layout (as published): `config.json`, `generation_config.json`, `vocab.json`, `m
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -227,22 +227,68 @@ def _check_consistent(c: Checkpoint) -> None:
             f"predictor {c.code_predictor.num_codebooks}, the codec's decoder {c.codec.decoder.num_quantizers} "
             "(num_quantizers)"
         )
+    codes = max(c.code_predictor.vocab_size, c.talker.suppressed_ids.start)
+    if codes > c.codec.decoder.codebook_size:
+        raise CheckpointError(
+            f"{c.folder}: the model speaks {codes} different codes (vocab_size of the code predictor, and of the "
+            f"talker less 1024), but the codec knows {c.codec.decoder.codebook_size} (codebook_size)"
+        )
+    _check_ids(c)
+    if c.speaker_encoder is None:
+        return
     hidden_size = c.talker.stack.hidden_size
-    if c.speaker_encoder is not None and c.speaker_encoder.enc_dim != hidden_size:
+    if c.speaker_encoder.enc_dim != hidden_size:
         raise CheckpointError(
             f"{c.folder / 'config.json'}: speaker_encoder_config: enc_dim is {c.speaker_encoder.enc_dim}; "
             f"it must be the talker's hidden_size {hidden_size}"
         )
+    if c.codec.encoder_valid_num_quantizers != books:
+        raise CheckpointError(
+            f"{c.folder / 'speech_tokenizer' / 'config.json'}: encoder_valid_num_quantizers is "
+            f"{c.codec.encoder_valid_num_quantizers}; it must be the talker's num_code_groups {books}"
+        )
+
+
+def _check_ids(c: Checkpoint) -> None:
+    """An id beyond its table would fail, or speak nonsense, only when somebody uses it."""
+    t = c.talker
+    codec_ids = {
+        "codec_pad_id": t.codec_pad_id,
+        "codec_bos_id": t.codec_bos_id,
+        "codec_eos_token_id": t.codec_eos_id,
+        "codec_think_id": t.codec_think_id,
+        "codec_nothink_id": t.codec_nothink_id,
+        "codec_think_bos_id": t.codec_think_bos_id,
+        "codec_think_eos_id": t.codec_think_eos_id,
+        **{f"codec_language_id: {name}": i for name, i in t.language_ids.items()},
+        **{f"spk_id: {name}": i for name, i in t.speaker_ids.items()},
+    }
+    text_ids = {f"{name}_token_id": i for name, i in asdict(c.text_ids).items()}
+    for ids, size, table in (
+        (codec_ids, t.vocab_size, "vocab_size"),
+        (text_ids, t.text_vocab_size, "text_vocab_size"),
+    ):
+        for name, i in ids.items():
+            if not 0 <= i < size:
+                raise CheckpointError(
+                    f"{c.folder / 'config.json'}: {name} is {i}; it must be 0 to {size - 1}, as {table} is {size}"
+                )
+    for speaker, dialect in t.speaker_dialects.items():
+        if dialect not in t.language_ids:
+            raise CheckpointError(
+                f"{c.folder / 'config.json'}: spk_is_dialect: {speaker} speaks {dialect!r}, which codec_language_id "
+                "does not have"
+            )
 
 
 def _talker(c: Section) -> TalkerConfig:
     dialects = {name.lower(): dialect for name, dialect in c.table("spk_is_dialect").items()}
     return TalkerConfig(
         stack=_stack(c),
-        vocab_size=c.integer("vocab_size"),
-        text_vocab_size=c.integer("text_vocab_size"),
-        text_hidden_size=c.integer("text_hidden_size"),
-        num_codebooks=c.integer("num_code_groups"),
+        vocab_size=c.size("vocab_size"),
+        text_vocab_size=c.size("text_vocab_size"),
+        text_hidden_size=c.size("text_hidden_size"),
+        num_codebooks=c.size("num_code_groups"),
         codec_pad_id=c.integer("codec_pad_id"),
         codec_bos_id=c.integer("codec_bos_id"),
         codec_eos_id=c.integer("codec_eos_token_id"),
@@ -258,7 +304,7 @@ def _talker(c: Section) -> TalkerConfig:
 
 def _code_predictor(c: Section) -> CodePredictorConfig:
     return CodePredictorConfig(
-        stack=_stack(c), vocab_size=c.integer("vocab_size"), num_codebooks=c.integer("num_code_groups")
+        stack=_stack(c), vocab_size=c.size("vocab_size"), num_codebooks=c.size("num_code_groups")
     )
 
 
@@ -266,17 +312,17 @@ def _codec(c: Section) -> CodecConfig:
     d = c.section("decoder_config", CODEC_DECODER_DEFAULTS)
     decoder = CodecDecoderConfig(
         stack=_stack(d),
-        sliding_window=d.integer("sliding_window"),
-        latent_dim=d.integer("latent_dim"),
-        codebook_dim=d.integer("codebook_dim"),
-        codebook_size=d.integer("codebook_size"),
-        decoder_dim=d.integer("decoder_dim"),
-        num_quantizers=d.integer("num_quantizers"),
-        upsample_rates=d.integers("upsample_rates"),
-        upsampling_ratios=d.integers("upsampling_ratios"),
+        sliding_window=d.size("sliding_window"),
+        latent_dim=d.size("latent_dim"),
+        codebook_dim=d.size("codebook_dim"),
+        codebook_size=d.size("codebook_size"),
+        decoder_dim=d.size("decoder_dim"),
+        num_quantizers=d.size("num_quantizers"),
+        upsample_rates=d.sizes("upsample_rates"),
+        upsampling_ratios=d.sizes("upsampling_ratios"),
     )
     # The package cuts each frame's audio to decode_upsample_rate samples: more than there are changes nothing.
-    if c.integer("decode_upsample_rate") < decoder.frame_samples:
+    if c.size("decode_upsample_rate") < decoder.frame_samples:
         raise CheckpointError(
             f"{c.path}: decode_upsample_rate is {c.integer('decode_upsample_rate')}; the decoder's rates make "
             f"{decoder.frame_samples} samples of a frame"
@@ -284,11 +330,11 @@ def _codec(c: Section) -> CodecConfig:
     return CodecConfig(
         decoder=decoder,
         encoder=c.table("encoder_config"),
-        encoder_valid_num_quantizers=c.integer("encoder_valid_num_quantizers"),
-        input_sample_rate=c.integer("input_sample_rate"),
-        output_sample_rate=c.integer("output_sample_rate"),
+        encoder_valid_num_quantizers=c.size("encoder_valid_num_quantizers"),
+        input_sample_rate=c.size("input_sample_rate"),
+        output_sample_rate=c.size("output_sample_rate"),
         frame_samples=decoder.frame_samples,
-        encode_frame_samples=c.integer("encode_downsample_rate"),
+        encode_frame_samples=c.size("encode_downsample_rate"),
     )
 
 
@@ -301,17 +347,17 @@ def _stack(c: Section) -> TransformerConfig:
         raise CheckpointError(f"{c.path}: rope_scaling has rope_type {rope_type!r}; only default is supported")
     if c.flag("use_sliding_window"):
         raise CheckpointError(f"{c.path}: use_sliding_window is on; only full attention is supported")
-    heads, kv_heads = c.integer("num_attention_heads"), c.integer("num_key_value_heads")
+    heads, kv_heads = c.size("num_attention_heads"), c.size("num_key_value_heads")
     if heads % kv_heads:
         raise CheckpointError(f"{c.path}: {heads} attention heads cannot share {kv_heads} key-value heads evenly")
-    hidden_size = c.integer("hidden_size")
+    hidden_size = c.size("hidden_size")
     return TransformerConfig(
         hidden_size=hidden_size,
-        intermediate_size=c.integer("intermediate_size"),
-        num_layers=c.integer("num_hidden_layers"),
+        intermediate_size=c.size("intermediate_size"),
+        num_layers=c.size("num_hidden_layers"),
         num_heads=heads,
         num_kv_heads=kv_heads,
-        head_dim=c.integer("head_dim") if c.has("head_dim") else hidden_size // heads,
+        head_dim=c.size("head_dim") if c.has("head_dim") else hidden_size // heads,
         rms_norm_eps=c.number("rms_norm_eps"),
         rope_theta=c.number("rope_theta"),
         attention_bias=c.flag("attention_bias"),
@@ -320,15 +366,15 @@ def _stack(c: Section) -> TransformerConfig:
 
 def _speaker_encoder(c: Section) -> SpeakerEncoderConfig:
     return SpeakerEncoderConfig(
-        enc_dim=c.integer("enc_dim"),
-        sample_rate=c.integer("sample_rate"),
-        mel_dim=c.integer("mel_dim"),
-        channels=c.integers("enc_channels"),
-        kernel_sizes=c.integers("enc_kernel_sizes"),
-        dilations=c.integers("enc_dilations"),
-        attention_channels=c.integer("enc_attention_channels"),
-        res2net_scale=c.integer("enc_res2net_scale"),
-        se_channels=c.integer("enc_se_channels"),
+        enc_dim=c.size("enc_dim"),
+        sample_rate=c.size("sample_rate"),
+        mel_dim=c.size("mel_dim"),
+        channels=c.sizes("enc_channels"),
+        kernel_sizes=c.sizes("enc_kernel_sizes"),
+        dilations=c.sizes("enc_dilations"),
+        attention_channels=c.size("enc_attention_channels"),
+        res2net_scale=c.size("enc_res2net_scale"),
+        se_channels=c.size("enc_se_channels"),
     )
 
 

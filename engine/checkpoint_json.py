@@ -163,16 +163,22 @@ class Section:
             raise CheckpointError(f"{self.path}: {key} must be an integer, not {value!r}")
         return value
 
+    def size(self, key: str) -> int:
+        value = self.integer(key)
+        if value < 1:
+            raise CheckpointError(f"{self.path}: {key} must be 1 or more, not {value}")
+        return value
+
     def number(self, key: str) -> float:
         value = self._required(key)
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise CheckpointError(f"{self.path}: {key} must be a number, not {value!r}")
         return float(value)
 
-    def integers(self, key: str) -> tuple[int, ...]:
+    def sizes(self, key: str) -> tuple[int, ...]:
         value = self._required(key)
-        if not isinstance(value, list | tuple) or not all(isinstance(v, int) for v in value):
-            raise CheckpointError(f"{self.path}: {key} must be a list of integers, not {value!r}")
+        if not isinstance(value, list | tuple) or not all(isinstance(v, int) and v >= 1 for v in value):
+            raise CheckpointError(f"{self.path}: {key} must be a list of integers, 1 or more, not {value!r}")
         return tuple(value)
 
     def _required(self, key: str) -> Any:

@@ -60,14 +60,16 @@ def test_absent_keys_have_the_official_defaults(folder: Path) -> None:
 
     def reduce(c: dict[str, Any]) -> None:
         keep(c, "tts_model_type", "talker_config")
-        keep(c["talker_config"], "text_vocab_size", "num_code_groups")
-        c["talker_config"]["num_code_groups"] = 16
+        # The defaults of the control ids lie beyond the default vocab_size: no checkpoint can do without them.
+        ids = [key for key in c["talker_config"] if key.startswith("codec_")]
+        keep(c["talker_config"], "text_vocab_size", "num_code_groups", *ids)
+        c["talker_config"].update(num_code_groups=16, text_vocab_size=151936)
 
     edit(folder, CONFIG, reduce)
     c = load_checkpoint(folder)
     stack = c.talker.stack
     assert (stack.num_layers, stack.num_kv_heads, stack.head_dim, stack.rope_theta) == (20, 2, 64, 10000.0)
-    assert (stack.intermediate_size, c.talker.text_hidden_size, c.talker.codec_eos_id) == (2048, 2048, 4198)
+    assert (stack.intermediate_size, c.talker.text_hidden_size, c.talker.vocab_size) == (2048, 2048, 3072)
     predictor = c.code_predictor
     assert (predictor.stack.num_layers, predictor.stack.head_dim, predictor.num_codebooks) == (5, 128, 32)
     decoder = c.codec.decoder
@@ -111,6 +113,17 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
         (CONFIG, lambda c: c["talker_config"].update(num_key_value_heads=3), "4 attention heads cannot share 3"),
         (CONFIG, lambda c: c["talker_config"].update(num_code_groups=5), "the talker has 5"),
         (CONFIG, lambda c: c["speaker_encoder_config"].update(enc_dim=5), "enc_dim is 5"),
+        (CONFIG, lambda c: c["talker_config"].update(num_key_value_heads=0), "num_key_value_heads must be 1 or more"),
+        (CONFIG, lambda c: c["talker_config"].update(codec_bos_id=5000), "codec_bos_id is 5000; it must be 0 to"),
+        (
+            CONFIG,
+            lambda c: c["talker_config"]["codec_language_id"].update(german=-1),
+            "codec_language_id: german is -1",
+        ),
+        (CONFIG, lambda c: c["talker_config"]["spk_is_dialect"].update(ann="doric"), "ann speaks 'doric'"),
+        (CONFIG, lambda c: c.update(tts_eos_token_id=99999), "tts_eos_token_id is 99999; it must be 0 to"),
+        (CODEC, lambda c: c["decoder_config"].update(codebook_size=32), "but the codec knows 32"),
+        (CODEC, lambda c: c.update(encoder_valid_num_quantizers=3), "encoder_valid_num_quantizers is 3; it must be"),
         (
             CODEC,
             lambda c: c["decoder_config"].update(upsample_rates="8543"),
