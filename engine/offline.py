@@ -24,6 +24,7 @@ from engine.config import DtypeName, EngineConfig, LoadFormat
 from engine.errors import EngineError, InvalidSynthesis, StreamFailed
 from engine.ipc.channel import QueueChannel
 from engine.ipc.messages import EndStream, FrameBatch, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
+from engine.model.verify import verify_codec_encoder
 from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
 from engine.prompt.validation import check_params
@@ -84,6 +85,8 @@ def synthesize(
         chunk_ramp=(CHUNK_FRAMES,),
     )
     tokenizer = Tokenizer.load(model)
+    if load_format == "safetensors":
+        verify_codec_encoder(checkpoint)
     x_vector = reference_codes = None
     if reference is not None:
         x_vector, reference_codes = _encode_reference(checkpoint, config, reference, x_vector_only)

@@ -14,6 +14,7 @@ from typing import Protocol
 from engine.checkpoint import load_checkpoint
 from engine.code2wav.batcher import Batcher
 from engine.config import EngineConfig
+from engine.errors import EngineError
 from engine.ipc.channel import Inbox, Outbox, PeerGone
 from engine.ipc.heartbeat import Heartbeat
 from engine.ipc.messages import FrameRecord, PcmRecord, Shutdown
@@ -77,13 +78,17 @@ def main(
             import torch  # here, because the parent imports this module and must stay without torch
 
             from engine.code2wav.runner import Code2WavRunner
+            from engine.model.verify import verify_codec_encoder
 
             torch.set_num_threads(config.cpu_threads or max(1, len(os.sched_getaffinity(0)) // 2))
             checkpoint = load_checkpoint(config.model)
             runner = Code2WavRunner(checkpoint, config)
+            if config.load_format == "safetensors":
+                verify_codec_encoder(checkpoint)  # here and not in the talker, which takes longer to load
             batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz)
         except Exception as error:
-            log.exception("code2wav failed to start")
+            if not isinstance(error, EngineError):  # which say all there is to say, and the parent logs it
+                log.exception("code2wav failed to start")
             ready.send(("failed", f"code2wav: {error}"))
             raise SystemExit(1) from None
         ready.send(("ready", {"num_slots": runner.num_slots}))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from engine.checkpoint import CodePredictorConfig
 from engine.model.attention import frame_attention
 from engine.model.layers import DecoderLayer, RMSNorm, RotaryTable, Rotation
+from engine.model.weights import Embedding
 
 # (index of the codebook, logits [rows, codes]) -> ids [rows]
 ChooseCode = Callable[[int, Tensor], Tensor]
@@ -63,7 +64,7 @@ class _Model(nn.Module):
     def __init__(self, c: CodePredictorConfig, talker_hidden_size: int) -> None:
         super().__init__()
         self.codec_embedding = nn.ModuleList(
-            nn.Embedding(c.vocab_size, talker_hidden_size) for _ in range(c.num_codebooks - 1)
+            Embedding(c.vocab_size, talker_hidden_size) for _ in range(c.num_codebooks - 1)
         )
         self.layers = nn.ModuleList(DecoderLayer(c.stack) for _ in range(c.stack.num_layers))
         self.norm = RMSNorm(c.stack.hidden_size, c.stack.rms_norm_eps)

@@ -16,6 +16,7 @@ from transformers.models.mimi.modeling_mimi import (
 )
 
 from engine.checkpoint import CodecConfig
+from engine.errors import CheckpointError
 
 # transformers 4.57.3 attends to all the past, whatever window the config declares; later versions heed the window.
 NO_WINDOW = 1 << 30
@@ -26,7 +27,10 @@ class CodecEncoder(nn.Module):
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
-        mimi = MimiConfig(**{**config.encoder, "sliding_window": NO_WINDOW}, attn_implementation="sdpa")
+        try:
+            mimi = MimiConfig(**{**config.encoder, "sliding_window": NO_WINDOW}, attn_implementation="sdpa")
+        except Exception as error:  # transformers raises nothing narrower, in more than one line
+            raise CheckpointError(f"encoder_config of the codec: {' '.join(str(error).split())}") from error
         self.encoder = MimiEncoder(mimi)
         self.encoder_transformer = MimiTransformerModel(mimi)
         stride = int(mimi.encodec_frame_rate / mimi.frame_rate)

@@ -14,6 +14,7 @@ from engine.checkpoint import Checkpoint, TalkerConfig
 from engine.model.attention import PagedRows, paged_attention
 from engine.model.code_predictor import CodePredictor
 from engine.model.layers import DecoderLayer, RMSNorm, RotaryTable, store_transposed
+from engine.model.weights import Embedding
 
 
 class Talker(nn.Module):
@@ -63,8 +64,8 @@ def sum_frame(embeddings: list[Tensor]) -> Tensor:
 class _Model(nn.Module):
     def __init__(self, c: TalkerConfig) -> None:
         super().__init__()
-        self.text_embedding = nn.Embedding(c.text_vocab_size, c.text_hidden_size)
-        self.codec_embedding = nn.Embedding(c.vocab_size, c.stack.hidden_size)
+        self.text_embedding = Embedding(c.text_vocab_size, c.text_hidden_size)
+        self.codec_embedding = Embedding(c.vocab_size, c.stack.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(c.stack) for _ in range(c.stack.num_layers))
         self.norm = RMSNorm(c.stack.hidden_size, c.stack.rms_norm_eps)
 

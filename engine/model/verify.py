@@ -9,29 +9,44 @@ from torch import nn
 from engine.checkpoint import Checkpoint
 from engine.errors import CheckpointError
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
-from engine.model.codec_encoder import CodecEncoder
 from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
 from engine.model.weights import TensorFile, check_tensors, listed
 
+ENCODER_PREFIX = "encoder."
+
 
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError unless both files hold the tensors of all components, in their shapes, and nothing else.
+    """Raise CheckpointError unless both files hold the tensors of their components, in their shapes, and nothing else.
 
-    Components that the task does not use are checked too: a folder is whole or it is not.
+    Components that the task does not use are checked too: a folder is whole or it is not. The codec encoder's have a
+    function of their own, which another process may call meanwhile: it imports transformers, which takes seconds.
     """
     with torch.device("meta"):
         main: dict[str, nn.Module] = {"talker.": Talker(checkpoint)}
         if checkpoint.speaker_encoder is not None:
             main["speaker_encoder."] = SpeakerEncoder(checkpoint.speaker_encoder)
-        codec = {"decoder.": Code2Wav(checkpoint.codec.decoder), "encoder.": CodecEncoder(checkpoint.codec)}
+        codec = {"decoder.": Code2Wav(checkpoint.codec.decoder)}
     _verify_file(checkpoint.folder / "model.safetensors", main)
-    _verify_file(checkpoint.folder / "speech_tokenizer" / "model.safetensors", codec)
+    _verify_file(_codec_file(checkpoint), codec, others=(ENCODER_PREFIX,))
 
 
-def _verify_file(path: Path, components: Mapping[str, nn.Module]) -> None:
+def verify_codec_encoder(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError unless the codec's file holds the tensors of its encoder."""
+    from engine.model.codec_encoder import CodecEncoder
+
+    with torch.device("meta"):
+        encoder = CodecEncoder(checkpoint.codec)
+    check_tensors(encoder, TensorFile(_codec_file(checkpoint)), ENCODER_PREFIX)
+
+
+def _codec_file(checkpoint: Checkpoint) -> Path:
+    return checkpoint.folder / "speech_tokenizer" / "model.safetensors"
+
+
+def _verify_file(path: Path, components: Mapping[str, nn.Module], others: tuple[str, ...] = ()) -> None:
     file = TensorFile(path)
-    if strangers := sorted(name for name in file.names if not name.startswith(tuple(components))):
+    if strangers := sorted(name for name in file.names if not name.startswith((*components, *others))):
         raise CheckpointError(f"{path} does not fit its config.json; left over: {listed(strangers)}")
     for prefix, module in components.items():
         check_tensors(module, file, prefix, optional_unused=UNUSED_TENSORS if prefix == "decoder." else ())

@@ -35,14 +35,24 @@ class TensorFile:
         return self._shapes[name]
 
     def load(self, names: Collection[str], device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Copies of these tensors on `device`, floating point ones as `dtype`."""
+        """Copies of these tensors on `device`, as `dtype`."""
         loaded = {}
         with _opened(self.path) as tensors:
             for name in names:
                 tensor = tensors.get_tensor(name)
+                if not tensor.is_floating_point():
+                    raise CheckpointError(f"{self.path}: {name} is {tensor.dtype}; weights are floating point numbers")
                 # A copy always: what the file maps need not be aligned, and dies with the file.
-                loaded[name] = tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
+                loaded[name] = tensor.to(device, dtype, copy=True)
         return loaded
+
+
+class Embedding(nn.Embedding):
+    """A table that draws no random numbers on the meta device, for which PyTorch would import its compiler first."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
 
 
 def load_module(

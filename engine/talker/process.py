@@ -14,6 +14,7 @@ from typing import Protocol
 
 from engine.checkpoint import load_checkpoint
 from engine.config import EngineConfig
+from engine.errors import EngineError
 from engine.ipc.channel import Inbox, Outbox, PeerGone
 from engine.ipc.heartbeat import Heartbeat
 from engine.ipc.messages import Command, FrameRecord, Shutdown
@@ -80,7 +81,8 @@ def main(
             runner = TalkerRunner(checkpoint, config)
             scheduler = Scheduler(config, checkpoint, runner.num_pages)
         except Exception as error:
-            log.exception("talker failed to start")
+            if not isinstance(error, EngineError):  # which say all there is to say, and the parent logs it
+                log.exception("talker failed to start")
             ready.send(("failed", f"talker: {error}"))
             raise SystemExit(1) from None
         ready.send(("ready", {"num_pages": runner.num_pages}))

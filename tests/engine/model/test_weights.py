@@ -1,3 +1,6 @@
+import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from engine.model.code2wav import Code2Wav
 from engine.model.codec_encoder import CodecEncoder
 from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
-from engine.model.verify import verify_checkpoint
+from engine.model.verify import verify_checkpoint, verify_codec_encoder
 from engine.model.weights import TensorFile, check_tensors, init_random, load_module
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -85,8 +88,10 @@ def test_random_weights_are_seeded_and_finite() -> None:
 
 @pytest.mark.parametrize("task", ["custom_voice", "voice_design", "base"])
 def test_whole_checkpoints_verify(tmp_path: Path, task: str) -> None:
-    verify_checkpoint(load_checkpoint(write_tiny_checkpoint(tmp_path, task)))
-    verify_checkpoint(load_checkpoint(write_tiny_checkpoint(tmp_path, task, predictor_hidden=32, codebooks=6)))
+    for sizes in ({}, {"predictor_hidden": 32, "codebooks": 6}):
+        checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, task, **sizes))
+        verify_checkpoint(checkpoint)
+        verify_codec_encoder(checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +116,32 @@ def test_harmed_checkpoints_do_not(tmp_path: Path, file: str, name: str, harm: s
     else:
         tensors[name] = np.concatenate([tensors[name], tensors[name]])
     save_file(tensors, tmp_path / file)
+    verify = verify_codec_encoder if name.startswith("encoder.") else verify_checkpoint
     with pytest.raises(CheckpointError, match=f"{file} does not fit its config.json; {harm}: {name}"):
-        verify_checkpoint(checkpoint)
+        verify(checkpoint)
+
+
+def test_an_encoder_config_that_transformers_refuses(tmp_path: Path) -> None:
+    checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, "base"))
+    codec = dataclasses.replace(checkpoint.codec, encoder={**checkpoint.codec.encoder, "num_filters": "many"})
+    with pytest.raises(CheckpointError, match=r"encoder_config of the codec: .*num_filters"):
+        verify_codec_encoder(dataclasses.replace(checkpoint, codec=codec))
+
+
+def test_weights_that_are_whole_numbers(tmp_path: Path) -> None:
+    file = write(tmp_path / "w", a__weight=np.ones((2, 3), np.int32), a__bias=np.ones(2, np.float32))
+    with pytest.raises(CheckpointError, match=r"w: a\.weight is torch\.int32"):
+        load_module(linear(), file, "a.", CPU, torch.float32)
+
+
+def test_building_on_meta_does_not_load_the_compiler() -> None:
+    """It takes a second of each worker's start; transformers brings it too, and has no business in the talker."""
+    code = (
+        "import sys, torch\nfrom engine.checkpoint import *\nfrom engine.model.verify import verify_checkpoint\n"
+        "verify_checkpoint(load_checkpoint(BUILTIN_VOICE_DIR))\n"
+        "assert not {'torch._dynamo', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_tensors_of_no_component_are_refused(tmp_path: Path) -> None:
