@@ -32,7 +32,9 @@ async def recite(args: argparse.Namespace) -> int:
     async with _server(args) as target, SpeechClient(target) as client:
 
         async def line(number: int, voice: str, text: str) -> dict[str, Any]:
-            config = synthesis_config(voice=voice, non_streaming_mode=args.non_streaming_mode, **sampling)
+            config = synthesis_config(
+                voice=voice, encoding="pcm_s16le", non_streaming_mode=args.non_streaming_mode, **sampling
+            )
             async with slots:
                 report = await _speak(client, config, text, args.out / f"{number:05d}.wav", whole=args.one_shot)
             return {"number": number, "voice": voice, "text": text, **report}
@@ -50,7 +52,11 @@ async def _speak(
     if whole:
         answer = await client.synthesize(text, config)
         _write_wav(path, answer.audio, answer.format.sample_rate_hz)
-        return {"audio_s": answer.audio_duration_ms / 1000, "elapsed_s": time.monotonic() - began_s}
+        return {
+            "audio_s": len(answer.audio) / 2 / answer.format.sample_rate_hz,
+            "elapsed_s": time.monotonic() - began_s,
+            "finish_reason": FinishReason.Name(answer.reason),
+        }
     audio = bytearray()
     reason = FinishReason.FINISH_REASON_UNSPECIFIED
     async with client.speak(config, max_lead_ms=0) as session:
