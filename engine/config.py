@@ -6,6 +6,7 @@ from typing import Literal
 
 LoadFormat = Literal["safetensors", "dummy"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
+CodecDtypeName = Literal["float32", "tf32", "float16"]  # bfloat16 costs audible noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class EngineConfig:
     dtype: DtypeName = "auto"  # auto: float32 on CPU, the checkpoint's own on CUDA
     talker_device: str = "auto"  # auto: cuda:0 where there is one, else cpu
     code2wav_device: str = "auto"
+    code2wav_dtype: CodecDtypeName = "float32"  # tf32: float32, multiplied with 10 bits of mantissa (CUDA only)
     num_slots: int = 32  # streams stepped together by the talker
     max_queued_streams: int = 32  # opened, waiting for a slot
     max_context: int = 4096  # positions (prompt rows + frames) one stream may need
@@ -26,6 +28,7 @@ class EngineConfig:
     credit_frames: int = 48  # frames a stream may be ahead of what its client has taken
     chunk_ramp: tuple[int, ...] = (1, 2, 4, 8, 12)  # frames per Code2Wav chunk; the last one repeats
     max_decode_batch: int = 32  # streams per Code2Wav call
+    enforce_eager: bool = False  # CUDA: launch kernels one by one instead of replaying graphs, for finding faults
     cpu_threads: int = 0  # per worker; 0 = half of the cores this process may use
     hang_timeout_s: float = 60.0  # a worker busy with one step for longer is killed and restarted
     start_timeout_s: float = 600.0

@@ -1,6 +1,14 @@
-"""Which device and number format a worker computes with."""
+"""Which device and number format a worker computes with; copies from and to it; CUDA graphs by bucket."""
 
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from engine.config import DtypeName
 from engine.errors import EngineError
@@ -28,3 +36,73 @@ def compute_dtype(wanted: DtypeName, on_disk: str, device: torch.device) -> torc
     if wanted != "auto":
         return _DTYPES[wanted]
     return torch.float32 if device.type == "cpu" else _DTYPES.get(on_disk, torch.bfloat16)
+
+
+def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
+    """A copy on the device, for which the host does not wait. On the CPU it shares the array's memory."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def download(tensor: Tensor) -> Tensor:
+    """A copy on the host, once it is there: the one place where the host waits for the device."""
+    if not tensor.is_cuda:
+        return tensor
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+    done.synchronize()
+    return host
+
+
+class Buckets:
+    """A function of an int64 tensor [columns, rows], called for row counts of a few sizes only: its buckets.
+
+    Rows are filled up with a padding column, which may be repeated without harm. Once captured, each bucket is replayed
+    as a CUDA graph: its inputs and outputs stand where they stood, so a result lasts until the next call.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], padding: Sequence[int], sizes: Sequence[int]) -> None:
+        self._function = function
+        self._padding = np.array(padding, np.int64)[:, None]
+        self.sizes = sorted(sizes)
+        self._graphs: dict[int, _Graph] = {}
+
+    def capture(self, size: int, device: torch.device, pool: Any) -> None:
+        """Graphs that share a pool share its memory, so they may only be replayed one after the other."""
+        inputs = upload(np.repeat(self._padding, size, 1), device)
+        self._function(inputs)  # compiles kernels and sets libraries up, neither of which can be captured
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            outputs = self._function(inputs)
+        self._graphs[size] = _Graph(graph, inputs, outputs)
+
+    def __call__(self, columns: npt.NDArray[np.int64], device: torch.device) -> Tensor:
+        num_rows = columns.shape[1]
+        size = self.sizes[bisect_left(self.sizes, num_rows)]
+        padded = np.repeat(self._padding, size, 1)
+        padded[:, :num_rows] = columns
+        graph = self._graphs.get(size)
+        if graph is None:
+            return self._function(upload(padded, device))[:num_rows]
+        graph.inputs.copy_(torch.from_numpy(padded).pin_memory(), non_blocking=True)
+        graph.graph.replay()
+        return graph.outputs[:num_rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensor
+    outputs: Tensor
+
+
+def bucket_sizes(largest: int, smallest: int = 1) -> list[int]:
+    """Powers of two, from 16 on also half-way between them, up to one that holds `largest`."""
+    sizes = [smallest]
+    while sizes[-1] < largest:
+        last = sizes[-1]
+        is_power = last & (last - 1) == 0
+        sizes.append(last * 2 if last < 16 else last * 3 // 2 if is_power else last * 4 // 3)
+    return sizes

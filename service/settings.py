@@ -120,6 +120,9 @@ SETTINGS = (
     Setting("max_prefill_rows", "talker", _positive, "N", "prompt rows per step"),
     Setting("credit_frames", "talker", _positive, "N", "a stream may be ahead of what its client has taken"),
     Setting("code2wav_device", "code2wav", _device, _DEVICE, "of the codec"),
+    Setting(
+        "code2wav_dtype", "code2wav", _choice("float32", "tf32", "float16"), "TYPE", "of the codec; tf32 is for CUDA"
+    ),
     Setting("chunk_ramp", "code2wav", _ramp, "N,N,...", "frames per chunk, first to last; the last one repeats"),
     Setting("max_decode_batch", "code2wav", _positive, "N", "streams per call"),
     Setting("listen", "service", _address, "HOST:PORT", "port 0 picks a free one"),

@@ -1,36 +1,58 @@
 """The decoder on its device: weights, the state of every slot, and calls that take some slots a few frames further.
 
 Knows slots, not streams, and decides nothing about when to decode what.
+
+A call is done in one or more passes of the network. On the CPU a pass has the shape of the call, up to a bound. On CUDA
+there are a few shapes, each of them a graph captured at the start, and no call needs another: a number of frames is a
+chunk size, or the sum of some (streaming is exact), and rows are filled up with rows of a slot that no stream has.
 """
 
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from engine.checkpoint import Checkpoint
-from engine.config import EngineConfig
-from engine.cuda import compute_dtype, find_device
+from engine.code2wav.passes import row_sizes, split
+from engine.config import CodecDtypeName, EngineConfig
+from engine.cuda import Buckets, bucket_sizes, download, find_device
+from engine.errors import EngineError
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from engine.model.weights import TensorFile, init_random, load_module
 from engine.types import Float32Array, Int16Array
 
+log = logging.getLogger(__name__)
+
 PCM_SCALE = 32767.0
 
-# Frames of all rows together in one pass of the network, which bounds the memory of its activations (about 5 MB per
-# frame in the published size). More are done in several passes, as streaming is exact.
+# Frames of all rows together in one pass, which bounds the memory of its activations (about 5 MB per frame in the
+# published size).
 MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
+
+_DTYPES: dict[CodecDtypeName, torch.dtype] = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "float16": torch.float16,
+}
 
 
 class Code2WavRunner:
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False) -> None:
         self.frame_samples = checkpoint.codec.frame_samples
         self.num_slots = config.num_slots
-        self._float_output = float_output
+        self._pcm_dtype = torch.float32 if float_output else torch.int16
         self._device = find_device(config.code2wav_device)
         self._max_pass_frames = MAX_PASS_FRAMES[self._device.type]
-        dtype = compute_dtype(config.dtype, "float32", self._device)  # the published codec is float32 on disk
+        self._matmul = "tf32" if config.code2wav_dtype == "tf32" else "ieee"
+        if self._matmul == "tf32" and self._device.type == "cpu":
+            raise EngineError("code2wav_dtype tf32 needs a CUDA device; use float32")
+        dtype = _DTYPES[config.code2wav_dtype]
         with torch.device("meta"):
             self._decoder = Code2Wav(checkpoint.codec.decoder)
         if config.load_format == "dummy":
@@ -38,10 +60,14 @@ class Code2WavRunner:
         else:
             file = TensorFile(checkpoint.folder / "speech_tokenizer" / "model.safetensors")
             load_module(self._decoder, file, "decoder.", self._device, dtype, optional_unused=UNUSED_TENSORS)
+        self._num_codebooks = checkpoint.codec.decoder.num_quantizers
+        self._buckets: dict[int, Buckets] = {}  # by number of frames
         with torch.inference_mode():
             self._decoder.prepare()
-            self._state = self._decoder.new_state(self.num_slots)
-        self._warm_up(config.chunk_ramp, checkpoint.codec.decoder.num_quantizers)
+            self._state = self._decoder.new_state(self.num_slots + 1)  # the last slot is that of no stream
+            if self._device.type == "cuda":
+                self._make_buckets(config)
+        self._warm_up(config.chunk_ramp)
 
     def reset(self, slot: int) -> None:
         """Forget the stream that the slot had before."""
@@ -51,27 +77,69 @@ class Code2WavRunner:
     @torch.inference_mode()
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
         """The next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
-        slot_rows = torch.tensor(slots).to(self._device, non_blocking=True)
-        code_rows = torch.from_numpy(codes).to(self._device, torch.int64, non_blocking=True)
-        rows_per_pass = max(1, self._max_pass_frames // codes.shape[1])
-        passes = [
-            self._decode_rows(row_slots, row_codes)
-            for row_slots, row_codes in zip(
-                torch.split(slot_rows, rows_per_pass), torch.split(code_rows, rows_per_pass), strict=True
-            )
-        ]
-        samples = torch.cat(passes).float()
-        if not self._float_output:
-            samples = samples.mul_(PCM_SCALE).round_().to(torch.int16)
-        array: Int16Array | Float32Array = samples.cpu().numpy()
+        num_rows, num_frames = codes.shape[:2]
+        samples = torch.empty(num_rows, num_frames * self.frame_samples, dtype=self._pcm_dtype, device=self._device)
+        slot_row = np.array(slots, np.int64)[None]
+        for frames in split(num_frames, sorted(self._buckets) or range(1, self._max_pass_frames + 1)):
+            size = frames.stop - frames.start
+            columns = np.vstack((slot_row, codes[:, frames].reshape(num_rows, -1).T), dtype=np.int64)
+            place = slice(frames.start * self.frame_samples, frames.stop * self.frame_samples)
+            for rows in split(num_rows, self._row_sizes(size)):
+                samples[rows, place] = self._pass(size, columns[:, rows])
+        array: Int16Array | Float32Array = download(samples).numpy()
         return array
 
-    def _decode_rows(self, slots: Tensor, codes: Tensor) -> Tensor:
-        pieces = torch.split(codes, self._max_pass_frames, dim=1)
-        return torch.cat([self._decoder.step(piece, self._state, slots) for piece in pieces], dim=1)
+    def _row_sizes(self, num_frames: int) -> Sequence[int]:
+        """How many rows one pass may have."""
+        buckets = self._buckets.get(num_frames)
+        return range(1, 1 + (buckets.sizes[-1] if buckets else max(1, self._max_pass_frames // num_frames)))
 
-    def _warm_up(self, chunk_sizes: Sequence[int], num_codebooks: int) -> None:
+    def _pass(self, num_frames: int, columns: npt.NDArray[np.int64]) -> Tensor:
+        if self._buckets:
+            return self._buckets[num_frames](columns, self._device)
+        return self._step(num_frames, torch.from_numpy(columns))
+
+    def _step(self, num_frames: int, columns: Tensor) -> Tensor:
+        """One pass; columns [1 + frames * codebooks, rows] int64: the slot and the codes of each row."""
+        codes = columns[1:].T.reshape(-1, num_frames, self._num_codebooks)
+        with _float32_products(self._matmul):
+            samples = self._decoder.step(codes, self._state, columns[0]).float()
+        return samples if self._pcm_dtype.is_floating_point else samples.mul_(PCM_SCALE).round_().to(self._pcm_dtype)
+
+    def _make_buckets(self, config: EngineConfig) -> None:
+        started_s = time.monotonic()
+        shapes = [
+            (num_rows, num_frames)
+            for num_frames in {1, *config.chunk_ramp}
+            for num_rows in row_sizes(bucket_sizes(config.max_decode_batch), num_frames, self._max_pass_frames)
+        ]
+        for num_frames in {1, *config.chunk_ramp}:
+            padding = [self.num_slots, *[0] * (num_frames * self._num_codebooks)]
+            sizes = [rows for rows, frames in shapes if frames == num_frames]
+            self._buckets[num_frames] = Buckets(partial(self._step, num_frames), padding, sizes)
+        if config.enforce_eager:
+            return
+        pool = torch.cuda.graph_pool_handle()
+        for num_rows, num_frames in sorted(shapes, key=lambda shape: shape[0] * shape[1], reverse=True):
+            self._buckets[num_frames].capture(num_rows, self._device, pool)
+        torch.cuda.empty_cache()  # what the first calls took, for the other process
+        log.info("captured %d graphs in %.1f s", len(shapes), time.monotonic() - started_s)
+
+    def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
         """The first call of each shape is slow; let it be here and not in somebody's first audio."""
         for num_frames in sorted(set(chunk_sizes)):
-            self.decode([0], np.zeros((1, num_frames, num_codebooks), np.int16))
+            self.decode([0], np.zeros((1, num_frames, self._num_codebooks), np.int16))
         self.reset(0)
+
+
+@contextmanager
+def _float32_products(precision: str) -> Iterator[None]:
+    """How CUDA multiplies float32: ieee, or tf32 with 10 bits of mantissa. PyTorch's own choice is tf32 for
+    convolutions alone."""
+    convolutions, products = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    kept = convolutions.fp32_precision, products.fp32_precision
+    convolutions.fp32_precision = products.fp32_precision = precision
+    try:
+        yield
+    finally:
+        convolutions.fp32_precision, products.fp32_precision = kept

@@ -10,13 +10,15 @@ its last (window - 1) keys and values. With these kept per stream (zero at the s
 zero padding), feeding frames one by one or all at once is the same computation.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from engine.checkpoint import CodecDecoderConfig
-from engine.model.code2wav_state import CodecState, TailLayout
-from engine.model.code2wav_transformer import WindowTransformer
+from engine.model.code2wav_state import CodecState, Tail, TailLayout
+from engine.model.code2wav_transformer import TransformerLayer, WindowTransformer
 
 RESIDUAL_DILATIONS = (1, 3, 9)
 KERNEL = 7  # of the convolutions that are no pre_conv and no 1x1
@@ -37,8 +39,8 @@ class CausalConv(nn.Module):
         self.conv = nn.Conv1d(in_channels, out_channels, kernel, dilation=dilation, groups=groups)
         self.tail = tails.take(in_channels, (kernel - 1) * dilation) if kernel > 1 else None
 
-    def forward(self, x: Tensor, state: CodecState) -> Tensor:
-        y: Tensor = self.conv(x if self.tail is None else self.tail.extend(x, state))
+    def forward(self, x: Tensor, state: CodecState, activation: "SnakeBeta | None" = None) -> Tensor:
+        y: Tensor = self.conv(_extended(x, self.tail, state, activation))
         return y
 
 
@@ -63,9 +65,19 @@ class CausalTransposedConv(nn.Module):
         self.bias = bias.repeat_interleave(self.stride)
         del self.conv
 
-    def forward(self, x: Tensor, state: CodecState) -> Tensor:
-        y = F.conv1d(x if self.tail is None else self.tail.extend(x, state), self.weight, self.bias)
+    def forward(self, x: Tensor, state: CodecState, activation: "SnakeBeta | None" = None) -> Tensor:
+        y = F.conv1d(_extended(x, self.tail, state, activation), self.weight, self.bias)
         return y.reshape(len(x), -1, self.stride, x.shape[2]).transpose(2, 3).flatten(2)
+
+
+def _extended(x: Tensor, tail: Tail | None, state: CodecState, activation: "SnakeBeta | None") -> Tensor:
+    """What a convolution is applied to: x, activated, behind the inputs that it remembers."""
+    if tail is None:
+        return x if activation is None else activation(x)
+    kept = tail.kept(state)
+    extended: Tensor = torch.cat((kept, x), dim=-1) if activation is None else activation(x, kept)
+    kept.copy_(extended[..., x.shape[-1] :])
+    return extended
 
 
 class SnakeBeta(nn.Module):
@@ -75,14 +87,23 @@ class SnakeBeta(nn.Module):
         super().__init__()
         self.alpha = nn.Parameter(torch.empty(channels))
         self.beta = nn.Parameter(torch.empty(channels))
+        self.kernel: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
     def prepare(self) -> None:
         self.frequency = self.alpha.exp()[:, None]
         self.magnitude = (self.beta.exp() + SNAKE_EPS).reciprocal()[:, None]
+        if self.alpha.is_cuda:
+            from engine.kernels.snake import snake_beta  # here, because Triton comes with the CUDA builds of torch only
 
-    def forward(self, x: Tensor) -> Tensor:
+            self.kernel = snake_beta
+
+    def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
+        """x [rows, channels, n], activated, behind `before`, which is as it shall be."""
+        if self.kernel is not None:
+            return self.kernel(x, self.frequency, self.magnitude, before)
         wave = torch.mul(x, self.frequency).sin_()
-        return torch.addcmul(x, wave.square_(), self.magnitude)
+        y = torch.addcmul(x, wave.square_(), self.magnitude)
+        return y if before is None else torch.cat((before, y), dim=-1)
 
 
 class ResidualUnit(nn.Module):
@@ -94,8 +115,8 @@ class ResidualUnit(nn.Module):
         self.conv2 = CausalConv(tails, channels, channels, 1)
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
-        y = self.conv1(self.act1(x), state)
-        z: Tensor = self.conv2(self.act2(y), state)
+        y = self.conv1(x, state, self.act1)
+        z: Tensor = self.conv2(y, state, self.act2)
         return z.add_(x)
 
 
@@ -113,9 +134,10 @@ class UpsamplingBlock(nn.Module):
         )
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
-        x = self.block[0](x)
-        for layer in self.block[1:]:
-            x = layer(x, state)
+        activation, upsampling, *residual_units = self.block
+        x = upsampling(x, state, activation)
+        for unit in residual_units:
+            x = unit(x, state)
         return x
 
 
@@ -128,9 +150,14 @@ class ConvNeXtBlock(nn.Module):
         self.pwconv2 = nn.Linear(4 * channels, channels)
         self.gamma = nn.Parameter(torch.empty(channels))
 
+    def prepare(self) -> None:
+        self.pwconv2.weight.data.mul_(self.gamma[:, None])
+        self.pwconv2.bias.data.mul_(self.gamma)
+        del self.gamma
+
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
         y = self.norm(self.dwconv(x, state).transpose(1, 2))
-        y = self.gamma * self.pwconv2(F.gelu(self.pwconv1(y)))
+        y = self.pwconv2(F.gelu(self.pwconv1(y)))
         z: Tensor = x + y.transpose(1, 2)
         return z
 
@@ -222,7 +249,7 @@ class Code2Wav(nn.Module):
     def prepare(self) -> None:
         """Compute what follows from the weights, once they are loaded."""
         for module in list(self.modules()):
-            if isinstance(module, SnakeBeta | Quantizer | CausalTransposedConv):
+            if isinstance(module, SnakeBeta | Quantizer | CausalTransposedConv | ConvNeXtBlock | TransformerLayer):
                 module.prepare()
 
     def new_state(self, num_slots: int) -> CodecState:
@@ -253,5 +280,5 @@ class Code2Wav(nn.Module):
         for layer in (*self.upsample, *self.decoder[:-2]):
             x = layer(x, state)
         activation, last = self.decoder[-2:]
-        y: Tensor = last(activation(x), state)
+        y: Tensor = last(x, state, activation)
         return y[:, 0].clamp(-1.0, 1.0)

@@ -7,7 +7,6 @@ from before the stream's beginning are masked by the reader, not trusted to be z
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 
@@ -59,10 +58,7 @@ class Tail:
     channels: int
     length: int
 
-    def extend(self, x: Tensor, state: CodecState) -> Tensor:
-        """Put the remembered inputs before x [rows, channels, n], and remember the last ones of both."""
+    def kept(self, state: CodecState) -> Tensor:
+        """A view, by which the layer also remembers its new inputs; [rows, channels, length]."""
         columns = state.tails[:, self.start : self.start + self.channels * self.length]
-        kept = columns.view(-1, self.channels, self.length)
-        extended = torch.cat((kept, x), dim=-1)  # [rows, channels, length + n]
-        kept.copy_(extended[..., x.shape[-1] :])
-        return extended
+        return columns.view(-1, self.channels, self.length)
