@@ -131,6 +131,32 @@ async def test_without_credit_no_more_is_made(engine: Engine) -> None:
         assert sum(taken) + rest == 60
 
 
+async def test_a_stream_may_be_opened_with_less_credit(engine: Engine) -> None:
+    async with engine.open(speech(engine, max_frames=20, ignore_eos=True), credit_frames=3) as stream:
+        stream.push_text("Hello there.")
+        stream.end_text()
+        taken = 0
+        while taken < 3:
+            event = await asyncio.wait_for(stream.next_event(), 60)
+            assert isinstance(event, PcmChunk)
+            taken += event.num_frames
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stream.next_event(), 0.3)
+        assert not stream.ended
+        stream.grant(3)  # less than a lump, and yet it goes on
+        while taken < 6:
+            event = await asyncio.wait_for(stream.next_event(), 60)
+            assert isinstance(event, PcmChunk)
+            taken += event.num_frames
+        assert taken == 6
+        stream.grant(14)
+        while not stream.ended:  # noqa: ASYNC110  a plain field
+            await asyncio.sleep(0.01)
+        events = stream.ready_events()
+        assert sum(event.num_frames for event in events[:-1]) == 14
+        assert isinstance(events[-1], StreamEnd)
+
+
 async def test_a_cancelled_stream_ends_once(engine: Engine) -> None:
     before_text = engine.open(speech(engine))
     before_text.cancel()
