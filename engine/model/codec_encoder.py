@@ -7,7 +7,6 @@ huggingface/transformers src/transformers/models/mimi/modeling_mimi.py.
 """
 
 from torch import Tensor, nn
-from transformers import MimiConfig
 from transformers.models.mimi.modeling_mimi import (
     MimiConv1d,
     MimiEncoder,
@@ -16,7 +15,7 @@ from transformers.models.mimi.modeling_mimi import (
 )
 
 from engine.checkpoint import CodecConfig
-from engine.errors import CheckpointError
+from engine.model.codec_encoder_shapes import mimi_config
 
 # transformers 4.57.3 attends to all the past, whatever window the config declares; later versions heed the window.
 NO_WINDOW = 1 << 30
@@ -27,10 +26,7 @@ class CodecEncoder(nn.Module):
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
-        try:
-            mimi = MimiConfig(**{**config.encoder, "sliding_window": NO_WINDOW}, attn_implementation="sdpa")
-        except Exception as error:  # transformers raises nothing narrower, in more than one line
-            raise CheckpointError(f"encoder_config of the codec: {' '.join(str(error).split())}") from error
+        mimi = mimi_config(config, sliding_window=NO_WINDOW)
         self.encoder = MimiEncoder(mimi)
         self.encoder_transformer = MimiTransformerModel(mimi)
         stride = int(mimi.encodec_frame_rate / mimi.frame_rate)

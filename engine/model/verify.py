@@ -11,7 +11,7 @@ from engine.errors import CheckpointError
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
-from engine.model.weights import TensorFile, check_tensors, listed
+from engine.model.weights import TensorFile, check_shapes, check_tensors, listed
 
 ENCODER_PREFIX = "encoder."
 
@@ -20,7 +20,7 @@ def verify_checkpoint(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError unless both files hold the tensors of their components, in their shapes, and nothing else.
 
     Components that the task does not use are checked too: a folder is whole or it is not. The codec encoder's have a
-    function of their own, which another process may call meanwhile: it imports transformers, which takes seconds.
+    function of their own, which another process may call meanwhile: it imports transformers, which takes its time.
     """
     with torch.device("meta"):
         main: dict[str, nn.Module] = {"talker.": Talker(checkpoint)}
@@ -33,11 +33,9 @@ def verify_checkpoint(checkpoint: Checkpoint) -> None:
 
 def verify_codec_encoder(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError unless the codec's file holds the tensors of its encoder."""
-    from engine.model.codec_encoder import CodecEncoder
+    from engine.model.codec_encoder_shapes import codec_encoder_shapes
 
-    with torch.device("meta"):
-        encoder = CodecEncoder(checkpoint.codec)
-    check_tensors(encoder, TensorFile(_codec_file(checkpoint)), ENCODER_PREFIX)
+    check_shapes(codec_encoder_shapes(checkpoint.codec), TensorFile(_codec_file(checkpoint)), ENCODER_PREFIX)
 
 
 def _codec_file(checkpoint: Checkpoint) -> Path:

@@ -5,7 +5,7 @@ Knows nothing about any particular module.
 """
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,15 @@ def load_module(
 
 def check_tensors(module: nn.Module, file: TensorFile, prefix: str, *, optional_unused: Collection[str] = ()) -> None:
     """Raise CheckpointError unless `file` has exactly the tensors of `module` under `prefix`, shapes included."""
-    expected = {prefix + name: tuple(t.shape) for name, t in module.state_dict().items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    check_shapes(shapes, file, prefix, optional_unused=optional_unused)
+
+
+def check_shapes(
+    shapes: Mapping[str, tuple[int, ...]], file: TensorFile, prefix: str, *, optional_unused: Collection[str] = ()
+) -> None:
+    """Raise CheckpointError unless `file` has exactly these tensors under `prefix`."""
+    expected = {prefix + name: shape for name, shape in shapes.items()}
     found = {name for name in file.names if name.startswith(prefix)}
     ignored = {prefix + name for name in optional_unused}
     problems = []
@@ -88,8 +96,8 @@ def check_tensors(module: nn.Module, file: TensorFile, prefix: str, *, optional_
         problems.append(f"left over: {listed(left_over)}")
     wrong = [name for name in sorted(expected.keys() & found) if expected[name] != file.shape(name)]
     if wrong:
-        shapes = [f"{name} is {list(file.shape(name))}, config says {list(expected[name])}" for name in wrong]
-        problems.append(f"wrong shape: {listed(shapes)}")
+        both = [f"{name} is {list(file.shape(name))}, config says {list(expected[name])}" for name in wrong]
+        problems.append(f"wrong shape: {listed(both)}")
     if problems:
         raise CheckpointError(f"{file.path} does not fit its config.json; {'; '.join(problems)}")
 

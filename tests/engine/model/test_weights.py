@@ -13,6 +13,7 @@ from engine.checkpoint import PRESETS_DIR, load_checkpoint
 from engine.errors import CheckpointError
 from engine.model.code2wav import Code2Wav
 from engine.model.codec_encoder import CodecEncoder
+from engine.model.codec_encoder_shapes import codec_encoder_shapes
 from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
 from engine.model.verify import verify_checkpoint, verify_codec_encoder
@@ -119,6 +120,18 @@ def test_harmed_checkpoints_do_not(tmp_path: Path, file: str, name: str, harm: s
     verify = verify_codec_encoder if name.startswith("encoder.") else verify_checkpoint
     with pytest.raises(CheckpointError, match=f"{file} does not fit its config.json; {harm}: {name}"):
         verify(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"use_conv_shortcut": True, "num_residual_layers": 2}, {"num_key_value_heads": 1, "attention_bias": True}],
+)
+def test_the_encoder_has_the_tensors_that_are_looked_for(changes: dict[str, object]) -> None:
+    codec = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-0.6b-base").codec
+    codec = dataclasses.replace(codec, encoder={**codec.encoder, **changes})
+    with torch.device("meta"):
+        tensors = CodecEncoder(codec).state_dict()
+    assert codec_encoder_shapes(codec) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
 def test_an_encoder_config_that_transformers_refuses(tmp_path: Path) -> None:
