@@ -64,6 +64,12 @@ def _device(text: str) -> str:
     return text
 
 
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text == "true"
+
+
 def _services(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.split(",") if name)
     if not set(names) <= {"health", "reflection"}:
@@ -109,6 +115,7 @@ SETTINGS = (
     Setting("dtype", "", _choice("auto", "float32", "bfloat16"), "TYPE", "auto (float32 on CPU), float32 or bfloat16"),
     Setting("device", "", _device, _DEVICE, "of all stages that have none of their own"),
     Setting("cpu_threads", "", _count, "N", "per worker; 0 = half of the cores"),
+    Setting("enforce_eager", "", _switch, "true|false", "CUDA without graphs, for finding faults"),
     Setting("hang_timeout_s", "", _seconds, "S", "a worker in one step for longer is replaced"),
     Setting("start_timeout_s", "", _seconds, "S", "for the workers to load the model"),
     Setting("talker_device", "talker", _device, _DEVICE, "of the talker"),

@@ -2,12 +2,13 @@ import hashlib
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from engine import BUILTIN_VOICE_DIR
-from service.config import parse_args
+from engine import BUILTIN_VOICE_DIR, EngineConfig
+from service.config import ServiceConfig, parse_args
 from service.settings import SETTINGS
 
 
@@ -39,6 +40,7 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--dtype", "int8"], "bfloat16"),
         (["--drain-grace-s", "nan"], "seconds"),
         (["--num-slot", "4"], "--num-slot"),
+        (["--enforce-eager", "yes"], "neither true nor false"),
     ],
 )
 def test_bad_flags_end_the_process_with_a_hint(flags: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,6 +54,7 @@ FILE = """
 model = "built-in"
 device = "cpu"
 load_format = "dummy"
+enforce_eager = true
 
 [talker]
 num_slots = 5
@@ -73,12 +76,18 @@ def test_every_setting_has_one_name_in_each_source() -> None:
         assert len(set(names)) == len(names)
 
 
+def test_every_field_is_a_setting() -> None:
+    built = {"engine", "tls", "model"}
+    names = {field.name for config in (EngineConfig, ServiceConfig) for field in fields(config)} - built
+    assert names <= {setting.name for setting in SETTINGS}
+
+
 def test_a_file_with_a_table_per_stage(tmp_path: Path) -> None:
     path = tmp_path / "sonorant.toml"
     path.write_text(FILE)
     for config in (parse_args(["--config", str(path)]), parse_args([], {"SONORANT_CONFIG": str(path)})):
         engine = config.engine
-        assert (engine.model, engine.load_format) == (BUILTIN_VOICE_DIR, "dummy")
+        assert (engine.model, engine.load_format, engine.enforce_eager) == (BUILTIN_VOICE_DIR, "dummy", True)
         assert (engine.talker_device, engine.code2wav_device) == ("cpu", "cuda:1")
         assert (engine.num_slots, engine.max_context, engine.chunk_ramp) == (5, 512, (1, 3, 9))
         assert (config.listen, config.drain_grace_s) == ("[::1]:0", 2.5)
