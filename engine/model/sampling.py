@@ -22,11 +22,10 @@ class Sampling:
     def at(self, rows: Tensor) -> "Sampling":
         return Sampling(self.do_sample[rows], self.temperature[rows], self.top_k[rows], self.top_p[rows])
 
-    def set(self, row: int, do_sample: bool, temperature: float, top_k: int, top_p: float) -> None:
-        self.do_sample[row] = do_sample
-        self.temperature[row] = temperature
-        self.top_k[row] = top_k
-        self.top_p[row] = top_p
+    def set(self, row: int, values: Tensor) -> None:
+        """The four numbers of a row, in order."""
+        for field, value in zip((self.do_sample, self.temperature, self.top_k, self.top_p), values, strict=True):
+            field[row] = value
 
 
 def penalize_repetition(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
@@ -44,13 +43,14 @@ def choose(logits: Tensor, sampling: Sampling, uniform: Tensor) -> Tensor:
 
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> Tensor:
-    """Temperature, top-k, top-p, then the inverse of the cumulative distribution at `uniform`."""
-    scores, ids = (logits / sampling.temperature[:, None]).sort(-1)  # ascending
+    """Temperature, top-k, top-p, then the inverse of the cumulative distribution, in the order of ids, at `uniform`."""
+    scores, ids = (logits / sampling.temperature[:, None]).sort(dim=-1, stable=True)  # ascending
     scores = keep_top_p(keep_top_k(scores, sampling.top_k), sampling.top_p)
-    cumulative = scores.softmax(-1).cumsum(-1)
+    cumulative = torch.empty_like(scores).scatter_(-1, ids, scores).softmax(-1).cumsum(-1)
     # The total is a little off 1 by rounding. A place with no probability is never taken: it equals the one before.
-    place = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)
-    return ids.gather(-1, place.clamp(max=ids.shape[-1] - 1)).squeeze(-1)
+    total = cumulative[:, -1:]
+    target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True).squeeze(-1)
 
 
 def keep_top_k(scores: Tensor, top_k: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from engine.checkpoint import Checkpoint, TransformerConfig
 from engine.config import EngineConfig
+from engine.cuda import upload
 from engine.errors import EngineError
 from engine.model.attention import PagedRows
 
@@ -52,12 +53,12 @@ class KVCache:
         self.page_size = page_size
         self._padding_page = num_pages
         self._first_position: list[int | None] = [None] * (num_slots + 1)  # where a slot's pages are a run
-        self._table = torch.full((num_slots + 1, -(-max_context // page_size)), num_pages, device=device)
+        self.table = torch.full((num_slots + 1, -(-max_context // page_size)), num_pages, device=device)
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         """The pages of a slot from position 0 on; what the slot had is forgotten."""
-        self._table[slot] = self._padding_page
-        self._table[slot, : len(pages)] = torch.tensor(pages, device=self._table.device)
+        self.table[slot] = self._padding_page
+        self.table[slot, : len(pages)] = upload(np.array(pages, np.int64), self.table.device)
         is_run = all(page == pages[0] + i for i, page in enumerate(pages))
         self._first_position[slot] = pages[0] * self.page_size if is_run else None
 
@@ -99,11 +100,11 @@ class KVCache:
         first = self._first_position[slot]
         if first is not None:
             return slice(first, first + num_positions)
-        every = torch.arange(num_positions, device=self._table.device)
+        every = torch.arange(num_positions, device=self.table.device)
         return self._pool_positions(torch.full_like(every, slot), every)
 
     def _pool_positions(self, slots: Tensor, positions: Tensor) -> Tensor:
-        return self._table[slots, positions // self.page_size] * self.page_size + positions % self.page_size
+        return self.table[slots, positions // self.page_size] * self.page_size + positions % self.page_size
 
 
 def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch.dtype, memory_bytes: int) -> int:

@@ -18,10 +18,12 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 GOLDENS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "goldens" / "talker.json").read_text())
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda g: f"{g['task']}-{g['sizes']}-{g['language']}")
-def test_greedy_codes_are_the_official_ones(golden: dict[str, Any], tmp_path: Path) -> None:
+def test_greedy_codes_are_the_official_ones(golden: dict[str, Any], tmp_path: Path, device: str) -> None:
     checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, golden["task"], **SIZES[golden["sizes"]]))
-    runner = TalkerRunner(checkpoint, EngineConfig(tmp_path, talker_device="cpu", num_slots=1, max_context=256))
+    config = EngineConfig(tmp_path, talker_device=device, dtype="float32", num_slots=1, max_context=256)
+    runner = TalkerRunner(checkpoint, config)
     sampling = dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
     params = {
         key: golden[key]

@@ -1,0 +1,211 @@
+"""Each kernel against its plain twin: on a GPU where there is one, else through Triton's interpreter."""
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from engine.checkpoint import TransformerConfig
+from engine.model.attention import PagedRows
+from engine.model.attention import paged_attention as plain_attention
+from engine.model.layers import Attention, JoinedAttention, RMSNorm, RotaryTable
+from engine.model.sampling import Sampling, choose, uniforms
+from engine.model.talker import sum_frame
+
+pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
+
+from engine.kernels import attention
+from engine.kernels import sampling as fused_sampling
+from engine.kernels.attention import HeadNorm, Places, paged_attention
+from engine.kernels.embedding import sum_embeddings
+from engine.kernels.linear import linear
+from engine.kernels.norm import add_rms_norm
+from engine.kernels.swiglu import swiglu
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+# The interpreter rounds to bfloat16 by cutting off.
+DTYPES = (torch.float32, torch.bfloat16) if DEVICE.type == "cuda" else (torch.float32,)
+# (query heads, key-value heads, head size): like the published shapes, like the built-in voice, one that must be padded
+SHAPES = ((4, 2, 128), (2, 2, 64), (4, 2, 8))
+PAGE = 16
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, device=DEVICE).to(dtype)
+
+
+def assert_close(ours: torch.Tensor, twin: torch.Tensor) -> None:
+    """To a few units in the last place of the larger values."""
+    assert ours.dtype == twin.dtype
+    step = 2.0**-7 if ours.dtype == torch.bfloat16 else 2.0**-18
+    torch.testing.assert_close(ours, twin, rtol=2 * step, atol=step)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [24, 256, 2048])
+@pytest.mark.parametrize("has_delta", [False, True])
+def test_add_rms_norm(dtype: torch.dtype, size: int, has_delta: bool) -> None:
+    norm = RMSNorm(size, 1e-6)
+    norm.weight = torch.nn.Parameter(randn(size, dtype=dtype), requires_grad=False)
+    x = randn(5, size, dtype=dtype)
+    delta = randn(5, size, dtype=dtype) if has_delta else None
+    total, out = add_rms_norm(x, delta, norm.weight, norm.eps)
+    expected = x if delta is None else x + delta
+    assert torch.equal(total, expected)
+    assert_close(out, norm(expected))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size_in", [40, 1500])
+def test_linear_of_one_row(dtype: torch.dtype, size_in: int) -> None:
+    x, weight = randn(1, size_in, dtype=dtype), randn(30, size_in, dtype=dtype) / size_in**0.5
+    assert_close(linear(x, weight), F.linear(x, weight))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_swiglu(dtype: torch.dtype) -> None:
+    gate_up = randn(3, 2 * 1100, dtype=dtype)
+    gate, up = gate_up.chunk(2, 1)
+    assert_close(swiglu(gate_up), F.silu(gate) * up)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sum_embeddings(dtype: torch.dtype) -> None:
+    tables = [randn(n, 600, dtype=dtype) for n in (40, 30, 30)]
+    codes = torch.stack([torch.randint(0, len(t), (7,), device=DEVICE) for t in tables], 1)
+    starts = torch.tensor([0, 40, 70], device=DEVICE)
+    expected = sum_frame([table[ids] for table, ids in zip(tables, codes.unbind(1), strict=True)])
+    assert_close(sum_embeddings(codes, torch.cat(tables), starts), expected)
+
+
+@dataclasses.dataclass(frozen=True)
+class AttentionCase:
+    attention: JoinedAttention
+    rotary: RotaryTable
+    dtype: torch.dtype
+    table: torch.Tensor  # [slots, pages]
+    pool: torch.Tensor  # [2, positions of the pool, kv_heads, head_dim]
+
+    def ours(self, x: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor, are_single: bool) -> torch.Tensor:
+        norm = self.attention.qk_norm
+        head_norm = HeadNorm(norm.weight, norm.eps, self.rotary.cos.flatten(1), self.rotary.sin.flatten(1))
+        keys, values = self.pool
+        places = Places(slots, positions, self.table, PAGE, are_single)
+        return paged_attention(self.attention.qkv_proj(x), head_norm, keys, values, places)
+
+    def twin(self, x: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Without the output projection, and with every row a tile of its own."""
+        places = self.table[slots, positions // PAGE] * PAGE + positions % PAGE
+        seen = []
+        for slot, position in zip(slots.tolist(), positions.tolist(), strict=True):
+            every = torch.arange(position + 1, device=DEVICE)
+            seen.append(self.table[slot, every // PAGE] * PAGE + every % PAGE)
+        keys, values = self.pool
+        attended = []
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            attended.append(plain_attention(q, k, v, keys, values, PagedRows(places, seen, None, None)))
+            return attended[-1]
+
+        rotation = self.rotary.at(positions)
+        rotation = dataclasses.replace(rotation, cos=rotation.cos.to(self.dtype), sin=rotation.sin.to(self.dtype))
+        self.attention(x, rotation, attend)
+        return attended[0].flatten(1)
+
+
+def attention_case(shape: tuple[int, int, int], dtype: torch.dtype, config: TransformerConfig) -> AttentionCase:
+    heads, kv_heads, dim = shape
+    c = dataclasses.replace(config, num_heads=heads, num_kv_heads=kv_heads, head_dim=dim, hidden_size=48)
+    plain = Attention(c).to(DEVICE)
+    for parameter in plain.parameters():
+        parameter.data = randn(*parameter.shape) / (7 if parameter.ndim == 2 else 1)
+    table = torch.randperm(4 * 7, device=DEVICE).view(4, 7)
+    pool = randn(2, 4 * 7 * PAGE, kv_heads, dim, dtype=dtype)
+    rotary = RotaryTable(c, 7 * PAGE, DEVICE, torch.float32)
+    return AttentionCase(JoinedAttention(plain.to(dtype)), rotary, dtype, table, pool)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> TransformerConfig:
+    from engine.checkpoint import load_checkpoint
+    from tests.tiny_checkpoint import write_tiny_checkpoint
+
+    return load_checkpoint(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"))).talker.stack
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("are_single", [True, False])
+def test_paged_attention(
+    shape: tuple[int, int, int],
+    dtype: torch.dtype,
+    are_single: bool,
+    config: TransformerConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows alone in their slots, or several of one slot in one batch; the pool afterwards must be the same too."""
+    monkeypatch.setattr(attention, "PROGRAMS_WANTED", 32)  # about four splits
+    case = attention_case(shape, dtype, config)
+    rows = [(0, 0), (1, 100), (2, 63), (3, 64)] if are_single else [(0, 0), (0, 1), (1, 79), (1, 80), (2, 33)]
+    slots, positions = torch.tensor(list(zip(*rows, strict=True)), device=DEVICE)
+    x = randn(len(rows), 48, dtype=dtype)
+    before = case.pool.clone()
+    expected = case.twin(x, slots, positions)
+    expected_pool = case.pool.clone()
+    case.pool.copy_(before)
+    out = case.ours(x, slots, positions, are_single)
+    assert_close(case.pool, expected_pool)
+    assert_close(out, expected)
+
+
+@torch.inference_mode()
+def test_many_rows_are_not_split(config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "PROGRAMS_WANTED", 1)
+    case = attention_case(SHAPES[-1], torch.float32, config)
+    slots = torch.arange(4, device=DEVICE)
+    positions = slots * 30
+    x = randn(4, 48)
+    assert_close(case.ours(x, slots, positions, True), case.twin(x, slots, positions))
+
+
+def sampling(num_rows: int) -> Sampling:
+    pick = torch.Generator().manual_seed(1)
+    return Sampling(
+        do_sample=(torch.rand(num_rows, generator=pick) < 0.9).to(DEVICE),
+        temperature=(torch.rand(num_rows, generator=pick) + 0.3).to(DEVICE),
+        top_k=torch.tensor([0, 1, 2, 50, 5000])[torch.randint(0, 5, (num_rows,), generator=pick)].to(DEVICE),
+        top_p=torch.tensor([1.0, 0.9, 0.5, 1e-6])[torch.randint(0, 4, (num_rows,), generator=pick)].to(DEVICE),
+    )
+
+
+@pytest.mark.parametrize("num_ids", [80, 512])
+@pytest.mark.parametrize("has_ties", [False, True])
+def test_choose(num_ids: int, has_ties: bool) -> None:
+    num_rows = 2000 if DEVICE.type == "cuda" else 20
+    logits = randn(num_rows, num_ids) * 3
+    if has_ties:
+        logits = logits.round()
+    logits[:, 7] = -torch.inf
+    p = sampling(num_rows)
+    uniform = uniforms(torch.arange(num_rows, device=DEVICE), torch.zeros_like(p.top_k), 3)[:, 1]
+    ours = fused_sampling.choose(logits, p.do_sample, p.temperature, p.top_k, p.top_p, uniform)
+    twin = choose(logits, p, uniform)
+    # A number that falls on a border between two ids may go to either, by rounding.
+    assert (ours != twin).sum() <= 1
+    assert (ours != 7).all()
+
+
+def test_choose_takes_the_last_id_at_the_end_of_the_range() -> None:
+    ones = torch.ones(1, device=DEVICE)
+    logits = torch.zeros(1, 80, device=DEVICE)
+    logits[:, 70:] = -torch.inf
+    for top_p in (ones, ones * 0.999):
+        last = fused_sampling.choose(logits, ones.bool(), ones, ones.long() * 80, top_p, ones * (1 - 2**-24))
+        assert last.item() == 69
