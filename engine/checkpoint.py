@@ -392,5 +392,5 @@ def _default_sampling(c: Section) -> SamplingParams:
         seed=0,
         min_frames=MIN_NEW_TOKENS,
         # At max_new_tokens M the package returns M - 1 frames: the last first code never gets its other codebooks.
-        max_frames=c.integer("max_new_tokens") - 1,
+        max_frames=max(1, c.size("max_new_tokens") - 1),
     )

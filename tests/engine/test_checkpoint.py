@@ -135,6 +135,7 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
             "decode_upsample_rate is 960; the decoder's rates make 1920",
         ),
         (GENERATION, lambda c: c.update(top_k=0.5), "top_k must be an integer"),
+        (GENERATION, lambda c: c.update(max_new_tokens=0), "max_new_tokens must be 1 or more"),
     ],
 )
 def test_what_cannot_be_used_is_named(
