@@ -20,8 +20,7 @@ class PagedRows:
     """
 
     write_index: Tensor  # [rows], positions of the pool
-    # What each tile sees: one table [tiles, keys], or each tile's own positions, a slice where they are consecutive.
-    seen: Tensor | Sequence[Tensor | slice]
+    seen: Sequence[Tensor | slice]  # the positions that each tile sees, a slice where they are consecutive
     mask: Tensor | None  # [tiles, queries, keys], bool; None: every query sees all keys
     tile_index: Tensor | None  # [rows], place of each row in tiles x queries; None: row i is tile i
 
@@ -37,18 +36,15 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tenso
     num_queries = 1 if rows.mask is None else rows.mask.shape[1]
     tiles = q if rows.tile_index is None else _scattered(q, rows.tile_index, len(rows.seen) * num_queries)
     tiles = _fold_heads(tiles, num_queries, k.shape[1])
-    if isinstance(rows.seen, Tensor):
-        out = _attend(tiles, keys[rows.seen], values[rows.seen], rows.mask)
-    else:
-        # One tile at a time: the matrix products of the CPU depend, in the last bit, on the shapes of the whole batch,
-        # and what a stream says must not depend on its neighbours.
-        out = q.new_zeros(tiles.shape)
-        for i, seen in enumerate(rows.seen):
-            seen_keys, seen_values = (
-                pool[seen] if isinstance(seen, slice) else pool.index_select(0, seen) for pool in (keys, values)
-            )
-            mask = None if rows.mask is None else rows.mask[i : i + 1, :, : len(seen_keys)]
-            out[i] = _attend(tiles[i : i + 1], seen_keys.unsqueeze(0), seen_values.unsqueeze(0), mask)
+    # One tile at a time: the matrix products of the CPU depend, in the last bit, on the shapes of the whole batch, and
+    # what a stream says must not depend on its neighbours.
+    out = q.new_zeros(tiles.shape)
+    for i, seen in enumerate(rows.seen):
+        seen_keys, seen_values = (
+            pool[seen] if isinstance(seen, slice) else pool.index_select(0, seen) for pool in (keys, values)
+        )
+        mask = None if rows.mask is None else rows.mask[i : i + 1, :, : len(seen_keys)]
+        out[i] = _attend(tiles[i : i + 1], seen_keys.unsqueeze(0), seen_values.unsqueeze(0), mask)
     out = _unfold_heads(out, num_queries)
     return out if rows.tile_index is None else out.index_select(0, rows.tile_index)
 

@@ -65,11 +65,7 @@ class KVCache:
     def single_rows(self, rows: Sequence[tuple[int, int]], slots: Tensor, positions: Tensor) -> PagedRows:
         """One row per slot: `rows` are (slot, position); `slots` and `positions` may have padding rows beyond them."""
         write_index = self._pool_positions(slots, positions)
-        if not self.storage.is_cuda:
-            return PagedRows(write_index, [self._seen(slot, position + 1) for slot, position in rows], None, None)
-        every = torch.arange(max(position for _, position in rows) + 1, device=slots.device)
-        seen = self._pool_positions(slots[:, None], every)
-        return PagedRows(write_index, seen, every <= positions[:, None, None], None)
+        return PagedRows(write_index, [self._seen(slot, position + 1) for slot, position in rows], None, None)
 
     def span_rows(self, spans: Sequence[Span], slots: Tensor, positions: Tensor) -> PagedRows:
         """The rows of `spans` one after the other; a tile is what falls into one page.
@@ -84,14 +80,12 @@ class KVCache:
             first, last = span.start // size, (span.stop - 1) // size
             tile_index.append(np.arange(span.start, span.stop) + (len(tiles) - first) * size)
             tiles.extend((span.slot, page) for page in range(first, last + 1))
-        tile_slots, tile_pages = torch.tensor(tiles, device=device).unbind(1)
+        tile_pages = torch.tensor([page for _, page in tiles], device=device)
         every = torch.arange((max(page for _, page in tiles) + 1) * size, device=device)
         queries = tile_pages[:, None] * size + torch.arange(size, device=device)
         return PagedRows(
             write_index=self._pool_positions(slots, positions),
-            seen=self._pool_positions(tile_slots[:, None], every)
-            if self.storage.is_cuda
-            else [self._seen(slot, (page + 1) * size) for slot, page in tiles],
+            seen=[self._seen(slot, (page + 1) * size) for slot, page in tiles],
             mask=every <= queries[:, :, None],
             tile_index=torch.from_numpy(np.concatenate(tile_index)).to(device),
         )

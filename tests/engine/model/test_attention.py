@@ -50,25 +50,8 @@ def new_cache() -> KVCache:
     )
 
 
-def as_one_table(rows: PagedRows, cache: KVCache) -> PagedRows:
-    """The form that CUDA gets, in which all tiles are computed at once."""
-    assert not isinstance(rows.seen, Tensor)
-    num_keys = max(s.stop - s.start if isinstance(s, slice) else len(s) for s in rows.seen)
-    table = torch.zeros(len(rows.seen), num_keys, dtype=torch.int64)
-    lengths = []
-    for i, seen in enumerate(rows.seen):
-        positions = torch.arange(seen.start, seen.stop) if isinstance(seen, slice) else seen
-        table[i, : len(positions)] = positions
-        lengths.append(len(positions))
-    mask = rows.mask
-    if mask is None:
-        mask = torch.arange(num_keys) < torch.tensor(lengths)[:, None, None]
-    return PagedRows(rows.write_index, table, mask, rows.tile_index)
-
-
-@pytest.mark.parametrize("one_table", [False, True])
 @pytest.mark.parametrize("pages", [((3, 4, 5, 6), (8, 9, 10, 11)), ((5, 0, 11, 2), (1, 7, 3, 4))])
-def test_prompts_in_pieces_then_single_rows(pages: tuple[tuple[int, ...], ...], one_table: bool) -> None:
+def test_prompts_in_pieces_then_single_rows(pages: tuple[tuple[int, ...], ...]) -> None:
     cache = new_cache()
     keys, values = cache.storage[0]
     for slot, own in enumerate(pages):
@@ -79,7 +62,6 @@ def test_prompts_in_pieces_then_single_rows(pages: tuple[tuple[int, ...], ...], 
     found = [torch.full_like(e, torch.nan) for e in expected]
 
     def attend(spans: list[Span], rows: PagedRows) -> None:
-        rows = as_one_table(rows, cache) if one_table else rows
         q, k, v = (torch.cat([made[s.slot][i][s.start : s.stop] for s in spans]) for i in range(3))
         parts = paged_attention(q, k, v, keys, values, rows).split([s.stop - s.start for s in spans])
         for span, part in zip(spans, parts, strict=True):
