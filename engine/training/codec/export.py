@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from engine.model.code2wav import Code2Wav
 from engine.model.codec_encoder import CodecEncoder
 from engine.training.codec.quantizer import BookGroup
 from engine.training.codec.settings import CodecSettings
@@ -141,7 +141,9 @@ def write_codec_weights(
             place_of_decoder = f"decoder.quantizer.{decoder_name}.vq.layers.{book}._codebook"
             tensors |= _codebook(place_of_decoder, "embedding_sum", entries)
         tensors[f"decoder.quantizer.{decoder_name}.output_proj.weight"] = output.weight
-        tensors[f"decoder.quantizer.{decoder_name}.input_proj.weight"] = _unused_input(group, output)
+        # The published decoder has a projection that only encoding would use: there, but zero.
+        unused = torch.zeros(group.entries.shape[2], output.out_channels, 1)
+        tensors[f"decoder.quantizer.{decoder_name}.input_proj.weight"] = unused
     half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)
     save_file(half, folder / "model.safetensors", metadata={"format": "pt"})
@@ -150,12 +152,6 @@ def write_codec_weights(
 def _codebook(place: str, name: str, entries: Tensor) -> dict[str, Tensor]:
     """Stored as a sum and a count, as the published codec does; the count is one, so that half precision is enough."""
     return {f"{place}.{name}": entries.clone(), f"{place}.cluster_usage": torch.ones(len(entries))}
-
-
-def _unused_input(group: BookGroup, output: torch.nn.Conv1d) -> Tensor:
-    """The decoder's copy of a projection that only encoding uses (see UNUSED_TENSORS): there, but zero."""
-    assert len(UNUSED_TENSORS) == 2
-    return torch.zeros(group.entries.shape[2], output.out_channels, 1)
 
 
 def _write_json(path: Path, values: dict[str, Any]) -> None:

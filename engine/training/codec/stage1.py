@@ -136,7 +136,7 @@ def train_stage1(
         step += 1
         progress.update()
         if step % LOG_EVERY_STEPS == 0:
-            logger.info("step %d %s", step, " ".join(f"{name}={float(value):.4g}" for name, value in parts.items()))
+            logger.info("step %d %s", step, " ".join(f"{name}={value.item():.4g}" for name, value in parts.items()))
     logger.info("stage 1 ended after %d steps on %.1f h of speech", step, pool.num_frames * 0.08 / 3600)
     return model.eval()
 

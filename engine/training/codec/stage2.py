@@ -120,7 +120,7 @@ def train_stage2(
         step += 1
         progress.update()
         if step % LOG_EVERY_STEPS == 0:
-            logger.info("step %d %s", step, " ".join(f"{name}={float(value):.4g}" for name, value in parts.items()))
+            logger.info("step %d %s", step, " ".join(f"{name}={value.item():.4g}" for name, value in parts.items()))
     logger.info("stage 2 ended after %d steps", step)
     return average.eval()
 

@@ -34,6 +34,7 @@ def train_codec(
 ) -> None:
     """Trains on the shards of audio that there are, and those that come while stage 1 lasts."""
     torch.manual_seed(seed)
+    torch.backends.cudnn.benchmark = True  # crops come in few shapes
     pool = SpeechPool(device, settings.max_frames, held_out)
     while pool.num_frames < MIN_FRAMES:
         if pool.poll(audio_folder, 4) == 0:

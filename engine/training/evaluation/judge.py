@@ -73,7 +73,7 @@ def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
             speech = teacher.speak(line.text, line.voice)
             if speech is None:
                 continue
-            sounds = [speech.samples, _read(folder / f"{line.number:05d}.wav")]
+            said, recited = speech.samples, _read(folder / f"{line.number:05d}.wav")
             spoken = [i for i, word in enumerate(speech.words) if word >= 0]
             begin_s = speech.ends_s[spoken[0] - 1] if spoken[0] else 0.0
             teacher_s = LEAD_S + speech.ends_s[spoken[-1]] - begin_s + TAIL_S
@@ -81,12 +81,12 @@ def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
             result.append(
                 Heard(
                     line=line,
-                    durations_s=(teacher_s, len(sounds[1]) / SAMPLE_RATE_HZ),
+                    durations_s=(teacher_s, len(recited) / SAMPLE_RATE_HZ),
                     # The recognizer's phones have one sound less than flite's.
                     phones=tuple({"ax": "ah"}.get(PHONES[p], PHONES[p]) for p in speech.phones if PHONES[p] != "pau"),
-                    words_heard=(dictation.hear(sounds[0]), dictation.hear(sounds[1])),
-                    phones_heard=(phone_loop.hear(sounds[0]), phone_loop.hear(sounds[1])),
-                    picked=None if wanted is None else tuple(chooser.hear(s) == wanted for s in sounds),  # type: ignore[arg-type]
+                    words_heard=(dictation.hear(said), dictation.hear(recited)),
+                    phones_heard=(phone_loop.hear(said), phone_loop.hear(recited)),
+                    picked=(chooser.hear(said) == wanted, chooser.hear(recited) == wanted) if wanted else None,
                 )
             )
     return result

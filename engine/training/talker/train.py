@@ -67,7 +67,7 @@ def train_talker(
     trainer.set_schedule(settings.learning_rate / WARM_UP_STEPS, GUIDE_WEIGHT_START)
     trainer.prepare(sampler.batch())
     evaluated_s, batch = time.time(), sampler.batch()
-    while (done := clock.done) < 1 and not math.isnan(done):
+    while (done := clock.done) < 1:
         trainer.set_schedule(
             settings.learning_rate * _rate(done, clock.steps),
             GUIDE_WEIGHT_START + (GUIDE_WEIGHT_END - GUIDE_WEIGHT_START) * done,

@@ -90,7 +90,7 @@ def test_text_that_has_not_come_is_no_guide(checkpoint: Checkpoint) -> None:
 def test_batches_have_one_shape_and_whole_sentences(checkpoint: Checkpoint) -> None:
     shard = shard_of(checkpoint, random_codes(checkpoint, *range(10, 60)))
     store = store_of(checkpoint, shard, held_out=frozenset({3}))
-    assert len(store.training), len(store.held_out) == (49, 1)
+    assert (len(store.training), len(store.held_out)) == (49, 1)
     sampler = Sampler(store, num_rows=4, length=256, whole_text_share=0.5, seed=0)
     for _ in range(5):
         batch = sampler.batch()

@@ -36,7 +36,7 @@ def test_toy_run(tmp_path: Path) -> None:
             settings=TOY,
             stages=("text", "codec", "talker"),
             device=torch.device("cpu"),
-            ends_at_s=time.time() + 60,
+            ends_at_s=time.time() + 45,
             teacher_processes=1,
             codec_from=None,
             seed=1,
