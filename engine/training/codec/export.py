@@ -10,7 +10,6 @@ from torch import Tensor
 
 from engine.model.code2wav import Code2Wav
 from engine.model.codec_encoder import CodecEncoder
-from engine.training.codec.quantizer import BookGroup
 from engine.training.codec.settings import CodecSettings
 from engine.training.codec.stage1 import QuantizedEncoder
 from engine.training.codec.stage2 import TrainedDecoder
