@@ -10,8 +10,15 @@ from contextlib import asynccontextmanager
 from typing import IO
 
 from clients.client import SpeechClient
+from clients.errors import SpeechError
 
 STOP_TIMEOUT_S = 20.0
+
+# `python -m service` that Linux sends a SIGTERM when its parent dies, killed by kill -9 included.
+_SERVICE = (
+    "import ctypes, runpy, signal; ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # 1: PR_SET_PDEATHSIG
+    "runpy.run_module('service', run_name='__main__', alter_sys=True)"
+)
 
 
 class ServerFailed(Exception):
@@ -22,7 +29,7 @@ class ServerFailed(Exception):
 async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float = 600.0) -> AsyncIterator[str]:
     """Yields HOST:PORT once the server is SERVING; it is gone when the context is left, however that happens."""
     target = f"127.0.0.1:{_free_port()}"
-    command = [sys.executable, "-m", "service", "--listen", target, *arguments]
+    command = [sys.executable, "-c", _SERVICE, "--listen", target, *arguments]
     with tempfile.TemporaryFile() as log:
         # In a session of its own, so that Ctrl-C reaches this process alone and the server is stopped in order.
         process = await asyncio.create_subprocess_exec(
@@ -31,6 +38,9 @@ async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float 
         try:
             await _wait_until_serving(process, target, start_timeout_s, log)
             yield target
+        except SpeechError:
+            print(*_log_tail(log), sep="\n", file=sys.stderr)  # nobody else has it
+            raise
         finally:
             await _stop(process)
 
@@ -44,14 +54,17 @@ async def _wait_until_serving(
         try:
             await asyncio.wait((serving, gone), return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
-                log.seek(0)
-                tail = log.read().decode(errors="replace").strip().splitlines()[-20:]
-                raise ServerFailed("\n".join([f"the server ended with status {process.returncode}:", *tail]))
+                raise ServerFailed("\n".join([f"the server ended with status {process.returncode}:", *_log_tail(log)]))
             await serving
         finally:
             serving.cancel()
             gone.cancel()
             await asyncio.wait((serving, gone))
+
+
+def _log_tail(log: IO[bytes]) -> list[str]:
+    log.seek(0)
+    return log.read().decode(errors="replace").strip().splitlines()[-20:]
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
