@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 import uuid
 import wave
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from clients.local_server import ServerFailed, local_server
 @asynccontextmanager
 async def demo(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """The demo as a process; afterwards there must be no process left that descends from it."""
-    mark = f"SONORANT_TEST={uuid.uuid4()}"
+    mark = f"DEMO_TEST={uuid.uuid4()}"
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "clients.demo"),
         cwd=folder,
@@ -28,11 +29,18 @@ async def demo(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     )
     yield process
     assert process.returncode is not None
-    assert marked_processes(mark) == []
+    assert marked_processes(mark, patience_s=20.0 if process.returncode == -signal.SIGKILL else 0.0) == []
 
 
-def marked_processes(mark: str) -> list[str]:
+def marked_processes(mark: str, patience_s: float) -> list[str]:
     """Command lines of the processes with this setting in their environment, which children inherit."""
+    deadline = time.monotonic() + patience_s
+    while (found := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _marked(mark: str) -> list[str]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -65,6 +73,15 @@ async def test_a_demo_that_is_stopped_stops_its_server(tmp_path: Path, number: s
         output, _ = await process.communicate()
     assert process.returncode == 130
     assert b"Traceback" not in output
+
+
+async def test_a_demo_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+    async with demo(tmp_path) as process:
+        assert process.stdout is not None
+        await process.stdout.readline()
+        await asyncio.sleep(1.0)
+        process.kill()
+        await process.wait()
 
 
 async def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
