@@ -5,11 +5,10 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
 from engine import Engine, InvalidSynthesis, SynthesisParams
-from service import call_context
+from service import __version__, call_context
 from service.admission import Admission
 from service.errors import AudioTooLong, MethodNotServed
 from service.explain import explain
@@ -132,7 +131,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         await self._greet(context)
         return text_to_speech_service_pb2.GetCapabilitiesResponse(
             model=info.model,
-            server_version=version("sonorant"),
+            server_version=__version__,
             native_sample_rate_hz=info.sample_rate_hz,
             sample_rates_hz=RATES_HZ,
             encodings=served_encodings(),

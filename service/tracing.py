@@ -4,8 +4,9 @@ A span is part of the caller's trace, if the call came with a `traceparent`.
 """
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+from service import __version__
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -30,7 +31,7 @@ class Tracer:
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
             raise TracingMissing("traces need OpenTelemetry: pip install 'sonorant[otel]'") from error
-        resource = Resource.create({"service.name": "sonorant", "service.version": version("sonorant")})
+        resource = Resource.create({"service.name": "sonorant", "service.version": __version__})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint, timeout=EXPORT_TIMEOUT_S)))
         self._tracer = self._provider.get_tracer("sonorant")
