@@ -83,7 +83,7 @@ def main() -> None:
     import torch
     import transformers  # noqa: F401  looks for torchaudio, so it goes before the stand-ins
 
-    sys.path.insert(0, str(Path(__file__).parent.parent))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         sys.modules[name] = types.ModuleType(name)  # imported by the 25 Hz codec only
     torch.set_num_threads(1)
@@ -153,7 +153,8 @@ def _official_speech(case: dict[str, Any], folder: Path) -> tuple[np.ndarray, np
 def _official_model(task: str, sizes: str, folder: Path) -> Any:
     import torch
     from qwen_tts import Qwen3TTSModel
-    from tiny_checkpoint import write_tiny_checkpoint
+
+    from tests.tiny_checkpoint import write_tiny_checkpoint
 
     checkpoint = write_tiny_checkpoint(folder / f"{task}-{sizes}", task, **SIZES[sizes])
     return Qwen3TTSModel.from_pretrained(str(checkpoint), dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Writes goldens/talker.json: greedy codes of the official package on the tiny checkpoints of tests/tiny_checkpoint.py.
+"""Writes goldens/talker.json: greedy codes of the official package on the tiny checkpoints of tests/tiny_checkpoint.
 
 Runs in an environment of its own, from this folder:
 
@@ -71,7 +71,7 @@ def voice(hidden: int, num_frames: int, codebooks: int, codebook_size: int) -> t
 
 
 def main() -> None:
-    sys.path.insert(0, str(HERE.parent))
+    sys.path.insert(0, str(HERE.parents[1]))
     for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         sys.modules[name] = types.ModuleType(name)  # imported by the 25 Hz codec only
     torch.set_num_threads(1)
@@ -83,7 +83,8 @@ def main() -> None:
 
 def _official_codes(case: dict[str, Any], folder: Path) -> list[list[int]]:
     from qwen_tts import Qwen3TTSModel, VoiceClonePromptItem
-    from tiny_checkpoint import write_tiny_checkpoint
+
+    from tests.tiny_checkpoint import write_tiny_checkpoint
 
     checkpoint = write_tiny_checkpoint(folder / case["task"] / case["sizes"], case["task"], **SIZES[case["sizes"]])
     model = Qwen3TTSModel.from_pretrained(str(checkpoint), dtype=torch.float32)
