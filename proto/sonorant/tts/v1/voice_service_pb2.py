@@ -25,29 +25,45 @@ _sym_db = _symbol_database.Default()
 from sonorant.tts.v1 import voice_pb2 as sonorant_dot_tts_dot_v1_dot_voice__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#sonorant/tts/v1/voice_service.proto\x12\x0fsonorant.tts.v1\x1a\x1bsonorant/tts/v1/voice.proto\"v\n\x11ListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x10\n\x08language\x18\x03 \x01(\t\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.sonorant.tts.v1.VoiceKind\"U\n\x12ListVoicesResponse\x12&\n\x06voices\x18\x01 \x03(\x0b\x32\x16.sonorant.tts.v1.Voice\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x0fGetVoiceRequest\x12\x10\n\x08voice_id\x18\x01 \x01(\t\"9\n\x10GetVoiceResponse\x12%\n\x05voice\x18\x01 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice\"\xf0\x01\n\x12\x43reateVoiceRequest\x12\x10\n\x08voice_id\x18\x01 \x01(\t\x12%\n\x05voice\x18\x02 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice\x12\x34\n\treference\x18\x03 \x01(\x0b\x32\x1f.sonorant.tts.v1.ReferenceAudioH\x00\x12\x10\n\x06\x64\x65sign\x18\x04 \x01(\tH\x00\x12\x0f\n\x07\x63onsent\x18\x05 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x06 \x01(\r\x12\x15\n\rvalidate_only\x18\x07 \x01(\x08\x12\x12\n\nrequest_id\x18\x08 \x01(\tB\x08\n\x06source\"<\n\x13\x43reateVoiceResponse\x12%\n\x05voice\x18\x01 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice\"=\n\x12\x44\x65leteVoiceRequest\x12\x10\n\x08voice_id\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"\x15\n\x13\x44\x65leteVoiceResponse2\xea\x02\n\x0cVoiceService\x12U\n\nListVoices\x12\".sonorant.tts.v1.ListVoicesRequest\x1a#.sonorant.tts.v1.ListVoicesResponse\x12O\n\x08GetVoice\x12 .sonorant.tts.v1.GetVoiceRequest\x1a!.sonorant.tts.v1.GetVoiceResponse\x12X\n\x0b\x43reateVoice\x12#.sonorant.tts.v1.CreateVoiceRequest\x1a$.sonorant.tts.v1.CreateVoiceResponse\x12X\n\x0b\x44\x65leteVoice\x12#.sonorant.tts.v1.DeleteVoiceRequest\x1a$.sonorant.tts.v1.DeleteVoiceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#sonorant/tts/v1/voice_service.proto\x12\x0fsonorant.tts.v1\x1a\x1bsonorant/tts/v1/voice.proto\"\xe5\x01\n\x11ListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x10\n\x08language\x18\x03 \x01(\t\x12(\n\x04kind\x18\x04 \x01(\x0e\x32\x1a.sonorant.tts.v1.VoiceKind\x12>\n\x06labels\x18\x05 \x03(\x0b\x32..sonorant.tts.v1.ListVoicesRequest.LabelsEntry\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"U\n\x12ListVoicesResponse\x12&\n\x06voices\x18\x01 \x03(\x0b\x32\x16.sonorant.tts.v1.Voice\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"#\n\x0fGetVoiceRequest\x12\x10\n\x08voice_id\x18\x01 \x01(\t\"9\n\x10GetVoiceResponse\x12%\n\x05voice\x18\x01 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice\"\xda\x02\n\x12\x43reateVoiceRequest\x12\x10\n\x08voice_id\x18\x01 \x01(\t\x12%\n\x05voice\x18\x02 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice\x12\x34\n\treference\x18\x03 \x01(\x0b\x32\x1f.sonorant.tts.v1.ReferenceAudioH\x00\x12\x10\n\x06\x64\x65sign\x18\x04 \x01(\tH\x00\x12>\n\x11speaker_embedding\x18\t \x01(\x0b\x32!.sonorant.tts.v1.SpeakerEmbeddingH\x00\x12(\n\x03mix\x18\n \x01(\x0b\x32\x19.sonorant.tts.v1.VoiceMixH\x00\x12\x0f\n\x07\x63onsent\x18\x05 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x06 \x01(\r\x12\x15\n\rvalidate_only\x18\x07 \x01(\x08\x12\x12\n\nrequest_id\x18\x08 \x01(\tB\x08\n\x06source\"<\n\x13\x43reateVoiceResponse\x12%\n\x05voice\x18\x01 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice\"g\n\x12UploadVoiceRequest\x12\x35\n\x06\x63reate\x18\x01 \x01(\x0b\x32#.sonorant.tts.v1.CreateVoiceRequestH\x00\x12\x0f\n\x05\x61udio\x18\x02 \x01(\x0cH\x00\x42\t\n\x07payload\"<\n\x13UploadVoiceResponse\x12%\n\x05voice\x18\x01 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice\"=\n\x12\x44\x65leteVoiceRequest\x12\x10\n\x08voice_id\x18\x01 \x01(\t\x12\x15\n\rallow_missing\x18\x02 \x01(\x08\"\x15\n\x13\x44\x65leteVoiceResponse\"&\n\x12\x45xportVoiceRequest\x12\x10\n\x08voice_id\x18\x01 \x01(\t\")\n\x13\x45xportVoiceResponse\x12\x12\n\nvoice_file\x18\x01 \x01(\x0c\"z\n\x12ImportVoiceRequest\x12\x12\n\nvoice_file\x18\x01 \x01(\x0c\x12\x10\n\x08voice_id\x18\x02 \x01(\t\x12\x13\n\x0bttl_seconds\x18\x03 \x01(\r\x12\x15\n\rvalidate_only\x18\x04 \x01(\x08\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"<\n\x13ImportVoiceResponse\x12%\n\x05voice\x18\x01 \x01(\x0b\x32\x16.sonorant.tts.v1.Voice2\xfa\x04\n\x0cVoiceService\x12U\n\nListVoices\x12\".sonorant.tts.v1.ListVoicesRequest\x1a#.sonorant.tts.v1.ListVoicesResponse\x12O\n\x08GetVoice\x12 .sonorant.tts.v1.GetVoiceRequest\x1a!.sonorant.tts.v1.GetVoiceResponse\x12X\n\x0b\x43reateVoice\x12#.sonorant.tts.v1.CreateVoiceRequest\x1a$.sonorant.tts.v1.CreateVoiceResponse\x12Z\n\x0bUploadVoice\x12#.sonorant.tts.v1.UploadVoiceRequest\x1a$.sonorant.tts.v1.UploadVoiceResponse(\x01\x12X\n\x0b\x44\x65leteVoice\x12#.sonorant.tts.v1.DeleteVoiceRequest\x1a$.sonorant.tts.v1.DeleteVoiceResponse\x12X\n\x0b\x45xportVoice\x12#.sonorant.tts.v1.ExportVoiceRequest\x1a$.sonorant.tts.v1.ExportVoiceResponse\x12X\n\x0bImportVoice\x12#.sonorant.tts.v1.ImportVoiceRequest\x1a$.sonorant.tts.v1.ImportVoiceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sonorant.tts.v1.voice_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTVOICESREQUEST']._serialized_start=85
-  _globals['_LISTVOICESREQUEST']._serialized_end=203
-  _globals['_LISTVOICESRESPONSE']._serialized_start=205
-  _globals['_LISTVOICESRESPONSE']._serialized_end=290
-  _globals['_GETVOICEREQUEST']._serialized_start=292
-  _globals['_GETVOICEREQUEST']._serialized_end=327
-  _globals['_GETVOICERESPONSE']._serialized_start=329
-  _globals['_GETVOICERESPONSE']._serialized_end=386
-  _globals['_CREATEVOICEREQUEST']._serialized_start=389
-  _globals['_CREATEVOICEREQUEST']._serialized_end=629
-  _globals['_CREATEVOICERESPONSE']._serialized_start=631
-  _globals['_CREATEVOICERESPONSE']._serialized_end=691
-  _globals['_DELETEVOICEREQUEST']._serialized_start=693
-  _globals['_DELETEVOICEREQUEST']._serialized_end=754
-  _globals['_DELETEVOICERESPONSE']._serialized_start=756
-  _globals['_DELETEVOICERESPONSE']._serialized_end=777
-  _globals['_VOICESERVICE']._serialized_start=780
-  _globals['_VOICESERVICE']._serialized_end=1142
+  _globals['_LISTVOICESREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_LISTVOICESREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_LISTVOICESREQUEST']._serialized_start=86
+  _globals['_LISTVOICESREQUEST']._serialized_end=315
+  _globals['_LISTVOICESREQUEST_LABELSENTRY']._serialized_start=270
+  _globals['_LISTVOICESREQUEST_LABELSENTRY']._serialized_end=315
+  _globals['_LISTVOICESRESPONSE']._serialized_start=317
+  _globals['_LISTVOICESRESPONSE']._serialized_end=402
+  _globals['_GETVOICEREQUEST']._serialized_start=404
+  _globals['_GETVOICEREQUEST']._serialized_end=439
+  _globals['_GETVOICERESPONSE']._serialized_start=441
+  _globals['_GETVOICERESPONSE']._serialized_end=498
+  _globals['_CREATEVOICEREQUEST']._serialized_start=501
+  _globals['_CREATEVOICEREQUEST']._serialized_end=847
+  _globals['_CREATEVOICERESPONSE']._serialized_start=849
+  _globals['_CREATEVOICERESPONSE']._serialized_end=909
+  _globals['_UPLOADVOICEREQUEST']._serialized_start=911
+  _globals['_UPLOADVOICEREQUEST']._serialized_end=1014
+  _globals['_UPLOADVOICERESPONSE']._serialized_start=1016
+  _globals['_UPLOADVOICERESPONSE']._serialized_end=1076
+  _globals['_DELETEVOICEREQUEST']._serialized_start=1078
+  _globals['_DELETEVOICEREQUEST']._serialized_end=1139
+  _globals['_DELETEVOICERESPONSE']._serialized_start=1141
+  _globals['_DELETEVOICERESPONSE']._serialized_end=1162
+  _globals['_EXPORTVOICEREQUEST']._serialized_start=1164
+  _globals['_EXPORTVOICEREQUEST']._serialized_end=1202
+  _globals['_EXPORTVOICERESPONSE']._serialized_start=1204
+  _globals['_EXPORTVOICERESPONSE']._serialized_end=1245
+  _globals['_IMPORTVOICEREQUEST']._serialized_start=1247
+  _globals['_IMPORTVOICEREQUEST']._serialized_end=1369
+  _globals['_IMPORTVOICERESPONSE']._serialized_start=1371
+  _globals['_IMPORTVOICERESPONSE']._serialized_end=1431
+  _globals['_VOICESERVICE']._serialized_start=1434
+  _globals['_VOICESERVICE']._serialized_end=2068
 # @@protoc_insertion_point(module_scope)

@@ -8,16 +8,25 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListVoicesRequest(_message.Message):
-    __slots__ = ("page_size", "page_token", "language", "kind")
+    __slots__ = ("page_size", "page_token", "language", "kind", "labels")
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     page_size: int
     page_token: str
     language: str
     kind: _voice_pb2.VoiceKind
-    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., language: _Optional[str] = ..., kind: _Optional[_Union[_voice_pb2.VoiceKind, str]] = ...) -> None: ...
+    labels: _containers.ScalarMap[str, str]
+    def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., language: _Optional[str] = ..., kind: _Optional[_Union[_voice_pb2.VoiceKind, str]] = ..., labels: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ListVoicesResponse(_message.Message):
     __slots__ = ("voices", "next_page_token")
@@ -40,11 +49,13 @@ class GetVoiceResponse(_message.Message):
     def __init__(self, voice: _Optional[_Union[_voice_pb2.Voice, _Mapping]] = ...) -> None: ...
 
 class CreateVoiceRequest(_message.Message):
-    __slots__ = ("voice_id", "voice", "reference", "design", "consent", "ttl_seconds", "validate_only", "request_id")
+    __slots__ = ("voice_id", "voice", "reference", "design", "speaker_embedding", "mix", "consent", "ttl_seconds", "validate_only", "request_id")
     VOICE_ID_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_FIELD_NUMBER: _ClassVar[int]
     DESIGN_FIELD_NUMBER: _ClassVar[int]
+    SPEAKER_EMBEDDING_FIELD_NUMBER: _ClassVar[int]
+    MIX_FIELD_NUMBER: _ClassVar[int]
     CONSENT_FIELD_NUMBER: _ClassVar[int]
     TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
     VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
@@ -53,13 +64,29 @@ class CreateVoiceRequest(_message.Message):
     voice: _voice_pb2.Voice
     reference: _voice_pb2.ReferenceAudio
     design: str
+    speaker_embedding: _voice_pb2.SpeakerEmbedding
+    mix: _voice_pb2.VoiceMix
     consent: str
     ttl_seconds: int
     validate_only: bool
     request_id: str
-    def __init__(self, voice_id: _Optional[str] = ..., voice: _Optional[_Union[_voice_pb2.Voice, _Mapping]] = ..., reference: _Optional[_Union[_voice_pb2.ReferenceAudio, _Mapping]] = ..., design: _Optional[str] = ..., consent: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., validate_only: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, voice_id: _Optional[str] = ..., voice: _Optional[_Union[_voice_pb2.Voice, _Mapping]] = ..., reference: _Optional[_Union[_voice_pb2.ReferenceAudio, _Mapping]] = ..., design: _Optional[str] = ..., speaker_embedding: _Optional[_Union[_voice_pb2.SpeakerEmbedding, _Mapping]] = ..., mix: _Optional[_Union[_voice_pb2.VoiceMix, _Mapping]] = ..., consent: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., validate_only: bool = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class CreateVoiceResponse(_message.Message):
+    __slots__ = ("voice",)
+    VOICE_FIELD_NUMBER: _ClassVar[int]
+    voice: _voice_pb2.Voice
+    def __init__(self, voice: _Optional[_Union[_voice_pb2.Voice, _Mapping]] = ...) -> None: ...
+
+class UploadVoiceRequest(_message.Message):
+    __slots__ = ("create", "audio")
+    CREATE_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    create: CreateVoiceRequest
+    audio: bytes
+    def __init__(self, create: _Optional[_Union[CreateVoiceRequest, _Mapping]] = ..., audio: _Optional[bytes] = ...) -> None: ...
+
+class UploadVoiceResponse(_message.Message):
     __slots__ = ("voice",)
     VOICE_FIELD_NUMBER: _ClassVar[int]
     voice: _voice_pb2.Voice
@@ -76,3 +103,35 @@ class DeleteVoiceRequest(_message.Message):
 class DeleteVoiceResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class ExportVoiceRequest(_message.Message):
+    __slots__ = ("voice_id",)
+    VOICE_ID_FIELD_NUMBER: _ClassVar[int]
+    voice_id: str
+    def __init__(self, voice_id: _Optional[str] = ...) -> None: ...
+
+class ExportVoiceResponse(_message.Message):
+    __slots__ = ("voice_file",)
+    VOICE_FILE_FIELD_NUMBER: _ClassVar[int]
+    voice_file: bytes
+    def __init__(self, voice_file: _Optional[bytes] = ...) -> None: ...
+
+class ImportVoiceRequest(_message.Message):
+    __slots__ = ("voice_file", "voice_id", "ttl_seconds", "validate_only", "request_id")
+    VOICE_FILE_FIELD_NUMBER: _ClassVar[int]
+    VOICE_ID_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATE_ONLY_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    voice_file: bytes
+    voice_id: str
+    ttl_seconds: int
+    validate_only: bool
+    request_id: str
+    def __init__(self, voice_file: _Optional[bytes] = ..., voice_id: _Optional[str] = ..., ttl_seconds: _Optional[int] = ..., validate_only: bool = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class ImportVoiceResponse(_message.Message):
+    __slots__ = ("voice",)
+    VOICE_FIELD_NUMBER: _ClassVar[int]
+    voice: _voice_pb2.Voice
+    def __init__(self, voice: _Optional[_Union[_voice_pb2.Voice, _Mapping]] = ...) -> None: ...

@@ -26,7 +26,12 @@ if _version_not_supported:
 
 
 class VoiceServiceStub(object):
-    """The voices of this server: the speakers of the loaded checkpoint. Errors are as in TextToSpeechService.
+    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that its callers made and keep
+    here (stored voices). Errors are as in TextToSpeechService.
+
+    A stored voice belongs to the API key that made it; to others it does not exist (NOT_FOUND). Without API keys all belong to
+    everyone. Stored voices need a server with `--voices-dir`; without one, making them is UNIMPLEMENTED
+    (`VOICES_NOT_KEPT`), and one-shot voices in a request work all the same.
     """
 
     def __init__(self, channel):
@@ -50,15 +55,35 @@ class VoiceServiceStub(object):
                 request_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.CreateVoiceRequest.SerializeToString,
                 response_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.CreateVoiceResponse.FromString,
                 _registered_method=True)
+        self.UploadVoice = channel.stream_unary(
+                '/sonorant.tts.v1.VoiceService/UploadVoice',
+                request_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.UploadVoiceRequest.SerializeToString,
+                response_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.UploadVoiceResponse.FromString,
+                _registered_method=True)
         self.DeleteVoice = channel.unary_unary(
                 '/sonorant.tts.v1.VoiceService/DeleteVoice',
                 request_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.DeleteVoiceRequest.SerializeToString,
                 response_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.DeleteVoiceResponse.FromString,
                 _registered_method=True)
+        self.ExportVoice = channel.unary_unary(
+                '/sonorant.tts.v1.VoiceService/ExportVoice',
+                request_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ExportVoiceRequest.SerializeToString,
+                response_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ExportVoiceResponse.FromString,
+                _registered_method=True)
+        self.ImportVoice = channel.unary_unary(
+                '/sonorant.tts.v1.VoiceService/ImportVoice',
+                request_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ImportVoiceRequest.SerializeToString,
+                response_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ImportVoiceResponse.FromString,
+                _registered_method=True)
 
 
 class VoiceServiceServicer(object):
-    """The voices of this server: the speakers of the loaded checkpoint. Errors are as in TextToSpeechService.
+    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that its callers made and keep
+    here (stored voices). Errors are as in TextToSpeechService.
+
+    A stored voice belongs to the API key that made it; to others it does not exist (NOT_FOUND). Without API keys all belong to
+    everyone. Stored voices need a server with `--voices-dir`; without one, making them is UNIMPLEMENTED
+    (`VOICES_NOT_KEPT`), and one-shot voices in a request work all the same.
     """
 
     def ListVoices(self, request, context):
@@ -75,14 +100,35 @@ class VoiceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CreateVoice(self, request, context):
-        """Clone or design a voice and keep it. Not served by this version (UNIMPLEMENTED).
+        """Make a voice and keep it. When the answer is there, the voice outlasts a crash of the server.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UploadVoice(self, request_iterator, context):
+        """`CreateVoice` with a recording in pieces, for recordings that do not fit into one message (8 MiB).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVoice(self, request, context):
-        """Not served by this version (UNIMPLEMENTED).
+        """FAILED_PRECONDITION (`VOICE_IS_PRESET`) for presets. Utterances that speak with it go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportVoice(self, request, context):
+        """A stored voice as a file, to be kept or moved to another server with the same checkpoint.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportVoice(self, request, context):
+        """The voice of an exported file as a new stored voice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -106,10 +152,25 @@ def add_VoiceServiceServicer_to_server(servicer, server):
                     request_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.CreateVoiceRequest.FromString,
                     response_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.CreateVoiceResponse.SerializeToString,
             ),
+            'UploadVoice': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadVoice,
+                    request_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.UploadVoiceRequest.FromString,
+                    response_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.UploadVoiceResponse.SerializeToString,
+            ),
             'DeleteVoice': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteVoice,
                     request_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.DeleteVoiceRequest.FromString,
                     response_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.DeleteVoiceResponse.SerializeToString,
+            ),
+            'ExportVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExportVoice,
+                    request_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ExportVoiceRequest.FromString,
+                    response_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ExportVoiceResponse.SerializeToString,
+            ),
+            'ImportVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportVoice,
+                    request_deserializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ImportVoiceRequest.FromString,
+                    response_serializer=sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ImportVoiceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -120,7 +181,12 @@ def add_VoiceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class VoiceService(object):
-    """The voices of this server: the speakers of the loaded checkpoint. Errors are as in TextToSpeechService.
+    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that its callers made and keep
+    here (stored voices). Errors are as in TextToSpeechService.
+
+    A stored voice belongs to the API key that made it; to others it does not exist (NOT_FOUND). Without API keys all belong to
+    everyone. Stored voices need a server with `--voices-dir`; without one, making them is UNIMPLEMENTED
+    (`VOICES_NOT_KEPT`), and one-shot voices in a request work all the same.
     """
 
     @staticmethod
@@ -205,6 +271,33 @@ class VoiceService(object):
             _registered_method=True)
 
     @staticmethod
+    def UploadVoice(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/sonorant.tts.v1.VoiceService/UploadVoice',
+            sonorant_dot_tts_dot_v1_dot_voice__service__pb2.UploadVoiceRequest.SerializeToString,
+            sonorant_dot_tts_dot_v1_dot_voice__service__pb2.UploadVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def DeleteVoice(request,
             target,
             options=(),
@@ -221,6 +314,60 @@ class VoiceService(object):
             '/sonorant.tts.v1.VoiceService/DeleteVoice',
             sonorant_dot_tts_dot_v1_dot_voice__service__pb2.DeleteVoiceRequest.SerializeToString,
             sonorant_dot_tts_dot_v1_dot_voice__service__pb2.DeleteVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sonorant.tts.v1.VoiceService/ExportVoice',
+            sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ExportVoiceRequest.SerializeToString,
+            sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ExportVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sonorant.tts.v1.VoiceService/ImportVoice',
+            sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ImportVoiceRequest.SerializeToString,
+            sonorant_dot_tts_dot_v1_dot_voice__service__pb2.ImportVoiceResponse.FromString,
             options,
             channel_credentials,
             insecure,
