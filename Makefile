@@ -35,15 +35,17 @@ test: setup ## run the tests that need no GPU
 test-gpu: setup ## run the tests that need a CUDA device
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
 
-lint: setup ## ruff, mypy, import contracts, drift of the generated stubs
+lint: setup ## ruff, mypy, import contracts, drift of the stubs, breaks of the contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python proto/generate.py --check
-	@# buf's rules for protos, where its protoc plugin is installed (npm install @bufbuild/buf)
+	$(BIN)/python proto/breaking.py
+	@# buf's own rules for both, where its protoc plugins are installed (npm install @bufbuild/buf)
 	@PATH="$$PWD/node_modules/.bin:$$PATH"; if command -v protoc-gen-buf-lint >/dev/null; then cd proto && \
-	  ../$(BIN)/python -m grpc_tools.protoc --buf-lint_out=. -I. -I"$$(echo ../$(VENV)/lib/python*/site-packages)" \
+	  ../$(BIN)/python -m grpc_tools.protoc --buf-lint_out=. --buf-breaking_out=. \
+	  --buf-breaking_opt='{"against_input":"released.binpb"}' -I. -I"$$(echo ../$(VENV)/lib/python*/site-packages)" \
 	  sonorant/tts/v1/*.proto; fi
 
 format: setup ## let ruff put the code in order

@@ -18,24 +18,19 @@ PINNED = "1.80.0"
 SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 
 
-def generate(out: Path) -> None:
-    """Write the stubs of every .proto file under PROTO_ROOT below `out`."""
+def run_protoc(*arguments: str) -> None:
+    """On every .proto file under PROTO_ROOT."""
     googleapis = Path(next(iter(google.rpc.__path__))).parents[1]
     sources = sorted(str(path.relative_to(PROTO_ROOT)) for path in PROTO_ROOT.rglob("*.proto"))
-    status = protoc.main(
-        [
-            "protoc",
-            f"--proto_path={PROTO_ROOT}",
-            f"--proto_path={googleapis}",
-            f"--proto_path={files('grpc_tools') / '_proto'}",
-            f"--python_out={out}",
-            f"--pyi_out={out}",
-            f"--grpc_python_out={out}",
-            *sources,
-        ]
-    )
+    includes = (PROTO_ROOT, googleapis, files("grpc_tools") / "_proto")
+    status = protoc.main(["protoc", *(f"--proto_path={path}" for path in includes), *arguments, *sources])
     if status != 0:
         raise SystemExit(f"protoc failed with status {status}")
+
+
+def generate(out: Path) -> None:
+    """Write the stubs of every .proto file under PROTO_ROOT below `out`."""
+    run_protoc(f"--python_out={out}", f"--pyi_out={out}", f"--grpc_python_out={out}")
     for empty in out.rglob("*_pb2_grpc.py"):  # the plugin writes a file for protos without a service too
         if "Servicer" not in empty.read_text():
             empty.unlink()
