@@ -6,6 +6,7 @@ The file has one table per caller, and hashes instead of keys:
     sha256 = "d2b2..."       # of the key; `sonorant-server new-key agent` makes both
     max_sessions = 20        # at the same time; the rest is optional
     max_text_chars = 1000    # per utterance
+    max_text_chars_per_minute = 20000
     voices = ["serena"]      # no others, and none that are cloned or designed
 
 Keys are random and 256 bits long, so that one round of SHA-256 is enough: there is nothing to guess.
@@ -38,13 +39,16 @@ class Caller:
     name: str
     max_sessions: int | None = None
     max_text_chars: int | None = None
+    max_text_chars_per_minute: int | None = None
     voices: frozenset[str] | None = None
 
     def may_use(self, voice_id: str) -> bool:
         return self.voices is None or voice_id in self.voices
 
     def text_limit(self, of_server: int) -> int:
-        return of_server if self.max_text_chars is None else min(of_server, self.max_text_chars)
+        """Of one utterance; a minute's text may come at once, but no more of it."""
+        limits = (of_server, self.max_text_chars, self.max_text_chars_per_minute)
+        return min(limit for limit in limits if limit is not None)
 
 
 ANYONE = Caller("")
@@ -119,17 +123,17 @@ def _load(path: Path) -> list[tuple[bytes, Caller]]:
 def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     if not isinstance(table, dict) or not name or len(name) > MAX_NAME_CHARS:
         raise ApiKeysError(f"{where}: one table per caller is needed, named with at most {MAX_NAME_CHARS} characters")
-    known = ("sha256", "max_sessions", "max_text_chars", "voices")
+    limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute")
+    known = ("sha256", *limits, "voices")
     if unknown := sorted(set(table) - set(known)):
         raise ApiKeysError(f"{where}: unknown {', '.join(unknown)}; there are {', '.join(known)}")
     digest, voices = table.get("sha256"), table.get("voices")
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):
         raise ApiKeysError(f"{where}: sha256 must be the 64 hex digits that `sonorant-server new-key {name}` prints")
-    for limit in ("max_sessions", "max_text_chars"):
+    for limit in limits:
         if limit in table and (type(table[limit]) is not int or table[limit] < 1):
             raise ApiKeysError(f"{where}: {limit} must be a whole number from 1, not {table[limit]!r}")
     if voices is not None and not (isinstance(voices, list) and voices and all(isinstance(v, str) for v in voices)):
         raise ApiKeysError(f"{where}: voices must be a list of voice ids, not {voices!r}")
     allowed = None if voices is None else frozenset(voice.lower() for voice in voices)
-    limits = (table.get("max_sessions"), table.get("max_text_chars"), allowed)
-    return bytes.fromhex(digest), Caller(name, *limits)
+    return bytes.fromhex(digest), Caller(name, **{limit: table.get(limit) for limit in limits}, voices=allowed)

@@ -60,11 +60,12 @@ class VoiceNotAllowed(RequestError):
 
 
 class LimitReached(RequestError):
-    """All places of one kind are taken; `subject` names the kind."""
+    """All places of one kind are taken; `subject` names the kind, `retry_s` says when one is free, if that is known."""
 
-    def __init__(self, subject: str, message: str) -> None:
+    def __init__(self, subject: str, message: str, retry_s: float | None = None) -> None:
         super().__init__(message)
         self.subject = subject
+        self.retry_s = retry_s
 
 
 class SlowReader(RequestError):

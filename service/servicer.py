@@ -2,9 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from engine import Engine, InvalidSynthesis, SynthesisParams
@@ -17,6 +18,7 @@ from service.playback import Playback
 from service.requests import check_lead, check_synthesis, check_timestamps, official_layout
 from service.session import MAX_OPEN_UTTERANCES, Session
 from service.text import check_whole
+from service.text_budget import TextBudget
 from service.utterance import Utterance
 from service.voices import Voices
 from sonorant.tts.v1 import (
@@ -41,6 +43,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._admission = admission
         self._tasks = tasks
         self._max_text_chars = max_text_chars
+        self._text_budget = TextBudget()
         self._sessions: set[Session] = set()
 
     def go_away(self, drain_ms: int) -> None:
@@ -51,7 +54,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self, request: text_to_speech_service_pb2.SynthesizeRequest, context: Any
     ) -> text_to_speech_service_pb2.SynthesizeResponse:
         utterance = self._whole_text(request, max_lead_ms=0, whole=True)
-        context.add_done_callback(self._enter())
+        self._enter(context, len(request.text))
         await self._greet(context)
         audio = bytearray()
         response = text_to_speech_service_pb2.SynthesizeResponse(format=utterance.spec.audio.to_proto())
@@ -82,7 +85,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: Any
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
         utterance = self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"), whole=False)
-        context.add_done_callback(self._enter())
+        self._enter(context, len(request.text))
         context.add_done_callback(utterance.abort)
         await self._greet(context)
         respond = text_to_speech_service_pb2.SynthesizeStreamResponse
@@ -103,10 +106,12 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: Any
     ) -> AsyncIterator[speak_pb2.SpeakResponse]:
-        context.add_done_callback(self._enter())
+        self._enter(context)
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
-        session = Session(self._engine, session_id, call_context.current().request_id, self._text_limit())
+        call = call_context.current()
+        take_text = partial(self._text_budget.take, call.caller)
+        session = Session(self._engine, session_id, call.request_id, self._text_limit(), take_text)
         await self._greet(context, ("x-session-id", session_id))
         self._sessions.add(session)
         task = self._tasks.create_task(session.run(requests))
@@ -127,7 +132,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def GetCapabilities(
         self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: Any
     ) -> text_to_speech_service_pb2.GetCapabilitiesResponse:
-        info = self._engine.info
+        info, caller = self._engine.info, call_context.current().caller
         await self._greet(context)
         return text_to_speech_service_pb2.GetCapabilitiesResponse(
             model=info.model,
@@ -141,7 +146,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             timestamp_modes=[synthesis_pb2.TIMESTAMP_MODE_PROGRESS],
             max_text_chars=self._text_limit(),
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
-            max_sessions=self._admission.limit(call_context.current().caller),
+            max_text_chars_per_minute=caller.max_text_chars_per_minute or 0,
+            max_sessions=self._admission.limit(caller),
             active_sessions=self._admission.active_sessions,
             max_streams=info.max_streams,
             active_streams=self._engine.num_streams,
@@ -164,8 +170,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         utterance.end()
         return utterance
 
-    def _enter(self) -> Callable[[object], None]:
-        return self._admission.enter(call_context.current().caller)
+    def _enter(self, context: Any, num_chars: int = 0) -> None:
+        """Take a place until the call is over, and the text that came with it."""
+        caller = call_context.current().caller
+        context.add_done_callback(self._admission.enter(caller))
+        self._text_budget.take(caller, num_chars)
 
     def _text_limit(self) -> int:
         return call_context.current().caller.text_limit(self._max_text_chars)

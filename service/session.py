@@ -43,12 +43,21 @@ _PAYLOADS: dict[type[Message], str] = {
 class Session:
     """One owner of all its state, on one event loop."""
 
-    def __init__(self, engine: Engine, session_id: str, request_id: str, max_text_chars: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        session_id: str,
+        request_id: str,
+        max_text_chars: int,
+        take_text: Callable[[int], None],
+    ) -> None:
+        """`take_text` is told of each text; with a LimitReached it refuses to have so many characters spoken now."""
         self.outbox = Outbox()
         self._engine = engine
         self._session_id = session_id
         self._request_id = request_id
         self._max_text_chars = max_text_chars
+        self._take_text = take_text
         self._playback = Playback()
         self._spec: SpeakSpec | None = None  # sticky
         self._configured = asyncio.Event()
@@ -169,8 +178,12 @@ class Session:
         if utterance is None:
             utterance = self._begin(utterance_id or self._mint())
         if utterance is not None:
-            self._tell(utterance, utterance.push_text, text)
+            self._tell(utterance, self._push, utterance, text)
             self._commit_later(utterance)
+
+    def _push(self, utterance: Utterance, text: str) -> None:
+        utterance.push_text(text)
+        self._take_text(len(text))  # now that it is known to be good: what is refused costs nothing
 
     def _commit_later(self, utterance: Utterance) -> None:
         """Once no text has come for as long as its policy says."""

@@ -1,5 +1,6 @@
 """The one table from errors to gRPC statuses with google.rpc details. No other module knows status codes."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -43,10 +44,10 @@ def _retry(delay_ms: int) -> Any:
     return error_details_pb2.RetryInfo(retry_delay={"seconds": delay_ms // 1000, "nanos": delay_ms % 1000 * 1_000_000})
 
 
-def _quota(subject: str, error: Exception) -> Iterable[Any]:
+def _quota(subject: str, error: Exception, retry_s: float | None = None) -> Iterable[Any]:
     violation = error_details_pb2.QuotaFailure.Violation(subject=subject, description=str(error))
     yield error_details_pb2.QuotaFailure(violations=[violation])
-    yield _retry(RETRY_SOON_MS)
+    yield _retry(RETRY_SOON_MS if retry_s is None else math.ceil(retry_s * 1000))
 
 
 def _config_required(error: ConfigRequired) -> Iterable[Any]:
@@ -80,7 +81,7 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (VoiceNotFound, _Kind(code_pb2.NOT_FOUND, "VOICE_NOT_FOUND", _voice)),
     (ConfigRequired, _Kind(code_pb2.FAILED_PRECONDITION, "CONFIG_REQUIRED", _config_required)),
     (AudioTooLong, _Kind(code_pb2.OUT_OF_RANGE, "AUDIO_TOO_LONG")),
-    (LimitReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "LIMIT_REACHED", lambda e: _quota(e.subject, e))),
+    (LimitReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "LIMIT_REACHED", lambda e: _quota(e.subject, e, e.retry_s))),
     (SlowReader, _Kind(code_pb2.RESOURCE_EXHAUSTED, "SLOW_READER")),
     (EngineOverloaded, _Kind(code_pb2.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", lambda e: _quota("streams", e))),
     (Draining, _Kind(code_pb2.UNAVAILABLE, "DRAINING", lambda _: [_retry(RETRY_LATER_MS)])),

@@ -23,7 +23,19 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
 )
 from tests.service.certificates import Certificates
 from tests.service.fake_engine import FakeEngine, spoken
-from tests.service.harness import Served, Transcript, config, eventually, failure, read_until, say, served, speak
+from tests.service.harness import (
+    Served,
+    Transcript,
+    config,
+    details_of,
+    end,
+    eventually,
+    failure,
+    read_until,
+    say,
+    served,
+    speak,
+)
 
 ADA, BOB = "key-of-ada", "key-of-bob"
 HELLO = SynthesizeRequest(text="Hello", config={"sampling": {"seed": 7}})
@@ -131,6 +143,40 @@ async def test_limits_of_a_key(keys: Path) -> None:
         assert await code_of({"voice_id": "ada"}) == grpc.StatusCode.PERMISSION_DENIED
 
 
+async def test_text_per_minute_is_counted_over_all_calls_of_a_key_and_its_limit_reloaded(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "RELOAD_S", 0.02)
+    replace(keys, table("ada", ADA, "max_text_chars_per_minute = 12") + table("bob", BOB))
+    async with served(FakeEngine(), api_keys=keys) as server:
+        stub, ada = server.stub, bearer(ADA)
+        assert (await stub.GetCapabilities(GetCapabilitiesRequest(), metadata=ada)).max_text_chars_per_minute == 12
+        await failure(stub.Synthesize(SynthesizeRequest(text="Hel\0lo"), metadata=ada))  # costs nothing
+        code, _, _ = await failure(stub.Synthesize(SynthesizeRequest(text="a" * 13), metadata=ada))
+        assert code == grpc.StatusCode.INVALID_ARGUMENT, "it would never fit"
+        await stub.Synthesize(HELLO, metadata=ada)
+        call, transcript = stub.Speak(metadata=ada), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        await call.write(say("Hello", "x"))
+        await call.write(say("Hello", "x"))
+        await read_until(call, transcript, "done", "x")
+        status = transcript.done["x"].error
+        assert status.code == grpc.StatusCode.RESOURCE_EXHAUSTED.value[0]
+        assert 13 < details_of(status)["RetryInfo"].retry_delay.ToTimedelta().total_seconds() <= 15
+        assert details_of(status)["QuotaFailure"].violations[0].subject == "text of this key"
+        await call.write(say("by", "y"))  # fits, and the session lives on
+        await call.write(end("y"))
+        await read_until(call, transcript, "done", "y")
+        assert transcript.done["y"].stats.audio_ms > 0
+        call.cancel()
+        code, message, details = await failure(stub.Synthesize(HELLO, metadata=ada))
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "12 characters" in message and details["RetryInfo"].retry_delay.seconds >= 10
+        await stub.Synthesize(HELLO, metadata=bearer(BOB))  # others are not concerned
+        replace(keys, table("ada", ADA, "max_text_chars_per_minute = 1200"))
+        await eventually(lambda: stub.Synthesize(HELLO, metadata=ada).code(), grpc.StatusCode.OK)
+
+
 async def test_keys_are_reloaded_without_a_restart_and_a_bad_file_changes_nothing(
     keys: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +206,7 @@ async def test_keys_are_reloaded_without_a_restart_and_a_bad_file_changes_nothin
         (table("ada", ADA, "max_sesions = 1"), "max_sesions"),
         (table("ada", ADA, "max_sessions = 0"), "from 1"),
         (table("ada", ADA, "max_text_chars = true"), "from 1"),
+        (table("ada", ADA, "max_text_chars_per_minute = 1.5"), "from 1"),
         (table("ada", ADA, "voices = []"), "list of voice ids"),
     ],
 )
