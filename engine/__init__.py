@@ -19,7 +19,8 @@ from engine.errors import (
 from engine.ipc.heartbeat import ROW_BUCKETS, Work
 from engine.prompt.explain import Explanation
 from engine.supervisor import EngineState
-from engine.types import FinishReason, PcmChunk, SamplingParams, StreamEnd, SynthesisParams
+from engine.types import FinishReason, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
+from engine.warm_up import WarmUp, warm_up
 
 __all__ = [
     "BUILTIN_VOICE_DIR",
@@ -44,6 +45,7 @@ __all__ = [
     "SynthesisParams",
     "UnknownSpeaker",
     "UnsupportedTask",
+    "StreamBudget",
     "Work",
     "resolve_model",
 ]

@@ -6,10 +6,11 @@ blocks it. Knows no gRPC, sessions, paces or encodings.
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.checkpoint import Checkpoint, load_checkpoint
+from engine.checkpoint import Checkpoint, TaskName, load_checkpoint
 from engine.config import EngineConfig
 from engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis
 from engine.ipc.heartbeat import Work
@@ -18,6 +19,7 @@ from engine.ipc.messages import (
     Command,
     EndStream,
     EndText,
+    FirstChunk,
     GrantCredit,
     OpenStream,
     PcmBatch,
@@ -28,7 +30,7 @@ from engine.prompt import layout
 from engine.prompt.explain import Explanation, explain_prompt
 from engine.prompt.tokenizer import Tokenizer
 from engine.supervisor import EngineState, Supervisor
-from engine.types import FinishReason, PcmChunk, SamplingParams, StreamEnd, SynthesisParams
+from engine.types import FinishReason, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
 
 GRANT_LUMP_FRAMES = 8  # so that a stream in step with its listener is not decoded one frame at a time
 MAX_CHARS_PER_POSITION = 16  # of text, which is refused beyond before it is looked at; English has about 5 to a token
@@ -39,7 +41,7 @@ class EngineInfo:
     """What the loaded checkpoint is and can do."""
 
     model: str
-    task: str
+    task: TaskName
     size: str
     speakers: tuple[str, ...]  # in the order of the checkpoint; the first one is the default voice
     languages: tuple[str, ...]
@@ -147,14 +149,19 @@ class Engine:
         self._streams.pop(stream_id)._end(end)
 
     def _deliver(self, records: Sequence[PcmRecord]) -> None:
+        now_s = time.monotonic()
+        budgets: dict[int, StreamBudget] = {}  # of the streams whose first chunk is in the batch that follows
         for record in records:
             match record:
+                case FirstChunk(stream_id):
+                    budgets[stream_id] = record.budget(now_s)
                 case PcmBatch(stream_ids, first_frames, num_frames, samples):
                     for row, (stream_id, first_frame) in enumerate(
                         zip(stream_ids.tolist(), first_frames.tolist(), strict=True)
                     ):
                         # A copy, so that a slow listener keeps its own row in memory and not the whole batch.
-                        chunk = PcmChunk(first_frame, num_frames, samples[row].copy())
+                        budget = budgets.pop(stream_id, None)
+                        chunk = PcmChunk(first_frame, num_frames, samples[row].copy(), budget)
                         self._streams[stream_id]._deliver(chunk)
                 case EndStream(stream_id, end):
                     self._end(stream_id, end)
@@ -280,6 +287,7 @@ class EngineStream:
                     plan,
                     sampling,
                     self._credit_frames,
+                    time.monotonic(),
                     self._params.x_vector,
                     self._params.reference_codes,
                 )

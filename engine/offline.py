@@ -7,6 +7,7 @@ two stages the codes are copied out. Deterministic: the seed and the arguments d
 import argparse
 import logging
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,9 +155,8 @@ def _run(
     codes = [np.empty((0, checkpoint.talker.num_codebooks), np.int16)]
     samples = [np.empty(0, np.float32)]
 
-    scheduler.on_record(
-        OpenStream(STREAM_ID, plan, params.sampling, max_frames, params.x_vector, params.reference_codes)
-    )
+    voice = params.x_vector, params.reference_codes
+    scheduler.on_record(OpenStream(STREAM_ID, plan, params.sampling, max_frames, time.monotonic(), *voice))
     while True:
         has_stepped = talker_turn(to_code2wav, scheduler, talker)
         for record in to_code2wav.drain():

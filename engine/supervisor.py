@@ -23,7 +23,7 @@ from engine.ipc.channel import PeerGone, RingInbox, RingOutbox
 from engine.ipc.child import Child
 from engine.ipc.doorbell import Doorbell
 from engine.ipc.heartbeat import Heartbeat, Work
-from engine.ipc.messages import END, HEADER, Command, PcmRecord, Shutdown
+from engine.ipc.messages import END, FIRST_CHUNK, HEADER, TIMES, Command, PcmRecord, Shutdown
 from engine.ipc.ring import Ring, record_bytes
 from engine.talker import process as talker
 
@@ -64,7 +64,7 @@ class RingSizes:
     def of(cls, config: EngineConfig, checkpoint: Checkpoint) -> "RingSizes":
         codebooks = checkpoint.talker.num_codebooks
         frame_bytes = checkpoint.codec.frame_samples * 2
-        row_bytes = HEADER.size + 8 + 4  # of a batch with one row: header, stream id, frame index
+        row_bytes = HEADER.size + TIMES.size + 8 + 4  # of a batch with one row: header, times, stream id, frame index
         end_bytes = record_bytes(HEADER.size + END.size + DETAIL_BYTES)
         reference_bytes = config.max_context * codebooks * 2
 
@@ -74,8 +74,9 @@ class RingSizes:
 
         max_frames = config.max_streams * config.credit_frames
         frames = max_frames * (record_bytes(row_bytes + codebooks * 2) + record_bytes(HEADER.size))  # each with a flush
-        starts_and_ends = config.max_streams * (record_bytes(HEADER.size) + end_bytes)
-        pcm = max_frames * record_bytes(row_bytes + frame_bytes) + config.max_streams * end_bytes
+        start_bytes = record_bytes(HEADER.size + max(TIMES.size, FIRST_CHUNK.size))
+        starts_and_ends = config.max_streams * (start_bytes + end_bytes)
+        pcm = max_frames * record_bytes(row_bytes + frame_bytes) + starts_and_ends
         batch_bytes = config.max_decode_batch * (row_bytes + config.credit_frames * frame_bytes)
         return cls(
             commands=4 * open_bytes + 64 * 1024,

@@ -1,6 +1,6 @@
 """Values that cross the engine: what an utterance asks for, what the prompt is, what comes back. No torch, no I/O."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -56,9 +56,28 @@ class SynthesisParams:
     language: str = "auto"
     instruct: str = ""
     non_streaming_mode: bool = False  # all text in the prompt, instead of one text token per codec frame
-    x_vector: Float32Array | None = None  # [talker hidden size]
+    x_vector: Float32Array | None = None  # [talker hidden size]; in the place of `speaker`
     reference_codes: Int16Array | None = None  # [frames, codebooks]; needs reference_text and x_vector
     reference_text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingInfo:
+    """What an uploaded recording is, as it came."""
+
+    duration_ms: int
+    level_dbfs: float  # root mean square of the mono samples; 0 is that of a full-scale square wave
+    sample_rate_hz: int
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedReference:
+    """What a Base checkpoint makes of a recording: all that cloning takes, the words spoken in it aside."""
+
+    x_vector: Float32Array  # [hidden]
+    codes: Int16Array | None  # [frames, codebooks]
+    recording: RecordingInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +99,31 @@ class PromptPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamBudget:
+    """Where the time from a complete prompt to the first chunk went, in seconds. The parts follow without gaps."""
+
+    queue_s: float  # the ring to the talker, and the wait for a slot and pages
+    prefill_s: float  # until the step that made frame 0 began: earlier pieces of a long prompt
+    step_s: float  # that step
+    frames_ring_s: float  # until Code2Wav took the frame
+    codec_wait_s: float  # until the call that decoded it began; the reference of a cloned voice goes first
+    codec_s: float  # that call
+    pcm_ring_s: float  # until the engine's caller could take the chunk
+
+    @property
+    def total_s(self) -> float:
+        total_s: float = sum(astuple(self))
+        return total_s
+
+
+@dataclass(frozen=True, slots=True)
 class PcmChunk:
     """Decoded audio of `num_frames` codec frames in a row, beginning with frame `first_frame` of the stream."""
 
     first_frame: int
     num_frames: int
     samples: Int16Array  # [num_frames * frame_samples]
+    budget: StreamBudget | None = None  # of the first chunk of a stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +132,6 @@ class StreamEnd:
 
     reason: FinishReason
     num_frames: int  # made by the talker
-    queue_s: float  # open to prefill
+    queue_s: float  # from a complete prompt to prefill
     generation_s: float  # prefill to the last frame
     detail: str = ""

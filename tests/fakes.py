@@ -14,7 +14,7 @@ import numpy as np
 from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
 from engine.config import EngineConfig
 from engine.ipc.channel import PeerGone, QueueChannel
-from engine.ipc.messages import OpenStream
+from engine.ipc.messages import BeginStream, FrameBatch, OpenStream
 from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.types import FinishReason, Int16Array, PromptPlan, SamplingParams
 
@@ -73,6 +73,7 @@ def open_stream(
     ignore_eos: bool = False,
     credit_frames: int = 48,
     num_reference_frames: int = 0,
+    opened_s: float = 1000.0,
 ) -> OpenStream:
     """A stream whose seed, prompt and reference are its own."""
     sampling = SamplingParams(
@@ -97,7 +98,17 @@ def open_stream(
         text_ended=text_ended,
     )
     reference = np.arange(num_reference_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048
-    return OpenStream(stream_id, plan, sampling, credit_frames, None, reference if num_reference_frames else None)
+    codes = reference if num_reference_frames else None
+    return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes)
+
+
+def begin_stream(stream_id: int, prime_codes: Int16Array | None = None) -> BeginStream:
+    return BeginStream(stream_id, 0.0, 0.0, prime_codes)
+
+
+def frame_batch(stream_ids: Sequence[int], frame_indices: Sequence[int], codes: Int16Array) -> FrameBatch:
+    """The frames of a step of no duration: [rows, codebooks]."""
+    return FrameBatch(np.array(stream_ids, np.int64), np.array(frame_indices, np.int32), codes, 0.0, 0.0)
 
 
 class _Voice:

@@ -23,7 +23,7 @@ from typing import TypeAlias
 import numpy as np
 
 from engine.config import EngineConfig
-from engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch, PcmBatch, PcmRecord
+from engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch, PcmRecord
 from engine.types import FinishReason, Float32Array, Int16Array
 
 NO_SLOT = -1
@@ -51,6 +51,7 @@ class DecodePlan:
 @dataclass(slots=True, eq=False)
 class _Stream:
     stream_id: int
+    times: tuple[float, ...]  # of FirstChunk, as far as they have come
     dry_s: float  # when the listener has nothing left to play; before the first chunk, since when it waits for it
     first_pending: int  # frame number of pending[0]; negative in the reference
     pending: deque[Int16Array]  # [codebooks] each
@@ -99,23 +100,27 @@ class Batcher:
         match record:
             case FrameBatch():
                 self._on_frames(record)
-            case BeginStream(stream_id=stream_id, prime_codes=prime_codes):
+            case BeginStream(stream_id, opened_s, started_s, prime_codes):
                 if stream_id in self._streams:
                     raise ValueError(f"stream {stream_id} began twice")
                 prime = deque(() if prime_codes is None else prime_codes)
-                self._streams[stream_id] = _Stream(stream_id, self._clock(), -len(prime), prime)
+                times = (opened_s, started_s)
+                self._streams[stream_id] = _Stream(stream_id, times, self._clock(), -len(prime), prime)
             case FlushStream(stream_id=stream_id):
                 self._streams[stream_id].is_flushed = True
             case EndStream():
                 self._on_end(record)
 
     def _on_frames(self, batch: FrameBatch) -> None:
+        times = (batch.began_s, batch.ended_s, self._clock())
         for stream_id, index, codes in zip(
             batch.stream_ids.tolist(), batch.frame_indices.tolist(), batch.codes, strict=True
         ):
             stream = self._streams[stream_id]
             if index != stream.num_received:
                 raise ValueError(f"stream {stream_id} got frame {index} where frame {stream.num_received} was due")
+            if index == 0:
+                stream.times += times
             stream.pending.append(codes)
             stream.num_received = index + 1
             stream.is_flushed = False
@@ -175,6 +180,11 @@ class Batcher:
             raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
         first_frames = np.array([stream.first_pending for stream in batch], np.int32)
         is_heard = first_frames >= 0
+        self._records += [
+            FirstChunk(stream.stream_id, *(*stream.times, self._batch_since_s, now))
+            for stream in batch
+            if stream.first_pending == 0
+        ]
         if is_heard.any():
             self._records.append(
                 PcmBatch(

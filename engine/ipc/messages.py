@@ -2,7 +2,7 @@
 
 Ring A, service -> talker:    OpenStream (PushText | GrantCredit)* [EndText] [CancelStream]; Shutdown
 Ring B, talker -> code2wav:   BeginStream (row of FrameBatch | FlushStream)* EndStream; Shutdown
-Ring C, code2wav -> service:  (row of PcmBatch)* EndStream
+Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch)+] EndStream
 
 Per stream the order above holds on every ring, and each OpenStream is answered by exactly one EndStream on ring C.
 A stream that ends before it got a slot has an EndStream and nothing else on rings B and C.
@@ -10,15 +10,16 @@ A stream that ends before it got a slot has an EndStream and nothing else on rin
 
 import pickle
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.ipc.ring import Buffer
-from engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, SamplingParams, StreamEnd
+from engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, SamplingParams, StreamBudget, StreamEnd
 
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
@@ -30,6 +31,7 @@ class OpenStream:
     plan: PromptPlan
     sampling: SamplingParams
     credit_frames: int
+    opened_s: float  # all times are of CLOCK_MONOTONIC, which the processes of a host share
     x_vector: Float32Array | None = None  # [hidden]
     reference_codes: Int16Array | None = None  # [frames, codebooks]
 
@@ -64,6 +66,8 @@ class Shutdown:
 @dataclass(frozen=True, slots=True)
 class BeginStream:
     stream_id: int
+    opened_s: float
+    started_s: float  # when it got its slot
     prime_codes: Int16Array | None = None  # [frames, codebooks] of the reference: decoded for their state, never heard
 
 
@@ -74,6 +78,8 @@ class FrameBatch:
     stream_ids: Int64Array  # [rows]
     frame_indices: Int32Array  # [rows], from 0
     codes: Int16Array  # [rows, codebooks]
+    began_s: float  # the step
+    ended_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,24 @@ class EndStream:
 
 
 @dataclass(frozen=True, slots=True)
+class FirstChunk:
+    """When what happened to a stream whose first audio is in the PcmBatch that follows. In order of time."""
+
+    stream_id: int
+    opened_s: float
+    started_s: float
+    step_began_s: float  # the talker's, with frame 0
+    step_ended_s: float
+    taken_s: float  # by Code2Wav
+    call_began_s: float  # the decoder's, with frame 0
+    call_ended_s: float
+
+    def budget(self, delivered_s: float) -> StreamBudget:
+        _, *times = astuple(self)
+        return StreamBudget(*(after - before for before, after in pairwise((*times, delivered_s))))
+
+
+@dataclass(frozen=True, slots=True)
 class PcmBatch:
     """The audio of one Code2Wav call, one row per stream, `num_frames` codec frames each."""
 
@@ -101,7 +125,7 @@ class PcmBatch:
 
 Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | Shutdown
 FrameRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream | Shutdown
-PcmRecord: TypeAlias = PcmBatch | EndStream
+PcmRecord: TypeAlias = FirstChunk | PcmBatch | EndStream
 Record: TypeAlias = Command | FrameRecord | PcmRecord
 
 
@@ -110,12 +134,15 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   OpenStream                stream_id     pickle of the record (ring A only: once per stream, many optional parts)
 #   PushText     num_ids      stream_id     i32 ids
 #   GrantCredit  num_frames   stream_id
-#   BeginStream  num_frames   stream_id     i16 prime codes [num_frames, codebooks]; num_frames is 0 without any
-#   FrameBatch   rows         0             i64 stream ids, i32 frame indices, i16 codes [rows, codebooks]
+#   BeginStream  num_frames   stream_id     TIMES, i16 prime codes [num_frames, codebooks]; num_frames is 0 without any
+#   FrameBatch   rows         0             TIMES, i64 stream ids, i32 frame indices, i16 codes [rows, codebooks]
+#   FirstChunk   0            stream_id     FIRST_CHUNK
 #   PcmBatch     rows         num_frames    i64 stream ids, i32 first frames, i16 samples [rows, samples]
 #   EndStream    reason       stream_id     END, detail in UTF-8
 #   EndText, CancelStream, FlushStream: 0, stream_id; Shutdown: 0, 0
 HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what stands there instead)
+TIMES = struct.Struct("=2d")  # opened_s, started_s or began_s, ended_s
+FIRST_CHUNK = struct.Struct("=7d")  # its times
 END = struct.Struct("=q2d")  # num_frames, queue_s, generation_s
 
 
@@ -131,6 +158,7 @@ class _Kind(IntEnum):
     FLUSH_STREAM = 9
     END_STREAM = 10
     PCM_BATCH = 11
+    FIRST_CHUNK = 12
 
 
 def encode(record: Record) -> list[Buffer]:
@@ -149,18 +177,20 @@ def encode(record: Record) -> list[Buffer]:
             return [HEADER.pack(_Kind.CANCEL_STREAM, 0, stream_id)]
         case Shutdown():
             return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
-        case BeginStream(stream_id, prime_codes):
-            if prime_codes is None:
-                return [HEADER.pack(_Kind.BEGIN_STREAM, 0, stream_id)]
-            return [HEADER.pack(_Kind.BEGIN_STREAM, len(prime_codes), stream_id), _bytes(prime_codes, np.int16)]
-        case FrameBatch(stream_ids, frame_indices, codes):
-            head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0)
+        case BeginStream(stream_id, opened_s, started_s, prime_codes):
+            codes = () if prime_codes is None else prime_codes
+            head = HEADER.pack(_Kind.BEGIN_STREAM, len(codes), stream_id) + TIMES.pack(opened_s, started_s)
+            return [head] if prime_codes is None else [head, _bytes(prime_codes, np.int16)]
+        case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
+            head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
             return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(codes, np.int16)]
         case FlushStream(stream_id):
             return [HEADER.pack(_Kind.FLUSH_STREAM, 0, stream_id)]
         case EndStream(stream_id, end):
             head = HEADER.pack(_Kind.END_STREAM, end.reason, stream_id)
             return [head, END.pack(end.num_frames, end.queue_s, end.generation_s), end.detail.encode()]
+        case FirstChunk(stream_id):
+            return [HEADER.pack(_Kind.FIRST_CHUNK, 0, stream_id), FIRST_CHUNK.pack(*astuple(record)[1:])]
         case PcmBatch(stream_ids, first_frames, num_frames, samples):
             head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames)
             return [head, _bytes(stream_ids, np.int64), _bytes(first_frames, np.int32), _bytes(samples, np.int16)]
@@ -192,10 +222,11 @@ def decode(payload: Buffer) -> Record:
         case _Kind.SHUTDOWN:
             return Shutdown()
         case _Kind.BEGIN_STREAM:
-            codes = np.frombuffer(body, np.int16).reshape(count, -1) if count else None
-            return BeginStream(stream_id, codes)
+            codes = np.frombuffer(body, np.int16, offset=TIMES.size).reshape(count, -1) if count else None
+            opened_s, started_s = TIMES.unpack_from(body)
+            return BeginStream(stream_id, opened_s, started_s, codes)
         case _Kind.FRAME_BATCH:
-            return FrameBatch(*_rows(body, count))
+            return FrameBatch(*_rows(body, count, TIMES.size), *TIMES.unpack_from(body))
         case _Kind.FLUSH_STREAM:
             return FlushStream(stream_id)
         case _Kind.END_STREAM:
@@ -203,13 +234,15 @@ def decode(payload: Buffer) -> Record:
             detail = body[END.size :].decode()
             return EndStream(stream_id, StreamEnd(FinishReason(count), num_frames, queue_s, generation_s, detail))
         case _Kind.PCM_BATCH:
-            stream_ids, first_frames, samples = _rows(body, count)
+            stream_ids, first_frames, samples = _rows(body, count, 0)
             return PcmBatch(stream_ids, first_frames, stream_id, samples)
+        case _Kind.FIRST_CHUNK:
+            return FirstChunk(stream_id, *FIRST_CHUNK.unpack_from(body))
     raise ValueError(f"ring record of unknown kind {kind}")
 
 
-def _rows(body: bytearray, rows: int) -> tuple[Int64Array, Int32Array, Int16Array]:
-    stream_ids = np.frombuffer(body, np.int64, rows)
-    indices = np.frombuffer(body, np.int32, rows, stream_ids.nbytes)
-    values = np.frombuffer(body, np.int16, offset=stream_ids.nbytes + indices.nbytes).reshape(rows, -1)
+def _rows(body: bytearray, rows: int, offset: int) -> tuple[Int64Array, Int32Array, Int16Array]:
+    stream_ids = np.frombuffer(body, np.int64, rows, offset)
+    indices = np.frombuffer(body, np.int32, rows, offset + stream_ids.nbytes)
+    values = np.frombuffer(body, np.int16, offset=offset + stream_ids.nbytes + indices.nbytes).reshape(rows, -1)
     return stream_ids, indices, values

@@ -143,6 +143,7 @@ class Scheduler:
         self._prefilling: dict[int, _Stream] = {}
         self._decoding: dict[int, _Stream] = {}
         self._stepped: list[_Stream] = []  # the streams that sample in the step under way, in row order
+        self._step_began_s = 0.0
         self._num_first_frames = 0  # so many of these come from prefill
         self._records: list[FrameRecord] = []  # to be published with the next plan
 
@@ -183,7 +184,7 @@ class Scheduler:
         stream = _Stream(
             stream_id=stream_id,
             open=command,
-            opened_s=self._clock(),
+            opened_s=command.opened_s,
             first_position=command.plan.num_rows - 1,
             trailing=list(command.plan.trailing),
             text_ended=command.plan.text_ended,
@@ -226,6 +227,7 @@ class Scheduler:
 
     def next_step(self) -> StepPlan:
         """What to run now. With rows in it, `apply` must follow before anything else."""
+        self._step_began_s = self._clock()
         self._admit()
         prefills = self._prefill_rows() if self._prefilling else []
         pad = self._tts_pad_id
@@ -267,6 +269,8 @@ class Scheduler:
                     stream_ids=np.array([stream.stream_id for stream in made], np.int64),
                     frame_indices=np.array([stream.num_frames for stream in made], np.int32),
                     codes=codes,
+                    began_s=self._step_began_s,
+                    ended_s=now,
                 )
             )
         for stream in made:
@@ -289,8 +293,9 @@ class Scheduler:
             self._prefilling[stream.stream_id] = stream
             stream.slot = self._slots.take()
             stream.pages = self._pages.lease(num_pages)
-            stream.started_s = self._clock()
-            self._records.append(BeginStream(stream.stream_id, stream.open.reference_codes))
+            stream.started_s = self._step_began_s
+            codes = stream.open.reference_codes
+            self._records.append(BeginStream(stream.stream_id, stream.opened_s, stream.started_s, codes))
 
     def _prefill_rows(self) -> list[PrefillRow]:
         rows = []

@@ -42,10 +42,9 @@ def assert_same_speech(one: Int16Array, other: Int16Array) -> None:
     assert np.abs(one.astype(np.int32) - other).max() <= 3
 
 
-async def listen(stream: EngineStream, frame_samples: int) -> Heard:
-    """Take everything to the end, granting what was taken."""
+async def listen(stream: EngineStream, frame_samples: int, next_frame: int = 0) -> Heard:
+    """Take everything from `next_frame` to the end, granting what was taken."""
     chunks: list[PcmChunk] = []
-    next_frame = 0
     while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):
         assert event.first_frame == next_frame
         assert len(event.samples) == event.num_frames * frame_samples

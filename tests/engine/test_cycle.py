@@ -14,6 +14,7 @@ from engine.ipc.messages import (
     CancelStream,
     Command,
     EndText,
+    FirstChunk,
     FrameRecord,
     GrantCredit,
     OpenStream,
@@ -53,6 +54,7 @@ class Listener:
     is_cancelled: bool = False
     pcm: list[int] = field(default_factory=list)
     num_taken: int = 0
+    first: FirstChunk | None = None
     end: StreamEnd | None = None
 
     @property
@@ -116,6 +118,10 @@ class Cycle:
     def _listen(self) -> None:
         self.audio.turns_left = 1
         for record in self.audio.drain():
+            if isinstance(record, FirstChunk):
+                assert self.listeners[record.stream_id].first is None, "two first chunks"
+                self.listeners[record.stream_id].first = record
+                continue
             if not isinstance(record, PcmBatch):
                 listener = self.listeners[record.stream_id]
                 assert listener.end is None, "two ends"
@@ -126,6 +132,7 @@ class Cycle:
             ):
                 listener = self.listeners[stream_id]
                 assert listener.end is None, "audio after the end"
+                assert listener.first is not None, "audio without the times of the first"
                 assert first == listener.num_frames, "audio out of order"
                 listener.pcm += samples
                 assert listener.num_frames - listener.num_taken <= listener.command.credit_frames, "beyond the credit"
@@ -149,6 +156,7 @@ class Cycle:
         self.batcher.check_conservation()
         for listener in self.listeners.values():
             assert listener.end is not None, "no end"
+            assert (listener.first is not None) == bool(listener.pcm)
             codes, reason = expected_codes(CHECKPOINT, listener.command, listener.text)
             wanted = expected_pcm(codes, listener.command.reference_codes).tolist()
             if listener.end.reason is FinishReason.CANCELLED:

@@ -1,9 +1,11 @@
 """The whole engine on the built-in voice, with its real worker processes: every stream ends once, whatever happens."""
 
 import asyncio
+import dataclasses
 import os
 import random
 import signal
+import time
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -62,6 +64,23 @@ async def test_text_becomes_speech(engine: Engine) -> None:
     assert heard.end.num_frames == heard.num_frames > 5
     assert heard.chunks[0].num_frames == 1
     assert np.abs(heard.samples).max() > 1000
+
+
+async def test_the_first_chunk_tells_where_the_time_went(engine: Engine) -> None:
+    began_s = time.monotonic()
+    async with engine.open(speech(engine)) as stream:
+        stream.push_text("Hello there.")
+        stream.end_text()
+        first = await asyncio.wait_for(stream.next_event(), 60)
+        wall_s = time.monotonic() - began_s
+        assert isinstance(first, PcmChunk) and first.budget is not None
+        rest = await listen(stream, engine.info.frame_samples, next_frame=1)
+    budget = first.budget
+    assert min(dataclasses.astuple(budget)) >= 0
+    assert budget.step_s > 1e-4 and budget.codec_s > 1e-4
+    assert budget.total_s <= wall_s < budget.total_s + 0.05
+    assert not any(chunk.budget for chunk in rest.chunks)
+    assert rest.end.queue_s == pytest.approx(budget.queue_s)
 
 
 async def test_audio_starts_before_the_text_ends_and_pauses_change_nothing(engine: Engine) -> None:

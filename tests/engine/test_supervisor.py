@@ -29,12 +29,13 @@ from engine import (
 )
 from engine.checkpoint import load_checkpoint
 from engine.ipc.child import Child
-from engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch, OpenStream, PcmBatch, encode
+from engine.ipc.messages import EndStream, FirstChunk, FlushStream, OpenStream, PcmBatch, encode
 from engine.ipc.ring import Ring
 from engine.supervisor import RingSizes
 from engine.types import PromptPlan
 from tests.engine.processes import run_engine
 from tests.engine.speech import say, speech
+from tests.fakes import begin_stream, frame_batch
 
 CONFIG = EngineConfig(
     model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=512, cpu_threads=1, hang_timeout_s=3
@@ -210,11 +211,12 @@ def test_ring_sizes_hold_all_that_may_be_in_flight() -> None:
     end = EndStream(1, StreamEnd(FinishReason.FAILED, 0, 0.0, 0.0, "x" * 500))
     frames, pcm, commands = Ring(sizes.frames), Ring(sizes.pcm), Ring(sizes.commands)
     for _ in range(CONFIG.max_streams):
-        assert frames.write(encode(BeginStream(1)))
+        assert frames.write(encode(begin_stream(1)))
         for _ in range(CONFIG.credit_frames):
-            assert frames.write(encode(FrameBatch(one, index, codes)))
+            assert frames.write(encode(frame_batch([0], [0], codes)))
             assert frames.write(encode(FlushStream(1)))
             assert pcm.write(encode(PcmBatch(one, index, 1, samples)))
+        assert pcm.write(encode(FirstChunk(1, *[0.0] * 7)))
         assert frames.write(encode(end))
         assert pcm.write(encode(end))
     rows = CONFIG.max_decode_batch
@@ -225,8 +227,8 @@ def test_ring_sizes_hold_all_that_may_be_in_flight() -> None:
     reference = np.zeros((CONFIG.max_context, checkpoint.talker.num_codebooks), np.int16)
     ids = tuple(range(2**20, 2**20 + CONFIG.max_context))
     x_vector = np.zeros(checkpoint.talker.stack.hidden_size, np.float32)
-    opening = OpenStream(1, PromptPlan(ids, ids, ids, True), checkpoint.default_sampling, 1, x_vector, reference)
+    opening = OpenStream(1, PromptPlan(ids, ids, ids, True), checkpoint.default_sampling, 1, 0.0, x_vector, reference)
     assert sum(map(len, encode(opening))) <= commands.max_payload_bytes
-    assert sum(map(len, encode(BeginStream(1, reference)))) <= frames.max_payload_bytes
+    assert sum(map(len, encode(begin_stream(1, reference)))) <= frames.max_payload_bytes
     for ring in (frames, pcm, commands):
         ring.close()

@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,9 +8,17 @@ from hypothesis import strategies as st
 
 from engine.code2wav.batcher import Batcher, DecodePlan
 from engine.config import EngineConfig
-from engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch, PcmBatch, PcmRecord
-from engine.types import FinishReason, Int16Array, StreamEnd
-from tests.fakes import FRAME_SAMPLES, FakeClock, FakeCode2WavRunner, expected_pcm, published_checkpoint
+from engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
+from engine.types import FinishReason, Int16Array, StreamBudget, StreamEnd
+from tests.fakes import (
+    FRAME_SAMPLES,
+    FakeClock,
+    FakeCode2WavRunner,
+    begin_stream,
+    expected_pcm,
+    frame_batch,
+    published_checkpoint,
+)
 
 FRAME_S = 0.08
 MODEL = published_checkpoint().folder
@@ -21,11 +30,8 @@ def codes_of(stream_id: int, index: int) -> Int16Array:
 
 def frames(index: int, *stream_ids: int) -> FrameBatch:
     """Frame `index` of each stream."""
-    return FrameBatch(
-        np.array(stream_ids, np.int64),
-        np.full(len(stream_ids), index, np.int32),
-        np.stack([codes_of(stream_id, index) for stream_id in stream_ids]),
-    )
+    codes = np.stack([codes_of(stream_id, index) for stream_id in stream_ids])
+    return frame_batch(stream_ids, [index] * len(stream_ids), codes)
 
 
 def end(stream_id: int, reason: FinishReason = FinishReason.COMPLETED) -> EndStream:
@@ -50,12 +56,14 @@ class Decoder:
         self.batcher = Batcher(config, num_slots, FRAME_S, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
         self.plan = DecodePlan([], [], [], np.empty((0, 0, 0), np.int16))
+        self.first_chunks: list[FirstChunk] = []
 
     def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
         for record in records:
             self.batcher.on_record(record)
 
-    def turn(self) -> list[PcmRecord]:
+    def turn(self) -> list[PcmBatch | EndStream]:
+        """Audio and ends; what is told of first chunks is kept aside."""
         self.plan = self.batcher.next_batch()
         records = list(self.plan.records)
         if self.plan.slots:
@@ -63,7 +71,8 @@ class Decoder:
                 self.runner.reset(slot)
             records += self.batcher.apply(self.runner.decode(self.plan.slots, self.plan.codes))
         self.batcher.check_conservation()
-        return records
+        self.first_chunks += [record for record in records if isinstance(record, FirstChunk)]
+        return [record for record in records if not isinstance(record, FirstChunk)]
 
     def chunks(self) -> list[tuple[int, ...]]:
         """What the turns give until nothing is due: (stream, first frame, frames) of a row; (stream,) of an end."""
@@ -80,7 +89,7 @@ class Decoder:
 
 def test_the_first_frame_is_decoded_at_once_and_chunks_grow() -> None:
     decoder = Decoder()
-    decoder.send(BeginStream(1))
+    decoder.send(begin_stream(1))
     found = []
     for index in range(12):
         decoder.send(frames(index, 1))
@@ -94,13 +103,13 @@ def test_the_first_frame_is_decoded_at_once_and_chunks_grow() -> None:
 
 def test_a_backlog_is_cut_along_the_ramp() -> None:
     decoder = Decoder()
-    decoder.send(BeginStream(1), *(frames(index, 1) for index in range(12)), end(1))
+    decoder.send(begin_stream(1), *(frames(index, 1) for index in range(12)), end(1))
     assert decoder.chunks() == [(1, 0, 1), (1, 1, 2), (1, 3, 4), (1, 7, 4), (1, 11, 1), (1,)]
 
 
 def test_a_listener_is_not_left_to_run_dry() -> None:
     decoder = Decoder(chunk_ramp=(1, 8))
-    decoder.send(BeginStream(1), frames(0, 1), FlushStream(1))
+    decoder.send(begin_stream(1), frames(0, 1), FlushStream(1))
     decoder.chunks()
     decoder.send(frames(1, 1), FlushStream(1))
     decoder.chunks()  # 160 ms of audio
@@ -114,7 +123,7 @@ def test_a_listener_is_not_left_to_run_dry() -> None:
 
 def test_slow_calls_begin_in_time() -> None:
     decoder = Decoder(chunk_ramp=(5, 8))
-    decoder.send(BeginStream(1), *(frames(index, 1) for index in range(5)))
+    decoder.send(begin_stream(1), *(frames(index, 1) for index in range(5)))
     plan = decoder.batcher.next_batch()
     decoder.clock.now_s += 0.15
     decoder.batcher.apply(np.zeros((len(plan.slots), 5 * FRAME_SAMPLES), np.int16))
@@ -125,7 +134,7 @@ def test_slow_calls_begin_in_time() -> None:
 
 def test_before_the_first_chunk_nobody_runs_dry() -> None:
     decoder = Decoder(chunk_ramp=(3, 8))
-    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1))
+    decoder.send(begin_stream(1), frames(0, 1), frames(1, 1))
     decoder.clock.now_s += 10
     assert decoder.chunks() == [] and decoder.batcher.wait_s is None
     decoder.send(frames(2, 1))
@@ -134,7 +143,7 @@ def test_before_the_first_chunk_nobody_runs_dry() -> None:
 
 def test_a_flush_decodes_what_is_there_and_ends_with_the_next_frame() -> None:
     decoder = Decoder(chunk_ramp=(4,))
-    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1), FlushStream(1))
+    decoder.send(begin_stream(1), frames(0, 1), frames(1, 1), FlushStream(1))
     assert decoder.chunks() == [(1, 0, 2)]
     decoder.send(frames(2, 1))
     assert decoder.chunks() == []
@@ -142,12 +151,12 @@ def test_a_flush_decodes_what_is_there_and_ends_with_the_next_frame() -> None:
 
 def test_one_call_takes_rows_of_equally_many_frames_most_urgent_first() -> None:
     decoder = Decoder(max_decode_batch=2)
-    decoder.send(BeginStream(1), frames(0, 1))
+    decoder.send(begin_stream(1), frames(0, 1))
     assert decoder.chunks() == [(1, 0, 1)]
     decoder.send(*(frames(index, 1) for index in (1, 2)))
     for stream_id in (2, 3, 4):
         decoder.clock.now_s += 0.001
-        decoder.send(BeginStream(stream_id), frames(0, stream_id))
+        decoder.send(begin_stream(stream_id), frames(0, stream_id))
     # 2, 3 and 4 have been silent since they began; 1 still has something to play.
     assert decoder.chunks() == [(2, 0, 1), (3, 0, 1), (4, 0, 1), (1, 1, 2)]
     assert decoder.runner.calls == [(1, 1), (2, 1), (1, 1), (1, 2)]
@@ -155,7 +164,7 @@ def test_one_call_takes_rows_of_equally_many_frames_most_urgent_first() -> None:
 
 def test_everybody_gets_a_turn_when_there_is_too_much_to_do() -> None:
     decoder = Decoder(max_decode_batch=1, chunk_ramp=(1,))
-    decoder.send(BeginStream(1), BeginStream(2), BeginStream(3))
+    decoder.send(begin_stream(1), begin_stream(2), begin_stream(3))
     served = []
     for index in range(12):
         decoder.send(frames(index, 1, 2, 3))
@@ -169,7 +178,7 @@ def test_everybody_gets_a_turn_when_there_is_too_much_to_do() -> None:
 def test_a_reference_is_decoded_first_and_not_heard() -> None:
     decoder = Decoder()
     prime = np.stack([codes_of(9, index) for index in range(70)])
-    decoder.send(BeginStream(1, prime), frames(0, 1))
+    decoder.send(begin_stream(1, prime), frames(0, 1))
     heard = []
     for _ in range(4):
         heard += decoder.turn()
@@ -181,30 +190,50 @@ def test_a_reference_is_decoded_first_and_not_heard() -> None:
 
 def test_a_reference_and_live_frames_share_a_call() -> None:
     decoder = Decoder()
-    decoder.send(BeginStream(1, codes_of(9, 0)[None]), BeginStream(2), frames(0, 1, 2))
+    decoder.send(begin_stream(1, codes_of(9, 0)[None]), begin_stream(2), frames(0, 1, 2))
     (pcm,) = decoder.turn()
     assert decoder.runner.calls == [(2, 1)]
     assert isinstance(pcm, PcmBatch) and pcm.stream_ids.tolist() == [2] and pcm.samples.shape == (1, FRAME_SAMPLES)
 
 
+def test_the_first_chunk_goes_with_the_times_of_its_way() -> None:
+    decoder = Decoder()
+    prime = codes_of(9, 0)[None]
+    decoder.send(BeginStream(1, 990.0, 991.0, prime))
+    decoder.turn()
+    decoder.clock.now_s = 1005.0
+    decoder.send(dataclasses.replace(frames(0, 1), began_s=993.0, ended_s=996.0))
+    decoder.clock.now_s = 1006.0
+    plan = decoder.batcher.next_batch()
+    decoder.clock.now_s = 1008.0
+    first, pcm = decoder.batcher.apply(decoder.runner.decode(plan.slots, plan.codes))
+    assert isinstance(pcm, PcmBatch) and pcm.first_frames.tolist() == [0]
+    assert isinstance(first, FirstChunk) and first.stream_id == 1
+    budget = first.budget(delivered_s=1011.5)
+    assert budget == StreamBudget(1, 2, 3, 9, 1, 2, 3.5)
+    assert budget.total_s == 1011.5 - 990
+    decoder.send(frames(1, 1), end(1))
+    assert decoder.chunks() == [(1, 1, 1), (1,)] and not decoder.first_chunks
+
+
 @pytest.mark.parametrize("reason", [FinishReason.CANCELLED, FinishReason.FAILED])
 def test_nothing_is_decoded_for_a_stream_that_nobody_hears(reason: FinishReason) -> None:
     decoder = Decoder()
-    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1), end(1, reason))
+    decoder.send(begin_stream(1), frames(0, 1), frames(1, 1), end(1, reason))
     assert decoder.chunks() == [(1,)]
     assert decoder.runner.calls == []
 
 
 def test_streams_that_end_without_a_frame() -> None:
     decoder = Decoder()
-    decoder.send(end(1, FinishReason.CANCELLED), BeginStream(2), end(2), BeginStream(3, codes_of(3, 0)[None]), end(3))
+    decoder.send(end(1, FinishReason.CANCELLED), begin_stream(2), end(2), begin_stream(3, codes_of(3, 0)[None]), end(3))
     assert decoder.chunks() == [(1,), (2,), (3,)]
     assert decoder.runner.calls == []
 
 
 def test_a_stream_waits_for_a_slot_until_an_ended_one_is_drained() -> None:
     decoder = Decoder(num_slots=1)
-    decoder.send(BeginStream(1), frames(0, 1), frames(1, 1), end(1), BeginStream(2), frames(0, 2))
+    decoder.send(begin_stream(1), frames(0, 1), frames(1, 1), end(1), begin_stream(2), frames(0, 2))
     assert decoder.chunks() == [(1, 0, 1), (1, 1, 1), (1,), (2, 0, 1)]
 
 
@@ -221,9 +250,9 @@ def test_a_ramp_that_stands_still_is_refused(ramp: tuple[int, ...]) -> None:
 
 def test_bugs_of_the_sender_raise() -> None:
     decoder = Decoder()
-    decoder.send(BeginStream(1))
+    decoder.send(begin_stream(1))
     with pytest.raises(ValueError, match="stream 1 began twice"):
-        decoder.send(BeginStream(1))
+        decoder.send(begin_stream(1))
     with pytest.raises(ValueError, match="stream 1 got frame 1 where frame 0 was due"):
         decoder.send(frames(1, 1))
     with pytest.raises(KeyError):
@@ -282,6 +311,7 @@ def test_any_schedule(
             ):
                 assert stream_id not in answers
                 assert first * FRAME_SAMPLES == len(heard.setdefault(stream_id, []))
+                assert [first.stream_id for first in decoder.first_chunks].count(stream_id) == 1
                 heard[stream_id] += samples
                 chunks.setdefault(stream_id, []).append(record.num_frames)
         return bool(decoder.plan.slots)
@@ -293,15 +323,15 @@ def test_any_schedule(
         live = [stream_id for stream_id in made if stream_id not in reasons]
         for stream_id in ids:
             if stream_id not in made and len(live) < num_slots:
-                decoder.send(BeginStream(stream_id, primes[stream_id]))
+                decoder.send(begin_stream(stream_id, primes[stream_id]))
                 made[stream_id] = 0
                 live.append(stream_id)
         ids = [stream_id for stream_id in ids if stream_id in made]
         if ids:
             decoder.send(
-                FrameBatch(
-                    np.array(ids, np.int64),
-                    np.array([made[stream_id] for stream_id in ids], np.int32),
+                frame_batch(
+                    ids,
+                    [made[stream_id] for stream_id in ids],
                     np.stack([codes_of(stream_id, made[stream_id]) for stream_id in ids]),
                 )
             )
@@ -335,6 +365,7 @@ def test_any_schedule(
     while turn():
         pass
     assert answers == reasons
+    assert {first.stream_id for first in decoder.first_chunks} == set(heard)
     assert decoder.batcher.num_streams == 0
     for stream_id, reason in reasons.items():
         num_frames = made.get(stream_id, 0)

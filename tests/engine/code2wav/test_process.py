@@ -14,9 +14,9 @@ from engine.code2wav.process import main, run
 from engine.config import EngineConfig
 from engine.ipc.channel import PeerGone, QueueChannel
 from engine.ipc.heartbeat import Heartbeat
-from engine.ipc.messages import BeginStream, EndStream, FrameBatch, FrameRecord, PcmBatch, PcmRecord, Shutdown
+from engine.ipc.messages import EndStream, FirstChunk, FrameBatch, FrameRecord, PcmBatch, PcmRecord, Shutdown
 from engine.types import FinishReason, StreamEnd
-from tests.fakes import DepartingChannel, FakeCode2WavRunner, published_checkpoint
+from tests.fakes import DepartingChannel, FakeCode2WavRunner, begin_stream, frame_batch, published_checkpoint
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 END = EndStream(1, StreamEnd(FinishReason.COMPLETED, 1, 0.0, 0.0))
@@ -41,16 +41,17 @@ def settings(model: Path) -> EngineConfig:
 
 
 def one_frame(num_codebooks: int) -> FrameBatch:
-    return FrameBatch(np.array([1]), np.array([0], np.int32), np.ones((1, num_codebooks), np.int16))
+    return frame_batch([1], [0], np.ones((1, num_codebooks), np.int16))
 
 
 def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, Connection]) -> None:
     frames: DepartingChannel[FrameRecord] = DepartingChannel()
     audio: QueueChannel[PcmRecord] = QueueChannel()
-    frames.publish([BeginStream(1), one_frame(4), END])
+    frames.publish([begin_stream(1), one_frame(4), END])
     main(settings(tiny), frames, audio, Heartbeat(), pipe[1])
     assert pipe[0].recv() == ("ready", {"num_slots": 2})
-    pcm, end = audio.drain()
+    first, pcm, end = audio.drain()
+    assert isinstance(first, FirstChunk) and first.stream_id == 1
     assert isinstance(pcm, PcmBatch) and pcm.num_frames == 1 and pcm.samples.dtype == np.int16
     assert end == END
 
@@ -71,7 +72,7 @@ def test_main_exits_with_an_error_that_the_supervisor_sees(
 ) -> None:
     caplog.set_level(logging.ERROR)
     frames: QueueChannel[FrameRecord] = QueueChannel()
-    frames.publish([BeginStream(1), one_frame(4), one_frame(4)])  # a frame twice is a bug
+    frames.publish([begin_stream(1), one_frame(4), one_frame(4)])  # a frame twice is a bug
     with pytest.raises(SystemExit) as exit:
         main(settings(tiny), frames, QueueChannel(), Heartbeat(), pipe[1])
     assert exit.value.code == 1
@@ -85,7 +86,7 @@ def loop() -> tuple[QueueChannel[FrameRecord], QueueChannel[PcmRecord], Batcher,
 
 def test_shutdown_ends_the_loop() -> None:
     frames, audio, batcher, runner = loop()
-    frames.publish([BeginStream(1), one_frame(16), Shutdown()])
+    frames.publish([begin_stream(1), one_frame(16), Shutdown()])
     run(frames, audio, batcher, runner, Heartbeat())
     assert audio.drain() == [] and runner.calls == []
 
@@ -96,7 +97,7 @@ def test_the_loop_ends_with_either_neighbour() -> None:
     with pytest.raises(PeerGone):
         run(frames, audio, batcher, runner, Heartbeat())
     frames, audio, batcher, runner = loop()
-    frames.publish([BeginStream(1), one_frame(16)])
+    frames.publish([begin_stream(1), one_frame(16)])
     audio.close()
     with pytest.raises(PeerGone):
         run(frames, audio, batcher, runner, Heartbeat())
@@ -105,9 +106,7 @@ def test_the_loop_ends_with_either_neighbour() -> None:
 def test_what_a_listener_needs_is_decoded_while_the_talker_is_silent() -> None:
     """Two frames, and then nothing: the loop wakes by itself before the first is played."""
     frames, audio, batcher, runner = loop()
-    frames.publish(
-        [BeginStream(1), one_frame(16), FrameBatch(np.array([1]), np.array([1], np.int32), np.zeros((1, 16), np.int16))]
-    )
+    frames.publish([begin_stream(1), one_frame(16), frame_batch([1], [1], np.zeros((1, 16), np.int16))])
 
     class Inbox(QueueChannel[FrameRecord]):
         def drain(self) -> list[FrameRecord]:

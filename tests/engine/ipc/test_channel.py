@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from engine.ipc.channel import PeerGone, QueueChannel, RingInbox, RingOutbox
 from engine.ipc.doorbell import Doorbell
-from engine.ipc.messages import EndText, FrameBatch, FrameRecord, PushText, Record
+from engine.ipc.messages import EndText, FrameRecord, PushText, Record
 from engine.ipc.ring import Ring, _inherited
 from tests.engine.ipc.children import EchoPair
+from tests.fakes import frame_batch
 
 
 class Local:
@@ -135,7 +136,7 @@ def test_between_processes_nothing_is_lost_reordered_repeated_or_torn(echo: Echo
     for n in range(3000):
         rows = int(rng.integers(1, 40))
         codes = rng.integers(-(2**15), 2**15, (rows, 16), np.int16)
-        sent.append(FrameBatch(np.full(rows, n), np.arange(rows, dtype=np.int32), codes))
+        sent.append(frame_batch([n] * rows, range(rows), codes))
     backlog, received = list(sent), []
     poll = select.poll()
     poll.register(echo.inbox.fileno(), select.POLLIN)

@@ -13,6 +13,7 @@ from engine.ipc.messages import (
     CancelStream,
     EndStream,
     EndText,
+    FirstChunk,
     FlushStream,
     FrameBatch,
     GrantCredit,
@@ -25,10 +26,12 @@ from engine.ipc.messages import (
     encode,
 )
 from engine.types import FinishReason, PromptPlan, SamplingParams, StreamEnd
+from tests.fakes import frame_batch
 
 stream_ids = st.integers(0, 2**63 - 1)
 ids = st.integers(-(2**31), 2**31 - 1)
 counts = st.integers(0, 2**32 - 1)
+seconds = st.floats(0, 1e9)
 SAMPLING = SamplingParams(True, 0.9, 50, 1.0, 1.05, False, 0.8, 0, 0.5, 2**32 - 1, 2, 2000, True)
 
 
@@ -42,7 +45,7 @@ def batches(draw: st.DrawFn) -> Record:
     row_ids = draw(arrays.arrays(np.int64, rows))
     indices = draw(arrays.arrays(np.int32, rows))
     if draw(st.booleans()):
-        return FrameBatch(row_ids, indices, draw(int16(rows, width)))
+        return FrameBatch(row_ids, indices, draw(int16(rows, width)), draw(seconds), draw(seconds))
     return PcmBatch(row_ids, indices, frames, draw(int16(rows, frames * width)))
 
 
@@ -52,18 +55,19 @@ def openings(draw: st.DrawFn) -> OpenStream:
     text_ids, codec_items = zip(*rows, strict=True)
     plan = PromptPlan(text_ids, codec_items, tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans()))
     x_vector = draw(st.none() | arrays.arrays(np.float32, 8, elements=st.floats(-9, 9, width=32)))
-    return OpenStream(draw(stream_ids), plan, SAMPLING, draw(counts), x_vector, draw(st.none() | int16(3, 4)))
+    codes = draw(st.none() | int16(3, 4))
+    return OpenStream(draw(stream_ids), plan, SAMPLING, draw(counts), draw(seconds), x_vector, codes)
 
 
-seconds = st.floats(0, 1e9)
 ends = st.builds(StreamEnd, st.sampled_from(FinishReason), st.integers(0, 2**31), seconds, seconds, st.text())
 records: st.SearchStrategy[Record] = st.one_of(
     openings(),
     batches(),
     st.builds(PushText, stream_ids, st.lists(ids, max_size=20).map(tuple)),
     st.builds(GrantCredit, stream_ids, counts),
-    st.builds(BeginStream, stream_ids, st.none() | int16(5, 3)),
+    st.builds(BeginStream, stream_ids, seconds, seconds, st.none() | int16(5, 3)),
     st.builds(EndStream, stream_ids, ends),
+    st.builds(FirstChunk, stream_ids, *[seconds] * 7),
     st.builds(EndText, stream_ids),
     st.builds(CancelStream, stream_ids),
     st.builds(FlushStream, stream_ids),
@@ -91,7 +95,7 @@ def test_decoded_arrays_are_our_own(record: Record) -> None:
 
 def test_arrays_that_are_not_contiguous() -> None:
     codes = np.arange(24, dtype=np.int16).reshape(4, 6)[:, ::2]
-    decoded = decode(memoryview(b"".join(encode(FrameBatch(np.arange(4), np.zeros(4, np.int32), codes)))))
+    decoded = decode(memoryview(b"".join(encode(frame_batch(range(4), [0] * 4, codes)))))
     assert isinstance(decoded, FrameBatch)
     np.testing.assert_array_equal(decoded.codes, codes)
 

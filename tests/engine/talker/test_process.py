@@ -55,7 +55,7 @@ def tiny_stream(stream_id: int, model: Path) -> OpenStream:
     ids = load_checkpoint(model).text_ids
     plan = PromptPlan((ids.tts_bos, ids.tts_pad), (-1, 0), (), text_ended=True)
     command = open_stream(stream_id, max_frames=3, ignore_eos=True)
-    return OpenStream(stream_id, plan, command.sampling, command.credit_frames)
+    return OpenStream(stream_id, plan, command.sampling, command.credit_frames, command.opened_s)
 
 
 def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, Connection]) -> None:
