@@ -20,7 +20,6 @@ from engine.ipc.heartbeat import ROW_BUCKETS, Work
 from engine.prompt.explain import Explanation
 from engine.supervisor import EngineState
 from engine.types import FinishReason, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
-from engine.warm_up import WarmUp, warm_up
 
 __all__ = [
     "BUILTIN_VOICE_DIR",
