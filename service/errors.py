@@ -26,13 +26,55 @@ class NotServed(InvalidField):
 
 
 class MethodNotServed(RequestError):
-    """A whole RPC that this version does not serve."""
+    """A whole RPC that this server, as it was started, does not serve."""
+
+    def __init__(self, message: str, reason: str = "NOT_SERVED_YET") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class VoiceNotFound(RequestError):
     def __init__(self, voice_id: str, message: str) -> None:
         super().__init__(message)
         self.voice_id = voice_id
+
+
+class VoiceUnusable(RequestError):
+    """The voice is there and cannot be used so; `reason` says why."""
+
+    def __init__(self, voice_id: str, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.voice_id = voice_id
+        self.reason = reason
+
+
+class VoiceExists(RequestError):
+    def __init__(self, voice_id: str) -> None:
+        super().__init__(f"there is a voice {voice_id!r} already; choose another id, or delete it first")
+        self.voice_id = voice_id
+
+
+class RequestIdReused(RequestError):
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request_id {request_id!r} has made a voice with another request; use a new one each time")
+
+
+class VoiceQuotaReached(RequestError):
+    """There is no room for another voice; `subject` says where. Waiting is no use."""
+
+    def __init__(self, subject: str, message: str) -> None:
+        super().__init__(message)
+        self.subject = subject
+
+
+class VoiceDamaged(RequestError):
+    def __init__(self, voice_id: str, what: str) -> None:
+        super().__init__(f"the stored voice {voice_id!r} is damaged: {what}; delete it and create it again")
+        self.voice_id = voice_id
+
+
+class VoiceStoreFailed(RequestError):
+    """What keeps the voices cannot be read or written now."""
 
 
 class ConfigRequired(RequestError):

@@ -17,10 +17,16 @@ from service.errors import (
     MalformedMessage,
     MethodNotServed,
     NotServed,
+    RequestIdReused,
     SlowReader,
     Unauthenticated,
+    VoiceDamaged,
+    VoiceExists,
     VoiceNotAllowed,
     VoiceNotFound,
+    VoiceQuotaReached,
+    VoiceStoreFailed,
+    VoiceUnusable,
 )
 
 DOMAIN = "sonorant.tts.v1"
@@ -57,10 +63,23 @@ def _config_required(error: ConfigRequired) -> Iterable[Any]:
     yield error_details_pb2.PreconditionFailure(violations=[violation])
 
 
-def _voice(error: VoiceNotFound) -> Iterable[Any]:
+def _voice(error: VoiceNotFound | VoiceUnusable | VoiceExists | VoiceDamaged) -> Iterable[Any]:
     yield error_details_pb2.ResourceInfo(
         resource_type="sonorant.tts.v1.Voice", resource_name=error.voice_id, description=str(error)
     )
+
+
+def _voice_unusable(error: VoiceUnusable) -> Iterable[Any]:
+    violation = error_details_pb2.PreconditionFailure.Violation(
+        type=error.reason, subject=error.voice_id, description=str(error)
+    )
+    yield error_details_pb2.PreconditionFailure(violations=[violation])
+    yield from _voice(error)
+
+
+def _full(error: VoiceQuotaReached) -> Iterable[Any]:
+    violation = error_details_pb2.QuotaFailure.Violation(subject=error.subject, description=str(error))
+    yield error_details_pb2.QuotaFailure(violations=[violation])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +93,17 @@ class _Kind:
 _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (NotServed, _Kind(code_pb2.UNIMPLEMENTED, "", _bad_request)),
     (InvalidField, _Kind(code_pb2.INVALID_ARGUMENT, "", _bad_request)),
-    (MethodNotServed, _Kind(code_pb2.UNIMPLEMENTED, "NOT_SERVED_YET")),
+    (MethodNotServed, _Kind(code_pb2.UNIMPLEMENTED, "")),
     (MalformedMessage, _Kind(code_pb2.INVALID_ARGUMENT, "MALFORMED_MESSAGE")),
     (Unauthenticated, _Kind(code_pb2.UNAUTHENTICATED, "")),
     (VoiceNotAllowed, _Kind(code_pb2.PERMISSION_DENIED, "VOICE_NOT_ALLOWED")),
     (VoiceNotFound, _Kind(code_pb2.NOT_FOUND, "VOICE_NOT_FOUND", _voice)),
+    (VoiceUnusable, _Kind(code_pb2.FAILED_PRECONDITION, "", _voice_unusable)),
+    (VoiceExists, _Kind(code_pb2.ALREADY_EXISTS, "VOICE_EXISTS", _voice)),
+    (RequestIdReused, _Kind(code_pb2.ALREADY_EXISTS, "REQUEST_ID_REUSED")),
+    (VoiceQuotaReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "VOICE_QUOTA_REACHED", _full)),
+    (VoiceDamaged, _Kind(code_pb2.DATA_LOSS, "VOICE_DAMAGED", _voice)),
+    (VoiceStoreFailed, _Kind(code_pb2.UNAVAILABLE, "VOICE_STORE_FAILED", lambda _: [_retry(RETRY_LATER_MS)])),
     (ConfigRequired, _Kind(code_pb2.FAILED_PRECONDITION, "CONFIG_REQUIRED", _config_required)),
     (AudioTooLong, _Kind(code_pb2.OUT_OF_RANGE, "AUDIO_TOO_LONG")),
     (LimitReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "LIMIT_REACHED", lambda e: _quota(e.subject, e, e.retry_s))),
