@@ -55,7 +55,7 @@ format: setup ## let ruff put the code in order
 proto: setup ## regenerate the gRPC stubs after a change of a .proto file
 	$(BIN)/python proto/generate.py
 
-bench: setup ## closed-loop load on a server of its own (ARGS="--help")
+bench: setup ## load on a server of its own, measured at the client (ARGS="--help")
 	@$(BIN)/python -m clients.bench $(ARGS)
 
 train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/built-in-voice.md)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from google.protobuf.json_format import MessageToJson
 
 from clients import explain, say
+from clients.bench import command as bench
 from clients.client import DEFAULT_TARGET, SpeechClient
 from clients.errors import SpeechError
 from sonorant.tts.v1.voice_pb2 import VoiceKind
@@ -59,6 +60,16 @@ def parser() -> argparse.ArgumentParser:
     )
     explain.add_arguments(command)
     command.set_defaults(run=explain.run)
+
+    command = commands.add_parser(
+        "bench",
+        help="put load on a server and measure what its listeners get",
+        description=bench.DESCRIPTION,
+        epilog=bench.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    bench.add_arguments(command)
+    command.set_defaults(run=bench.run)
 
     command = commands.add_parser("voices", parents=[common], help="list the voices")
     command.add_argument("--language", default="", metavar="NAME", help="only those that speak it")

@@ -1,93 +1,103 @@
-"""Numbers out of outcomes, as a table and as JSON. Pure but for `environment`, which looks at this machine."""
+"""Rows as tables, several repeats as one row, and whether rows may be compared at all. Pure."""
 
-import os
-import platform
-import shutil
-import subprocess
+import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
-
-import numpy as np
-
-from clients.bench.load import Load, Outcome
 
 Row = Mapping[str, Any]
 
 COLUMNS = {  # of the table; the JSON has every field
-    "concurrency": "streams",
-    "utterances": "ok",
+    "load": "load",
+    "ok": "ok",
     "failed": "failed",
     "ttfa_ms_p50": "TTFA p50",
     "ttfa_ms_p95": "p95",
-    "audible_ms_p50": "audible p50",
-    "rtf_p50": "RTF p50",
-    "rtf_p95": "p95",
-    "underrun_share": "underrun",
-    "gap_ms_p95": "gap p95",
+    "ttfa_ms_p99": "p99",
+    "planned_ttfa_ms_p95": "planned p95",
+    "audible_ms_p95": "audible p95",
+    "rtf_p95": "RTF p95",
+    "underruns": "underruns",
+    "gap_ms_max": "gap max",
+    "c50": "c50",
+    "c100": "c100",
+    "c200": "c200",
     "audio_s_per_s": "audio-s/s",
-    "mean_audio_s": "mean audio s",
+    "mean_audio_s": "mean s",
 }
 
 
-def row(load: Load, outcome: Outcome) -> Row:
-    """One cell. `underrun_share`: utterances with at least one gap; `gap_ms`: silence added to an utterance by gaps."""
-    reports = outcome.reports
-    audio_s = sum(report.audio_s for report in reports)
-    return {
-        **asdict(load),
-        "utterances": len(reports),
-        "failed": len(outcome.failures),
-        "failures": sorted(set(outcome.failures)),
-        **_percentiles("ttfa_ms", [report.ttfa_s * 1000 for report in reports]),
-        **_percentiles("audible_ms", [report.ttfa_audible_s * 1000 for report in reports]),
-        **_percentiles("rtf", [report.rtf for report in reports]),
-        **_percentiles("gap_ms", [report.gap_s * 1000 for report in reports]),
-        "underrun_share": _round(np.mean([report.num_gaps > 0 for report in reports])) if reports else None,
-        "audio_s_per_s": _round(audio_s / outcome.wall_s),
-        "mean_audio_s": _round(audio_s / len(reports)) if reports else None,
-        "wall_s": _round(outcome.wall_s),
-    }
-
-
 def table(rows: Sequence[Row]) -> str:
-    lines = [list(COLUMNS.values())] + [["-" if r[key] is None else f"{r[key]:g}" for key in COLUMNS] for r in rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    """A line per row, grouped by target, with what is wrong with it behind it."""
+    targets = list(dict.fromkeys(row["target"] for row in rows))
+    lines = [[*COLUMNS.values(), ""]]
+    for target in targets:
+        if len(targets) > 1:
+            lines.append([target] + [""] * len(COLUMNS))
+        lines += [[*(_cell(row[key]) for key in COLUMNS), _remark(row)] for row in rows if row["target"] == target]
+    return aligned(lines)
 
 
-def environment() -> Row:
-    """Commit and machine, so that a number can be placed later."""
-    return {
-        "commit": _first_line("git", "describe", "--always", "--dirty", "--abbrev=12"),
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "gpu": _first_line("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-    }
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Columns of right-aligned cells; the first and the last are left-aligned, and lines of one cell take no part."""
+    full = [line for line in lines if any(line[1:])]
+    widths = [max(len(line[column]) for line in full) for column in range(len(full[0]))]
+    shown = []
+    for line in lines:
+        first, *cells, last = line
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:-1], strict=True)]
+        shown.append("  ".join([first.ljust(widths[0]), *padded, last]).rstrip())
+    return "\n".join(shown)
 
 
-def _percentiles(name: str, values: Sequence[float]) -> Row:
-    known = [value for value in values if not np.isnan(value)]
-    return {f"{name}_p{q}": _round(np.percentile(known, q)) if known else None for q in (50, 95, 99)}
+def merged(repeats: Sequence[Row]) -> Row:
+    """One row for several repeats of a load: medians, and of every number [min, median, max] in `spread`."""
+    if len(repeats) == 1:
+        return repeats[0]
+    first = repeats[0]
+    spread: dict[str, list[float]] = {}
+    result = dict(first)
+    for key, value in first.items():
+        values = [row[key] for row in repeats if row[key] is not None]
+        if isinstance(value, (int, float)) and key not in ("amount", "seconds", "repeat") and values:
+            spread[key] = [min(values), statistics.median(values), max(values)]
+            result[key] = sum(values) if key in ("ok", "failed") else spread[key][1]
+    result["repeat"] = None
+    result["spread"] = spread
+    result["messages"] = sorted({message for row in repeats for message in row["messages"]})
+    result["client_verdict"] = next((row["client_verdict"] for row in repeats if row["client_verdict"]), "")
+    return result
 
 
-def _round(value: float | np.floating[Any]) -> float:
-    return float(f"{value:.4g}")
+def spread_table(rows: Sequence[Row]) -> str:
+    """Of the most telling numbers: the least, the median and the most of the repeats."""
+    keys = ("ttfa_ms_p50", "ttfa_ms_p95", "audible_ms_p95", "rtf_p95", "audio_s_per_s")
+    lines = [["load", *(COLUMNS[key] if key != "ttfa_ms_p95" else "TTFA p95" for key in keys), ""]]
+    for row in rows:
+        cells = ["/".join(_cell(value) for value in row["spread"].get(key, [])) or "-" for key in keys]
+        lines.append([row["load"], *cells, ""])
+    return aligned(lines)
 
 
-def _first_line(*command: str) -> str | None:
-    """Of what the command prints here; None if there is no such command or it fails."""
-    if shutil.which(command[0]) is None:
-        return None
-    result = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
-    return result.stdout.partition("\n")[0] if result.returncode == 0 else None
+def incomparable(rows: Sequence[Row], max_difference: float) -> list[str]:
+    """A message for each row whose audio is longer or shorter than the others': early ends look like speed."""
+    known = [row for row in rows if row["mean_audio_s"] and row["kind"] != "paced"]
+    if not known:
+        return []
+    middle = statistics.median_low(row["mean_audio_s"] for row in known)
+    return [
+        f"not comparable: {row['target']}, {row['load']}: {row['mean_audio_s']:g} s of audio on average, "
+        f"others {middle:g} s; more than {max_difference:.0%} apart"
+        for row in known
+        if abs(row["mean_audio_s"] - middle) > max_difference * middle
+    ]
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+def _remark(row: Row) -> str:
+    failures = ", ".join(f"{count} {status}" for status, count in row["failures"].items())
+    return "; ".join(part for part in (failures, row["client_verdict"]) if part)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:g}"

@@ -1,0 +1,63 @@
+"""What a benchmark asks of a server: how much at once, for how long, which speech. Values, passed between processes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+LoadKind = Literal["closed", "open", "paced"]
+Protocol = Literal["speak", "synthesize-stream", "openai"]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """
+    closed  `amount` speakers, each of which begins its next utterance when the one before is over
+    open    `amount` utterances per second begin, at random and whatever the server does
+    paced   `amount` listeners in sessions of their own, each hearing one utterance after another without a pause
+    """
+
+    kind: LoadKind
+    amount: float
+    seconds: float  # measured, after the warm-up
+    warm_up_s: float
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.amount:g}{'/s' if self.kind == 'open' else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What each utterance is. Utterance n of a load says the n-th text with seed `seed` + n."""
+
+    texts: tuple[str, ...]
+    seed: int
+    voice: str = ""
+    language: str = ""
+    num_frames: int = 0  # exact length in codec frames; 0 = the model decides
+    max_lead_ms: int = 0  # 0 = as fast as the server can; of paced loads the lead in use
+    words_per_s: float = 0.0  # 0 = the whole text at once
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A server under test."""
+
+    protocol: Protocol
+    address: str  # HOST:PORT; of openai the base URL, with /v1
+    model: str = ""  # named in requests, by openai only
+    extra_body: tuple[tuple[str, object], ...] = ()  # more fields for the requests, of openai only
+
+    def __str__(self) -> str:
+        return f"{self.protocol} {self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one of several client processes does of a load: every `of`-th speaker or utterance, from `index` on."""
+
+    target: Target
+    load: Load
+    speech: Speech
+    timeout_s: float  # per utterance
+    max_in_flight: int  # utterances of this process
+    index: int
+    of: int

@@ -1,0 +1,61 @@
+"""One of the client processes: takes shares of loads on stdin, answers with what its utterances were like on stdout.
+
+    in   share       out  None once connected, or the status and message that say why not
+    in   start_s     out  Measured, when all that counts is over
+
+Records are pickles with their length before them. Times are of CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+import asyncio
+import ctypes
+import gc
+import pickle
+import signal
+import struct
+import sys
+from typing import IO, Any
+
+import uvloop
+
+from clients.bench.measure import measure
+from clients.bench.speakers import UtteranceFailed, speaker_for
+
+LENGTH = struct.Struct("<Q")
+
+
+async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    while (share := await loop.run_in_executor(None, receive, stdin)) is not None:
+        try:
+            async with speaker_for(share.target, share.speech) as speaker:
+                send(stdout, None)
+                start_s = await loop.run_in_executor(None, receive, stdin)
+                if start_s is None:
+                    return
+                gc.collect()
+                gc.freeze()
+                send(stdout, await measure(share, speaker, start_s))
+        except UtteranceFailed as error:
+            send(stdout, (error.status, str(error)))
+
+
+def send(stream: IO[bytes], record: object) -> None:
+    payload = pickle.dumps(record)
+    stream.write(LENGTH.pack(len(payload)) + payload)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """None at the end of the stream."""
+    header = stream.read(LENGTH.size)
+    return pickle.loads(stream.read(*LENGTH.unpack(header))) if header else None
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: not to outlive a parent that was killed
+    stdout, sys.stdout = sys.stdout.buffer, sys.stderr  # what a library prints is no record
+    uvloop.run(_serve(sys.stdin.buffer, stdout))
+
+
+if __name__ == "__main__":
+    main()
