@@ -16,14 +16,16 @@ from engine.errors import (
     UnknownSpeaker,
     UnsupportedTask,
 )
-from engine.ipc.heartbeat import ROW_BUCKETS, Work
+from engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
 from engine.prompt.explain import Explanation
 from engine.supervisor import EngineState
-from engine.types import FinishReason, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
+from engine.types import FinishReason, PassCounts, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
 
 __all__ = [
     "BUILTIN_VOICE_DIR",
+    "PROMPT_ROW_BUCKETS",
     "ROW_BUCKETS",
+    "STEP_S_BUCKETS",
     "CheckpointError",
     "Engine",
     "EngineConfig",
@@ -37,6 +39,7 @@ __all__ = [
     "Explanation",
     "FinishReason",
     "InvalidSynthesis",
+    "PassCounts",
     "PcmChunk",
     "SamplingParams",
     "StreamEnd",

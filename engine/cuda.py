@@ -12,6 +12,7 @@ from torch import Tensor
 
 from engine.config import DtypeName
 from engine.errors import EngineError
+from engine.types import PassCounts
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -63,8 +64,15 @@ class Buckets:
     as a CUDA graph: its inputs and outputs stand where they stood, so a result lasts until the next call.
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor], padding: Sequence[int], sizes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        function: Callable[[Tensor], Tensor],
+        padding: Sequence[int],
+        sizes: Sequence[int],
+        counts: PassCounts,
+    ) -> None:
         self._function = function
+        self._counts = counts
         self._padding = np.array(padding, np.int64)[:, None]
         self.sizes = sorted(sizes)
         self._graphs: dict[int, _Graph] = {}
@@ -84,6 +92,7 @@ class Buckets:
         padded = np.repeat(self._padding, size, 1)
         padded[:, :num_rows] = columns
         graph = self._graphs.get(size)
+        self._counts.add(num_rows, size, is_graph=graph is not None)
         if graph is None:
             return self._function(upload(padded, device))[:num_rows]
         graph.inputs.copy_(torch.from_numpy(padded).pin_memory(), non_blocking=True)

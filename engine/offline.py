@@ -158,14 +158,14 @@ def _run(
     voice = params.x_vector, params.reference_codes
     scheduler.on_record(OpenStream(STREAM_ID, plan, params.sampling, max_frames, time.monotonic(), *voice))
     while True:
-        has_stepped = talker_turn(to_code2wav, scheduler, talker)
+        stepped = talker_turn(to_code2wav, scheduler, talker)
         for record in to_code2wav.drain():
             assert not isinstance(record, Shutdown)
             if isinstance(record, FrameBatch):
                 codes.append(record.codes)
                 on_frames(len(record.codes))
             batcher.on_record(record)
-        has_decoded = code2wav_turn(from_code2wav, batcher, code2wav)
+        decoded = code2wav_turn(from_code2wav, batcher, code2wav)
         for pcm in from_code2wav.drain():
             match pcm:
                 case PcmBatch():
@@ -174,7 +174,7 @@ def _run(
                     if end.reason is FinishReason.FAILED:
                         raise StreamFailed(end.detail)
                     return np.concatenate(codes), np.concatenate(samples), end
-        assert has_stepped or has_decoded, "nothing to do, and the stream has not ended"
+        assert stepped.num_rows or decoded.num_rows, "nothing to do, and the stream has not ended"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -135,3 +135,20 @@ class StreamEnd:
     queue_s: float  # from a complete prompt to prefill
     generation_s: float  # prefill to the last frame
     detail: str = ""
+
+
+@dataclass(slots=True)
+class PassCounts:
+    """Passes of a worker's network: one or more to a step, most filled up with rows to a size that is prepared for."""
+
+    num_rows: int = 0
+    num_padding_rows: int = 0  # beside them
+    num_graphs: int = 0  # passes replayed as a CUDA graph
+    num_eager: int = 0  # passes launched operation by operation: on the CPU, or with `enforce_eager`
+
+    def add(self, num_rows: int, size: int, *, is_graph: bool = False) -> None:
+        """A pass of `size` rows, `num_rows` of them wanted."""
+        self.num_rows += num_rows
+        self.num_padding_rows += size - num_rows
+        self.num_graphs += is_graph
+        self.num_eager += not is_graph

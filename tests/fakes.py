@@ -16,7 +16,7 @@ from engine.config import EngineConfig
 from engine.ipc.channel import PeerGone, QueueChannel
 from engine.ipc.messages import BeginStream, FrameBatch, OpenStream
 from engine.talker.scheduler import DecodeRow, PrefillRow
-from engine.types import FinishReason, Int16Array, PromptPlan, SamplingParams
+from engine.types import FinishReason, Int16Array, PassCounts, PromptPlan, SamplingParams
 
 T = TypeVar("T")
 
@@ -150,6 +150,7 @@ class FakeTalkerRunner:
         self._config = config
         self.num_pages = num_pages
         self.num_steps = 0
+        self.passes = PassCounts()
         self._slots: dict[int, _TalkerSlot] = {}
         self._page_owners: dict[int, _TalkerSlot] = {}
 
@@ -215,6 +216,7 @@ class FakeCode2WavRunner:
     def __init__(self, config: EngineConfig, num_slots: int) -> None:
         self.num_slots = num_slots
         self.frame_samples = FRAME_SAMPLES
+        self.passes = PassCounts()
         self.calls: list[tuple[int, int]] = []  # rows and frames of each
         self._config = config
         self._speakers: dict[int, _Speaker] = {}

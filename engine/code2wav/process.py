@@ -16,15 +16,19 @@ from engine.code2wav.batcher import Batcher
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.ipc.channel import Inbox, Outbox, PeerGone
-from engine.ipc.heartbeat import Heartbeat
+from engine.ipc.heartbeat import Heartbeat, Step
 from engine.ipc.messages import FrameRecord, PcmRecord, Shutdown
-from engine.types import Float32Array, Int16Array
+from engine.types import Float32Array, Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
     """What the loop asks of `engine.code2wav.runner.Code2WavRunner`."""
+    @property
+    def passes(self) -> PassCounts:
+        """Of the network, since the runner was made."""
+
 
     def reset(self, slot: int) -> None:
         """Forget the stream that the slot had before."""
@@ -43,26 +47,26 @@ def run(
                 return
             batcher.on_record(record)
         heartbeat.busy()
-        num_rows = turn(outbox, batcher, runner)
-        heartbeat.idle(num_rows)
-        if not num_rows:
+        step = turn(outbox, batcher, runner)
+        heartbeat.idle(step, runner.passes)
+        if not step.num_rows:
             batcher.check_conservation()
             inbox.wait(batcher.wait_s)
 
 
-def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> int:
-    """One call of the decoder, if anything is due; how many rows it had."""
+def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> Step:
+    """One call of the decoder, if anything is due."""
     plan = batcher.next_batch()
     if plan.records:
         outbox.publish(plan.records)
     if not plan.slots:
-        return 0
+        return Step(0)
     for slot in plan.new_slots:
         runner.reset(slot)
     records = batcher.apply(runner.decode(plan.slots, plan.codes))
     if records:
         outbox.publish(records)
-    return len(plan.slots)
+    return Step(num_rows=len(plan.slots))
 
 
 def main(

@@ -25,7 +25,7 @@ from engine.cuda import Buckets, bucket_sizes, download, find_device
 from engine.errors import EngineError
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from engine.model.weights import TensorFile, init_random, load_module
-from engine.types import Float32Array, Int16Array
+from engine.types import Float32Array, Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,7 @@ class Code2WavRunner:
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False) -> None:
         self.frame_samples = checkpoint.codec.frame_samples
         self.num_slots = config.num_slots
+        self.passes = PassCounts()
         self._pcm_dtype = torch.float32 if float_output else torch.int16
         self._device = find_device(config.code2wav_device)
         self._max_pass_frames = MAX_PASS_FRAMES[self._device.type]
@@ -97,6 +98,7 @@ class Code2WavRunner:
     def _pass(self, num_frames: int, columns: npt.NDArray[np.int64]) -> Tensor:
         if self._buckets:
             return self._buckets[num_frames](columns, self._device)
+        self.passes.add(columns.shape[1], columns.shape[1])
         return self._step(num_frames, torch.from_numpy(columns))
 
     def _step(self, num_frames: int, columns: Tensor) -> Tensor:
@@ -116,7 +118,7 @@ class Code2WavRunner:
         for num_frames in {1, *config.chunk_ramp}:
             padding = [self.num_slots, *[0] * (num_frames * self._num_codebooks)]
             sizes = [rows for rows, frames in shapes if frames == num_frames]
-            self._buckets[num_frames] = Buckets(partial(self._step, num_frames), padding, sizes)
+            self._buckets[num_frames] = Buckets(partial(self._step, num_frames), padding, sizes, self.passes)
         if config.enforce_eager:
             return
         pool = torch.cuda.graph_pool_handle()

@@ -28,7 +28,7 @@ from engine.model.talker import Talker
 from engine.talker.kv_cache import KVCache
 from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.talker.slot_state import SlotArrays
-from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array
+from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +63,12 @@ class FusedSteps:
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids; else 0
         self._seen_value = torch.ones((), device=device, dtype=torch.bool)
 
+        self.passes = PassCounts()
         pad_text_id = checkpoint.text_ids.tts_pad
-        self._decode = Buckets(self._run_decode_rows, [padding_slot, pad_text_id, 0], sizes)
-        self._mixed = Buckets(self._run_mixed_rows, [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot], mixed_sizes)
-        self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes)
+        self._decode = Buckets(self._run_decode_rows, [padding_slot, pad_text_id, 0], sizes, self.passes)
+        padding_row = [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot]
+        self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
+        self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes, self.passes)
         if device.type == "cuda" and not config.enforce_eager:
             self._capture()
         elif device.type == "cuda":

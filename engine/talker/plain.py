@@ -14,7 +14,7 @@ from engine.model.talker import Talker, sum_frame
 from engine.talker.kv_cache import KVCache, Span
 from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.talker.slot_state import SlotArrays
-from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array
+from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PassCounts
 
 # Row counts are multiples of this: the CPU's matrix product gives a row the same bits in any batch only from 4 rows on.
 ROW_MULTIPLE = 4
@@ -24,6 +24,7 @@ class PlainSteps:
     def __init__(
         self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
     ) -> None:
+        self.passes = PassCounts()
         self._talker = talker
         self._cache = cache
         self._slots = slots
@@ -62,10 +63,12 @@ class PlainSteps:
             codec_items.extend(row.plan.codec_items[row.start : row.stop])
             if row.samples:
                 last_rows.append(len(text_ids) - 1)
-        if padding := -len(text_ids) % ROW_MULTIPLE:
+        padding = -len(text_ids) % ROW_MULTIPLE
+        if padding:
             spans.append(Span(self._padding_slot, 0, padding))
             text_ids.extend([NO_ID] * padding)
             codec_items.extend([NO_ID] * padding)
+        self.passes.add(len(text_ids) - padding, len(text_ids))
         slots = self._ints(np.concatenate([np.full(s.stop - s.start, s.slot) for s in spans]))
         positions = self._ints(np.concatenate([np.arange(s.start, s.stop) for s in spans]))
         x = self._talker.embed_text(self._ints(text_ids)) + self._talker.embed_codec(self._ints(codec_items))
@@ -91,6 +94,7 @@ class PlainSteps:
         """Hidden states [rows, hidden]."""
         table = np.array(rows, np.int64)
         padding = -len(rows) % ROW_MULTIPLE
+        self.passes.add(len(rows), len(rows) + padding)
         padding_row = DecodeRow(self._padding_slot, self._pad_text_id, 0, 0, False)
         table = np.concatenate([table, np.array([padding_row] * padding, np.int64).reshape(padding, table.shape[1])])
         slots, text_ids, positions, *_ = self._ints(table).unbind(1)
@@ -108,6 +112,7 @@ class PlainSteps:
         if padding := -num_rows % ROW_MULTIPLE:
             rows = [*rows, *[(self._padding_slot, 0, False)] * padding]
             hidden = torch.cat([hidden, hidden.new_zeros(padding, hidden.shape[1])])
+        self.passes.add(num_rows, len(rows))
         slots, frame_index, allow_eos = self._ints(rows).unbind(1)
         state = self._slots
         uniform = None

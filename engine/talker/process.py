@@ -16,16 +16,20 @@ from engine.checkpoint import load_checkpoint
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.ipc.channel import Inbox, Outbox, PeerGone
-from engine.ipc.heartbeat import Heartbeat
+from engine.ipc.heartbeat import Heartbeat, Step
 from engine.ipc.messages import Command, FrameRecord, Shutdown
 from engine.talker.scheduler import DecodeRow, PrefillRow, Scheduler
-from engine.types import Int16Array
+from engine.types import Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
     """What the loop asks of `engine.talker.runner.TalkerRunner`."""
+    @property
+    def passes(self) -> PassCounts:
+        """Of the network, since the runner was made."""
+
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         """Codes of the rows that sample, prefills first: [rows, codebooks]."""
@@ -42,24 +46,27 @@ def run(
                 return
             scheduler.on_record(command)
         heartbeat.busy()
-        num_rows = turn(outbox, scheduler, runner)
-        heartbeat.idle(num_rows)
-        if not num_rows:
+        step = turn(outbox, scheduler, runner)
+        heartbeat.idle(step, runner.passes)
+        if not step.num_rows:
             scheduler.check_conservation()
             inbox.wait()
 
 
-def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> int:
-    """One step, if there is anything to step; how many rows it had."""
+def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> Step:
+    """One step, if there is anything to step."""
     plan = scheduler.next_step()
     if plan.records:  # ends and beginnings do not wait for the step
         outbox.publish(plan.records)
     if not plan.has_rows:
-        return 0
+        return Step(0)
     records = scheduler.apply(runner.step(plan.prefills, plan.decodes))
     if records:
         outbox.publish(records)
-    return len(plan.prefills) + len(plan.decodes)
+    return Step(
+        num_rows=len(plan.prefills) + len(plan.decodes),
+        num_prompt_rows=sum(row.stop - row.start for row in plan.prefills),
+    )
 
 
 def main(

@@ -18,7 +18,7 @@ from engine.talker.kv_cache import KVCache, fitting_num_pages, memory_budget_byt
 from engine.talker.plain import PlainSteps
 from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.talker.slot_state import SlotArrays
-from engine.types import NO_ID, Int16Array, PromptPlan, SamplingParams
+from engine.types import NO_ID, Int16Array, PassCounts, PromptPlan, SamplingParams
 
 
 class TalkerRunner:
@@ -48,6 +48,10 @@ class TalkerRunner:
         else:
             self._steps = PlainSteps(talker, checkpoint, config, self._cache, self._slots)
         self._warm_up(checkpoint.default_sampling)
+
+    @property
+    def passes(self) -> PassCounts:
+        return self._steps.passes
 
     @torch.inference_mode()
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from engine import (
     PcmChunk,
     StreamEnd,
     UnknownSpeaker,
+    Work,
 )
 from engine.supervisor import Workers
 from tests.engine.speech import Heard, assert_same_speech, listen, say, speech, until_idle
@@ -81,6 +82,30 @@ async def test_the_first_chunk_tells_where_the_time_went(engine: Engine) -> None
     assert budget.total_s <= wall_s < budget.total_s + 0.05
     assert not any(chunk.budget for chunk in rest.chunks)
     assert rest.end.queue_s == pytest.approx(budget.queue_s)
+
+
+async def work_when_idle(engine: Engine) -> Mapping[str, Work]:
+    """A step is counted after its audio is on its way, so what has been heard may not be counted yet."""
+    before = None
+    while before != (work := engine.stats().work):
+        before = work
+        await asyncio.sleep(0.3)
+    return work
+
+
+async def test_the_workers_tell_what_they_did(engine: Engine) -> None:
+    before = await work_when_idle(engine)
+    heard = await say(engine, "Hello there.")
+    work = await work_when_idle(engine)
+    talker, code2wav = work["talker"], work["code2wav"]
+    assert talker.num_rows - before["talker"].num_rows == heard.num_frames + 1, "the end token is sampled, too"
+    assert talker.num_prompt_rows - before["talker"].num_prompt_rows == 9
+    assert sum(talker.prompt_steps) - sum(before["talker"].prompt_steps) == 1
+    assert code2wav.num_rows - before["code2wav"].num_rows == len(heard.chunks)
+    for each in (talker, code2wav):
+        assert sum(each.num_steps) == sum(each.step_times)
+        assert each.passes.num_eager > 0 == each.passes.num_graphs, "on the CPU"
+    assert talker.passes.num_padding_rows > 0 == code2wav.passes.num_padding_rows
 
 
 async def test_audio_starts_before_the_text_ends_and_pauses_change_nothing(engine: Engine) -> None:

@@ -9,7 +9,8 @@ from contextlib import closing
 import pytest
 
 from engine.ipc.child import Child
-from engine.ipc.heartbeat import Heartbeat, Work
+from engine.ipc.heartbeat import Heartbeat, Step
+from engine.types import PassCounts
 from tests.engine.ipc import children
 
 
@@ -69,7 +70,7 @@ def test_a_heartbeat_is_seen_across_processes_and_a_stopped_child_is_killed() ->
             time.sleep(0.02)
             assert 0.02 <= heartbeat.busy_s() < 10
             os.kill(child.pid, signal.SIGSTOP)  # close() kills it all the same
-        heartbeat.idle(0)
+        heartbeat.idle(Step(0), PassCounts())
         assert heartbeat.busy_s() == 0
         assert heartbeat.work() == Work(0.0, 0, (0,) * 10), "it was no step"
         for num_rows in (1, 3, 4, 1000):

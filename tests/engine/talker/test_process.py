@@ -127,6 +127,8 @@ def test_the_loop_is_busy_while_it_steps() -> None:
     seen = []
 
     class Witness:
+        passes = runner.passes
+
         def step(self, *rows: object) -> object:
             seen.append(heartbeat.busy_s() > 0)
             return runner.step(*rows)  # type: ignore[arg-type]

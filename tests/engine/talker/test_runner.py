@@ -148,6 +148,16 @@ def test_the_end_token_comes_when_it_may(runner: TalkerRunner, checkpoint: Check
     assert min(ends) >= 5
 
 
+def test_passes_are_counted_with_their_padding(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    utterance = prepare(checkpoint, TEXTS[0], greedy(checkpoint), 2, language="english")
+    before = dataclasses.astuple(runner.passes)
+    run_alone(runner, checkpoint, utterance)
+    num_rows = utterance.plan.num_rows
+    rows, padding, graphs, eager = np.subtract(dataclasses.astuple(runner.passes), before).tolist()
+    assert (rows, graphs, eager) == (num_rows + 1 + 1 + 1, 0, 4), "prompt and frame 0, one row and frame 1"
+    assert padding == -num_rows % 4 + 3 * 3
+
+
 def test_a_step_may_sample_nothing(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
     utterance = prepare(checkpoint, TEXTS[1], greedy(checkpoint), 3)
     admission = Admission(utterance, 0, pages_of(0), chunk_rows=4)
