@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 
 class Runner(Protocol):
     """What the loop asks of `engine.code2wav.runner.Code2WavRunner`."""
+
     @property
     def passes(self) -> PassCounts:
         """Of the network, since the runner was made."""
-
 
     def reset(self, slot: int) -> None:
         """Forget the stream that the slot had before."""

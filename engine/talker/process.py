@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 class Runner(Protocol):
     """What the loop asks of `engine.talker.runner.TalkerRunner`."""
+
     @property
     def passes(self) -> PassCounts:
         """Of the network, since the runner was made."""
-
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         """Codes of the rows that sample, prefills first: [rows, codebooks]."""
