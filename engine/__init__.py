@@ -5,12 +5,16 @@ Importing it loads no torch: the model runs in worker processes, which `Engine.s
 
 from engine.checkpoint import BUILTIN_VOICE_DIR, resolve_model
 from engine.config import EngineConfig
+from engine.embeddings import MAX_MIXED_VOICES, mix_embeddings
+from engine.encoder.recording import MAX_RECORDING_S, MIN_RECORDING_S
 from engine.engine import Engine, EngineInfo, EngineStats, EngineStream
 from engine.errors import (
     CheckpointError,
+    EncodingFailed,
     EngineError,
     EngineOverloaded,
     EngineUnavailable,
+    InvalidRecording,
     InvalidSynthesis,
     StreamFailed,
     UnknownSpeaker,
@@ -19,14 +23,29 @@ from engine.errors import (
 from engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
 from engine.prompt.explain import Explanation
 from engine.supervisor import EngineState
-from engine.types import FinishReason, PassCounts, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
+from engine.types import (
+    EncodedReference,
+    FinishReason,
+    PassCounts,
+    PcmChunk,
+    RecordingInfo,
+    SamplingParams,
+    StreamBudget,
+    StreamEnd,
+    SynthesisParams,
+)
 
 __all__ = [
     "BUILTIN_VOICE_DIR",
+    "MAX_MIXED_VOICES",
+    "MAX_RECORDING_S",
+    "MIN_RECORDING_S",
     "PROMPT_ROW_BUCKETS",
     "ROW_BUCKETS",
     "STEP_S_BUCKETS",
     "CheckpointError",
+    "EncodedReference",
+    "EncodingFailed",
     "Engine",
     "EngineConfig",
     "EngineError",
@@ -38,9 +57,11 @@ __all__ = [
     "EngineUnavailable",
     "Explanation",
     "FinishReason",
+    "InvalidRecording",
     "InvalidSynthesis",
     "PassCounts",
     "PcmChunk",
+    "RecordingInfo",
     "SamplingParams",
     "StreamEnd",
     "StreamFailed",
@@ -49,5 +70,6 @@ __all__ = [
     "UnsupportedTask",
     "StreamBudget",
     "Work",
+    "mix_embeddings",
     "resolve_model",
 ]

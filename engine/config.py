@@ -29,6 +29,11 @@ class EngineConfig:
     chunk_ramp: tuple[int, ...] = (1, 2, 4, 8, 12)  # frames per Code2Wav chunk; the last one repeats
     max_decode_batch: int = 32  # streams per Code2Wav call
     enforce_eager: bool = False  # CUDA: launch kernels one by one instead of replaying graphs, for finding faults
+    encoder_device: str = "cpu"  # of recordings to clone, which then take nothing from the streams of a GPU
+    encoder_threads: int = 0  # 0 = a quarter of the cores this process may use
+    max_queued_recordings: int = 8  # the one being encoded included
+    encode_timeout_s: float = 60.0  # for one recording; the encoder is replaced after that
+    encoder_idle_s: float = 600.0  # without a recording, until the encoder process is stopped
     cpu_threads: int = 0  # per worker; 0 = half of the cores this process may use
     hang_timeout_s: float = 60.0  # a worker busy with one step for longer is killed and restarted
     start_timeout_s: float = 600.0

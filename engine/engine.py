@@ -12,7 +12,11 @@ from dataclasses import dataclass
 
 from engine.checkpoint import Checkpoint, TaskName, load_checkpoint
 from engine.config import EngineConfig
-from engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis
+from engine.embeddings import speaker_embedding
+from engine.encoder.on_demand import OnDemandEncoder
+from engine.encoder.wire import Want
+from engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
+from engine.fingerprint import fingerprint
 from engine.ipc.heartbeat import Work
 from engine.ipc.messages import (
     CancelStream,
@@ -29,6 +33,7 @@ from engine.ipc.messages import (
 from engine.prompt import layout
 from engine.prompt.explain import Explanation, explain_prompt
 from engine.prompt.tokenizer import Tokenizer
+from engine.prompt.validation import check_speaker
 from engine.supervisor import EngineState, Supervisor
 from engine.types import FinishReason, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
 
@@ -49,7 +54,9 @@ class EngineInfo:
     frame_samples: int
     frame_rate_hz: float
     num_codebooks: int
+    codebook_size: int
     hidden_size: int
+    fingerprint: str  # of the weights, wherever their folder lies
     default_sampling: SamplingParams
     takes_instruct: bool
     max_context: int
@@ -81,6 +88,7 @@ class Engine:
         self._tokenizer = tokenizer
         self._on_state = on_state
         self._supervisor = Supervisor(config, checkpoint, self._deliver, self._enter)
+        self._encoder = OnDemandEncoder(config, checkpoint)
         self._streams: dict[int, EngineStream] = {}
         self._next_stream_id = 1
         self.state = EngineState.STARTING
@@ -137,9 +145,43 @@ class Engine:
         self._streams[stream_id] = stream
         return stream
 
+    async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
+        """What cloning takes out of a recording (WAV, FLAC, Ogg or MP3); codes are for cloning with its transcript.
+
+        Raises UnsupportedTask unless this is a Base checkpoint, InvalidRecording with what was measured,
+        EngineOverloaded, EngineUnavailable, or EncodingFailed if the encoder broke at it. One that is cancelled
+        before its turn is not encoded. Live streams do not wait for it.
+        """
+        self._check_clones()
+        answer = await self._encoder.encode(audio, Want.X_VECTOR_AND_CODES if with_codes else Want.X_VECTOR)
+        assert answer.x_vector is not None
+        return EncodedReference(answer.x_vector, answer.codes, answer.recording)
+
+    async def check_reference(self, audio: bytes) -> RecordingInfo:
+        """Everything `encode_reference` checks, and raises, without the encoding."""
+        self._check_clones()
+        return (await self._encoder.encode(audio, Want.NOTHING)).recording
+
+    def speaker_embedding(self, speaker: str) -> Float32Array:
+        """The embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.
+
+        Raises UnknownSpeaker, or UnsupportedTask where there are no speakers or no weights.
+        """
+        check_speaker(speaker, self._checkpoint)
+        if self._config.load_format == "dummy":
+            raise UnsupportedTask("speaker", f"{self.info.model} has random weights, its speakers have no embedding")
+        return speaker_embedding(self._checkpoint, speaker.lower())
+
     async def close(self) -> None:
-        """Stop the workers; streams that are still live end."""
+        """Stop the workers; streams that are still live end, and recordings that are not encoded."""
+        await self._encoder.close()
         await self._supervisor.close()
+
+    def _check_clones(self) -> None:
+        if self._checkpoint.speaker_encoder is None:
+            raise UnsupportedTask(
+                "reference", f"{self.info.model} cannot clone a voice; use one that it has, or load a Base checkpoint"
+            )
 
     def _publish(self, command: Command) -> None:
         self._supervisor.publish(command)
@@ -321,7 +363,9 @@ def _info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         frame_samples=checkpoint.codec.frame_samples,
         frame_rate_hz=checkpoint.frame_rate_hz,
         num_codebooks=checkpoint.talker.num_codebooks,
+        codebook_size=checkpoint.code_predictor.vocab_size,
         hidden_size=checkpoint.talker.stack.hidden_size,
+        fingerprint=fingerprint(checkpoint, config),
         default_sampling=checkpoint.default_sampling,
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.max_context,

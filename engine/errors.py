@@ -25,8 +25,17 @@ class UnsupportedTask(InvalidSynthesis):
     """The loaded checkpoint lacks what the request needs (cloning on CustomVoice, a speaker on VoiceDesign, ...)."""
 
 
+class InvalidRecording(InvalidSynthesis):
+    """A recording that no voice can be made from. `reason` is one of RECORDING_UNREADABLE, RECORDING_UNSUPPORTED,
+    RECORDING_TOO_SHORT, RECORDING_TOO_LONG, RECORDING_SILENT, RECORDING_CLIPPED."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__("reference", message)
+        self.reason = reason
+
+
 class EngineOverloaded(EngineError):
-    """No room for another stream now; the caller may try again."""
+    """No room for another stream or recording now; the caller may try again."""
 
 
 class EngineUnavailable(EngineError):
@@ -35,3 +44,7 @@ class EngineUnavailable(EngineError):
 
 class StreamFailed(EngineError):
     """This one stream broke inside the engine; others are untouched."""
+
+
+class EncodingFailed(EngineError):
+    """The encoder died of one recording, hung on it or broke at it; others are untouched."""

@@ -22,6 +22,7 @@ from engine.code2wav.batcher import Batcher
 from engine.code2wav.process import turn as code2wav_turn
 from engine.code2wav.runner import PCM_SCALE, Code2WavRunner
 from engine.config import DtypeName, EngineConfig, LoadFormat
+from engine.encoder.recording import read_recording
 from engine.errors import EngineError, InvalidSynthesis, StreamFailed
 from engine.ipc.channel import QueueChannel
 from engine.ipc.messages import EndStream, FrameBatch, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
@@ -81,6 +82,7 @@ def synthesize(
         dtype=dtype,
         talker_device=device,
         code2wav_device=device,
+        encoder_device=device,
         num_slots=1,
         max_queued_streams=0,
         chunk_ramp=(CHUNK_FRAMES,),
@@ -119,10 +121,10 @@ def synthesize(
 def _encode_reference(
     checkpoint: Checkpoint, config: EngineConfig, file: Path, x_vector_only: bool
 ) -> tuple[Float32Array, Int16Array | None]:
-    from engine.model.reference import ReferenceEncoder, read_recording  # here, because transformers takes seconds
+    from engine.model.reference import ReferenceEncoder  # here, because transformers takes seconds
 
     encoder = ReferenceEncoder(checkpoint, config)
-    samples = read_recording(file, encoder.sample_rate_hz)
+    samples = read_recording(file, encoder.sample_rate_hz).samples
     return encoder.x_vector(samples), None if x_vector_only else encoder.codes(samples)
 
 

@@ -7,7 +7,6 @@ A worker that dies takes its partner with it, because the rings between them are
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 from engine.checkpoint import Checkpoint
 from engine.code2wav import process as code2wav
 from engine.config import EngineConfig
-from engine.errors import CheckpointError, EngineError
+from engine.errors import EngineError
 from engine.ipc.channel import PeerGone, RingInbox, RingOutbox
 from engine.ipc.child import Child
 from engine.ipc.doorbell import Doorbell
@@ -135,15 +134,7 @@ class Workers:
             await asyncio.gather(*greetings, return_exceptions=True)
 
     async def _greet(self, child: Child) -> None:
-        await _readable(child.ready.fileno())
-        os.set_blocking(child.ready.fileno(), True)  # uvloop unblocks what it polls, and a message may come in pieces
-        try:
-            kind, value = child.ready.recv()
-        except EOFError:
-            await _readable(child.fileno())
-            raise EngineError(f"the {child.name} worker exited with code {child.wait()} while loading") from None
-        if kind == "failed":
-            raise CheckpointError(value)
+        value = await child.loaded()
         log.info("%s worker %d is ready: %s", child.name, child.pid, value)
 
     async def stop(self, grace_s: float) -> None:
@@ -159,7 +150,7 @@ class Workers:
 
     async def _dead(self) -> None:
         for child in self.children:
-            await _readable(child.fileno())
+            await child.dead()
 
 
 class _Watch:
@@ -341,12 +332,3 @@ class Supervisor:
         if not self._down.done():
             self._down.set_result(reason)
 
-
-async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    readable = asyncio.Event()
-    loop.add_reader(fd, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(fd)

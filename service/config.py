@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="%(prog)s [SETTING...] | doctor [SETTING...] | new-key NAME",
         description="Streaming text-to-speech over gRPC.",
         epilog=f"Each setting may also be in the environment (--num-slots: {ENVIRONMENT_PREFIX}NUM_SLOTS) or in a TOML "
-        "file: at its top, or without the stage's name in the tables [talker], [code2wav] and [service]. "
+        "file: at its top, or without the stage's name in the tables [talker], [code2wav], [encoder] and [service]. "
         "docs/operations.md says more.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,

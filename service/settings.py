@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ENVIRONMENT_PREFIX = "SONORANT_"
-STAGES = ("talker", "code2wav", "service")
+STAGES = ("talker", "code2wav", "encoder", "service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,11 @@ SETTINGS = (
     ),
     Setting("chunk_ramp", "code2wav", _ramp, "N,N,...", "frames per chunk, first to last; the last one repeats"),
     Setting("max_decode_batch", "code2wav", _positive, "N", "streams per call"),
+    Setting("encoder_device", "encoder", _device, _DEVICE, "of recordings to clone"),
+    Setting("encoder_threads", "encoder", _count, "N", "0 = a quarter of the cores"),
+    Setting("max_queued_recordings", "encoder", _positive, "N", "waiting, the one being encoded included"),
+    Setting("encode_timeout_s", "encoder", _seconds, "S", "for one recording"),
+    Setting("encoder_idle_s", "encoder", _seconds, "S", "without a recording, until the process is stopped"),
     Setting("listen", "service", _address, "HOST:PORT", "port 0 picks a free one"),
     Setting("metrics_listen", "service", _address, "HOST:PORT", "GET /metrics for Prometheus"),
     Setting("admin_listen", "service", _address, "HOST:PORT", "channelz and reflection, for operators only"),

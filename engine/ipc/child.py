@@ -5,6 +5,7 @@ the whole gRPC stack) and keeps a resource tracker process beside them. Rings, d
 numbers of their descriptors, which mean the same in the child that inherits them, and nothing anywhere else.
 """
 
+import asyncio
 import logging
 import os
 import pickle
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, Protocol
+
+from engine.errors import CheckpointError, EngineError
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -47,9 +50,29 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_dead(self) -> bool:
+        return self._process.poll() is not None
+
     def fileno(self) -> int:
         """Readable once the child is dead."""
         return self._pidfd
+
+    async def loaded(self) -> Any:
+        """What the child says once it is ready for work. Raises EngineError with the reason if it cannot load."""
+        await readable(self.ready.fileno())
+        os.set_blocking(self.ready.fileno(), True)  # uvloop unblocks what it polls, and a message may come in pieces
+        try:
+            kind, value = self.ready.recv()
+        except EOFError:
+            await self.dead()
+            raise EngineError(f"the {self.name} worker exited with code {self.wait()} while loading") from None
+        if kind == "failed":
+            raise CheckpointError(value)
+        return value
+
+    async def dead(self) -> None:
+        await readable(self._pidfd)
 
     def kill(self) -> None:
         self._process.kill()
@@ -64,6 +87,16 @@ class Child:
         self.wait()
         self.ready.close()
         os.close(self._pidfd)
+
+
+async def readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop.add_reader(fd, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(fd)
 
 
 def main(name: str, file: IO[bytes]) -> None:

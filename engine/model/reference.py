@@ -1,17 +1,11 @@
-"""What a cloned voice is made of: a recording, its speaker embedding, its codec frames. Base checkpoints only.
+"""What a cloned voice is made of: the speaker embedding of a recording, and its codec frames. Base checkpoints only.
 
 Owns both encoders, loaded when they are first needed. Meant to run once per voice and outside the loops that serve
 streams, which a recording would hold up.
 """
 
-import math
 from functools import cached_property
-from os import PathLike
-from typing import BinaryIO
 
-import numpy as np
-import soundfile
-import soxr
 import torch
 
 from engine.checkpoint import Checkpoint
@@ -27,24 +21,6 @@ from engine.types import Float32Array, Int16Array
 FIELD = "reference"
 
 
-def read_recording(file: str | PathLike[str] | BinaryIO, rate_hz: int) -> Float32Array:
-    """Mono samples at `rate_hz` of any file that libsndfile reads. Raises InvalidSynthesis."""
-    try:
-        channels, found_rate_hz = soundfile.read(file, dtype="float32", always_2d=True)  # [samples, channels]
-    except (OSError, soundfile.SoundFileError) as error:
-        raise InvalidSynthesis(FIELD, f"the reference recording cannot be read: {error}") from error
-    samples = channels.mean(axis=1, dtype=np.float32)
-    if not np.isfinite(samples).all():
-        raise InvalidSynthesis(FIELD, "the reference recording has samples that are not finite")
-    if found_rate_hz != rate_hz:
-        # As librosa.resample does by default, rounding errors of the length included: the official package uses that.
-        num_samples = math.ceil(len(samples) * (float(rate_hz) / found_rate_hz))
-        samples = soxr.resample(samples, found_rate_hz, rate_hz, quality="HQ")[:num_samples]
-        samples = np.pad(samples, (0, num_samples - len(samples)))
-    mono: Float32Array = samples
-    return mono
-
-
 class ReferenceEncoder:
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
         if checkpoint.speaker_encoder is None:
@@ -55,11 +31,15 @@ class ReferenceEncoder:
         self._config = config
         self._speaker = checkpoint.speaker_encoder
         self._mel = MelSpectrogram(self._speaker.sample_rate, self._speaker.mel_dim)
-        self._device = find_device(config.talker_device)
+        self._device = find_device(config.encoder_device)
 
     @property
     def sample_rate_hz(self) -> int:
         return self._checkpoint.codec.input_sample_rate
+
+    def load(self) -> None:
+        """Both encoders now, instead of when they are first needed. Raises CheckpointError."""
+        _ = self._speaker_encoder, self._codec_encoder
 
     @torch.inference_mode()
     def x_vector(self, samples: Float32Array) -> Float32Array:

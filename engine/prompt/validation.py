@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.checkpoint import Checkpoint
 from engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
-from engine.types import SamplingParams, SynthesisParams
+from engine.types import Float32Array, SamplingParams, SynthesisParams
 
 MAX_SEED = 2**32 - 1
 
@@ -31,25 +31,25 @@ _LANGUAGE_OF_SUBTAG = {
 
 def check_params(params: SynthesisParams, checkpoint: Checkpoint) -> None:
     """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask; lengths are not looked at."""
-    if checkpoint.task == "custom_voice":
-        _check_speaker(params.speaker, checkpoint)
-    elif params.speaker:
-        has = "its voice comes from reference audio" if checkpoint.task == "base" else "its voice comes from instruct"
+    if checkpoint.task != "base" and (params.reference_codes is not None or params.reference_text):
         raise UnsupportedTask(
-            "speaker", f"{checkpoint.name} has no speakers, {has}; leave speaker out or load a CustomVoice checkpoint"
+            "reference_codes",
+            f"{checkpoint.name} cannot clone a voice; leave the reference out or load a Base checkpoint",
         )
-    if checkpoint.task == "base":
-        _check_reference(params, checkpoint)
-        if params.instruct:
-            raise UnsupportedTask(
-                "instruct",
-                f"{checkpoint.name} clones voices and takes no instruct; leave it out, or load a CustomVoice or "
-                "VoiceDesign checkpoint",
-            )
-    elif params.x_vector is not None or params.reference_codes is not None or params.reference_text:
-        raise UnsupportedTask(
-            "x_vector", f"{checkpoint.name} cannot clone a voice; leave the reference out or load a Base checkpoint"
-        )
+    match checkpoint.task:
+        case "custom_voice":
+            _check_one_voice(params, checkpoint)
+        case "base":
+            _check_no_speaker(params, "its voice comes from reference audio", checkpoint)
+            _check_reference(params, checkpoint)
+        case "voice_design":
+            _check_no_speaker(params, "its voice comes from instruct", checkpoint)
+            if params.x_vector is not None:
+                raise UnsupportedTask(
+                    "x_vector",
+                    f"{checkpoint.name} has no place for a speaker embedding, its voice comes from instruct; leave it "
+                    "out or load a Base checkpoint",
+                )
     resolve_language(params.language, checkpoint)
     _check_sampling(params.sampling)
 
@@ -70,10 +70,11 @@ def resolve_language(name: str, checkpoint: Checkpoint) -> str | None:
     return language
 
 
-def _check_speaker(name: str | None, checkpoint: Checkpoint) -> None:
+def check_speaker(name: str, checkpoint: Checkpoint) -> None:
+    """Raise UnknownSpeaker, or UnsupportedTask if the checkpoint has no speakers at all."""
     names = sorted(checkpoint.talker.speaker_ids)
-    if not name:
-        raise InvalidSynthesis("speaker", f"{checkpoint.name} needs a speaker: {_listed(names)}")
+    if not names:
+        raise UnsupportedTask("speaker", f"{checkpoint.name} has no speakers; load a CustomVoice checkpoint")
     if name.lower() not in names:
         raise UnknownSpeaker(
             "speaker",
@@ -81,18 +82,49 @@ def _check_speaker(name: str | None, checkpoint: Checkpoint) -> None:
         )
 
 
-def _check_reference(params: SynthesisParams, checkpoint: Checkpoint) -> None:
-    hidden_size, x_vector = checkpoint.talker.stack.hidden_size, params.x_vector
-    if x_vector is None:
-        raise InvalidSynthesis("x_vector", f"{checkpoint.name} clones voices; give it a voice or reference audio")
+def _check_one_voice(params: SynthesisParams, checkpoint: Checkpoint) -> None:
+    """A speaker, or an embedding in the same place of the prompt, of a mix for instance."""
+    if params.x_vector is not None:
+        if params.speaker:
+            raise InvalidSynthesis("x_vector", "the voice is a speaker or a speaker embedding; give one of the two")
+        _check_x_vector(params.x_vector, checkpoint)
+    elif params.speaker:
+        check_speaker(params.speaker, checkpoint)
+    else:
+        names = _listed(sorted(checkpoint.talker.speaker_ids))
+        raise InvalidSynthesis("speaker", f"{checkpoint.name} needs a speaker: {names}")
+
+
+def _check_no_speaker(params: SynthesisParams, reason: str, checkpoint: Checkpoint) -> None:
+    if params.speaker:
+        raise UnsupportedTask(
+            "speaker",
+            f"{checkpoint.name} has no speakers, {reason}; leave speaker out or load a CustomVoice checkpoint",
+        )
+
+
+def _check_x_vector(x_vector: Float32Array, checkpoint: Checkpoint) -> None:
+    hidden_size = checkpoint.talker.stack.hidden_size
     if x_vector.shape != (hidden_size,):
         raise InvalidSynthesis(
             "x_vector",
-            f"the speaker embedding has shape {x_vector.shape}, {checkpoint.name} needs ({hidden_size},); make it from "
-            "the reference audio with this checkpoint",
+            f"the speaker embedding has shape {x_vector.shape}, {checkpoint.name} needs ({hidden_size},); make it with "
+            "this checkpoint, or one of its size",
         )
     if not np.isfinite(x_vector).all():
         raise InvalidSynthesis("x_vector", "the speaker embedding has values that are not finite; make it again")
+
+
+def _check_reference(params: SynthesisParams, checkpoint: Checkpoint) -> None:
+    if params.instruct:
+        raise UnsupportedTask(
+            "instruct",
+            f"{checkpoint.name} clones voices and takes no instruct; leave it out, or load a CustomVoice or "
+            "VoiceDesign checkpoint",
+        )
+    if params.x_vector is None:
+        raise InvalidSynthesis("x_vector", f"{checkpoint.name} clones voices; give it a voice or reference audio")
+    _check_x_vector(params.x_vector, checkpoint)
     codes = params.reference_codes
     if codes is None:
         if params.reference_text:
@@ -100,7 +132,7 @@ def _check_reference(params: SynthesisParams, checkpoint: Checkpoint) -> None:
                 "reference_text", "reference_text belongs to reference_codes; give both, or neither for the voice alone"
             )
         return
-    num_codebooks, codebook_size = checkpoint.talker.num_codebooks, checkpoint.codec.decoder.codebook_size
+    num_codebooks, codebook_size = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
     if codes.ndim != 2 or codes.shape[1] != num_codebooks or not len(codes):
         raise InvalidSynthesis(
             "reference_codes",

@@ -12,7 +12,8 @@ from engine import offline
 from engine.checkpoint import load_checkpoint
 from engine.code2wav.runner import Code2WavRunner
 from engine.config import EngineConfig
-from engine.model.reference import ReferenceEncoder, read_recording
+from engine.encoder.recording import read_recording
+from engine.model.reference import ReferenceEncoder
 from tests.parity.make_codec_goldens import (
     CASES,
     GOLDENS,
@@ -65,7 +66,7 @@ def test_references_are_encoded_as_officially(
 ) -> None:
     folder = checkpoint_folder("base", sizes)
     encoder = ReferenceEncoder(load_checkpoint(folder), EngineConfig(model=folder))
-    samples = read_recording(write_recording(tmp_path, index), encoder.sample_rate_hz)
+    samples = read_recording(write_recording(tmp_path, index), encoder.sample_rate_hz).samples
     x_vector = encoder.x_vector(samples)
     assert x_vector.dtype == np.float32
     np.testing.assert_allclose(x_vector, codec_golden[f"{sizes}.{index}.x_vector"], rtol=0, atol=1e-4)

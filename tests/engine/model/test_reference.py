@@ -1,15 +1,13 @@
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import soundfile
 
 from engine.checkpoint import load_checkpoint
 from engine.config import EngineConfig
 from engine.errors import InvalidSynthesis, UnsupportedTask
-from engine.model.reference import ReferenceEncoder, read_recording
+from engine.model.reference import ReferenceEncoder
 from engine.types import Float32Array
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -26,45 +24,6 @@ def encoder(folder: Path) -> ReferenceEncoder:
 
 def noise(num_samples: int) -> Float32Array:
     return (0.1 * np.random.default_rng(0).standard_normal(num_samples)).astype(np.float32)
-
-
-def recording(samples: np.ndarray, rate_hz: int, *, kind: str = "WAV") -> io.BytesIO:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate_hz, format=kind, subtype="FLOAT" if kind == "WAV" else None)
-    file.seek(0)
-    return file
-
-
-def test_a_recording_at_the_right_rate_is_read_as_it_is() -> None:
-    samples = noise(1000)
-    np.testing.assert_array_equal(read_recording(recording(samples, 24000), 24000), samples)
-
-
-def test_channels_are_averaged() -> None:
-    samples = noise(1000).reshape(500, 2)
-    np.testing.assert_array_equal(read_recording(recording(samples, 24000), 24000), samples.mean(1))
-
-
-@pytest.mark.parametrize("rate_hz", [8000, 16000, 22050, 44100, 48000])
-def test_other_rates_are_resampled(rate_hz: int) -> None:
-    tone = np.sin(2 * np.pi * 440 * np.arange(rate_hz) / rate_hz).astype(np.float32)
-    samples = read_recording(recording(tone, rate_hz), 24000)
-    assert abs(len(samples) - 24000) <= 1
-    expected = np.sin(2 * np.pi * 440 * np.arange(24000) / 24000)
-    np.testing.assert_allclose(samples[1000:23000], expected[1000:23000], atol=1e-3)
-
-
-def test_compressed_files_are_read() -> None:
-    assert len(read_recording(recording(noise(24000), 24000, kind="FLAC"), 24000)) == 24000
-
-
-def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSynthesis, match="cannot be read"):
-        read_recording(tmp_path / "missing.wav", 24000)
-    with pytest.raises(InvalidSynthesis, match="cannot be read"):
-        read_recording(io.BytesIO(b"not audio at all"), 24000)
-    with pytest.raises(InvalidSynthesis, match="not finite"):
-        read_recording(recording(np.full(1000, np.nan, np.float32), 24000), 24000)
 
 
 @pytest.mark.parametrize("num_samples", [1, 1919, 1920, 1921, 24000])

@@ -29,6 +29,7 @@ def test_good_params_pass() -> None:
     for checkpoint in (CUSTOM_VOICE, VOICE_DESIGN, BASE):
         checked(checkpoint)
     checked(CUSTOM_VOICE, instruct="Very happy.")
+    checked(CUSTOM_VOICE, speaker=None, x_vector=X_VECTOR)
     checked(VOICE_DESIGN, instruct="")
     checked(BASE, reference_codes=None, reference_text="")
 
@@ -39,8 +40,11 @@ def test_good_params_pass() -> None:
         (CUSTOM_VOICE, {"speaker": None}, InvalidSynthesis, "speaker", r"needs a speaker: aiden, .*, vivian$"),
         (CUSTOM_VOICE, {"speaker": "vivien"}, UnknownSpeaker, "speaker", r"did you mean 'vivian'\?\); use aiden, "),
         (CUSTOM_VOICE, {"speaker": "nobody"}, UnknownSpeaker, "speaker", r"no speaker 'nobody'; use aiden, "),
-        (CUSTOM_VOICE, {"x_vector": X_VECTOR}, UnsupportedTask, "x_vector", r"load a Base checkpoint"),
-        (VOICE_DESIGN, {"reference_codes": CODES}, UnsupportedTask, "x_vector", r"load a Base checkpoint"),
+        (CUSTOM_VOICE, {"x_vector": X_VECTOR}, InvalidSynthesis, "x_vector", r"give one of the two"),
+        (CUSTOM_VOICE, {"speaker": "", "x_vector": X_VECTOR[1:]}, InvalidSynthesis, "x_vector", r"needs \(2048,\)"),
+        (CUSTOM_VOICE, {"reference_codes": CODES}, UnsupportedTask, "reference_codes", r"load a Base checkpoint"),
+        (VOICE_DESIGN, {"x_vector": X_VECTOR}, UnsupportedTask, "x_vector", r"comes from instruct"),
+        (VOICE_DESIGN, {"reference_codes": CODES}, UnsupportedTask, "reference_codes", r"load a Base checkpoint"),
         (VOICE_DESIGN, {"speaker": "vivian"}, UnsupportedTask, "speaker", r"load a CustomVoice checkpoint"),
         (BASE, {"speaker": "vivian"}, UnsupportedTask, "speaker", r"load a CustomVoice checkpoint"),
         (BASE, {"instruct": "Very happy."}, UnsupportedTask, "instruct", r"takes no instruct"),

@@ -1,0 +1,34 @@
+"""What this process may take from the machine: less processor time than those that speak, and bounded memory."""
+
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+NICENESS = 10  # a tenth of the share of a process that speaks, where both want the same core
+
+
+def lower_priority() -> None:
+    os.nice(NICENESS)
+
+
+@contextmanager
+def memory_limit(num_bytes: int) -> Iterator[None]:
+    """Inside, allocations beyond `num_bytes` more than now raise MemoryError instead of taking them from others."""
+    before, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = _data_bytes() + num_bytes
+    limits = [wanted, *(limit for limit in (before, hard) if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (before, hard))
+
+
+def _data_bytes() -> int:
+    """Private memory that this process has and may write to, which is what RLIMIT_DATA counts."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("the kernel says no VmData in /proc/self/status")
