@@ -35,7 +35,17 @@ from engine.prompt.explain import Explanation, explain_prompt
 from engine.prompt.tokenizer import Tokenizer
 from engine.prompt.validation import check_speaker
 from engine.supervisor import EngineState, Supervisor
-from engine.types import FinishReason, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
+from engine.types import (
+    EncodedReference,
+    FinishReason,
+    Float32Array,
+    PcmChunk,
+    RecordingInfo,
+    SamplingParams,
+    StreamBudget,
+    StreamEnd,
+    SynthesisParams,
+)
 
 GRANT_LUMP_FRAMES = 8  # so that a stream in step with its listener is not decoded one frame at a time
 MAX_CHARS_PER_POSITION = 16  # of text, which is refused beyond before it is looked at; English has about 5 to a token
