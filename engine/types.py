@@ -102,6 +102,7 @@ class PromptPlan:
 class StreamBudget:
     """Where the time from a complete prompt to the first chunk went, in seconds. The parts follow without gaps."""
 
+    opened_s: float  # when it began: the only moment in here, of time.monotonic()
     queue_s: float  # the ring to the talker, and the wait for a slot and pages
     prefill_s: float  # until the step that made frame 0 began: earlier pieces of a long prompt
     step_s: float  # that step
@@ -112,7 +113,7 @@ class StreamBudget:
 
     @property
     def total_s(self) -> float:
-        total_s: float = sum(astuple(self))
+        total_s: float = sum(astuple(self)[1:])
         return total_s
 
 

@@ -154,10 +154,15 @@ class _SampleFrames:
         return wav_header(self._spec.sample_rate_hz) if self._spec.encoding == audio_pb2.AUDIO_ENCODING_WAV else b""
 
     def push(self, samples: Samples) -> list[Piece]:
-        held, size = np.concatenate([self._held, samples]), self._frame_samples
+        held = np.concatenate([self._held, samples]) if len(self._held) else samples
+        size = self._frame_samples
         whole = len(held) // size * size
         self._held = held[whole:]
-        return [Piece(self._encode(held[start : start + size]), size) for start in range(0, whole, size)]
+        if not whole:
+            return []
+        data = self._encode(held[:whole])
+        num_bytes = len(data) * size // whole
+        return [Piece(data[start : start + num_bytes], size) for start in range(0, len(data), num_bytes)]
 
     def flush(self) -> list[Piece]:
         rest, self._held = self._held, EMPTY

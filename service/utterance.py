@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -32,6 +32,9 @@ WRITE_TIMEOUT_S = 60.0  # a caller that takes nothing for so long loses its plac
 # What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
 AHEAD_FRAMES = 11
 PREFILL_FRAMES = 4  # of a segment whose turn has not come: enough to go on from without a gap
+# Audio of all utterances goes out at the same ticks, since waking up costs as much as sending.
+PACE_TICK_S = 0.01
+PACE_SLACK_S = 0.002  # timers count in milliseconds
 MAX_CHUNK_MS = 320  # of frames that are at hand together; a message costs as much as the rest of a frame's way
 
 Message: TypeAlias = (
@@ -327,11 +330,15 @@ class Utterance:
 
     async def _pace(self, duration_ms: float) -> None:
         """Wait until this much audio may be sent without going too far ahead of the listener."""
-        while wait_s := self._playback.wait_s(duration_ms, self._max_lead_ms):
+        loop = asyncio.get_running_loop()
+        while (wait_s := self._playback.wait_s(duration_ms, self._max_lead_ms)) > PACE_SLACK_S:
             self._pace_changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._pace_changed.wait()
+            due_s = math.ceil((loop.time() + wait_s - PACE_SLACK_S) / PACE_TICK_S) * PACE_TICK_S
+            due = loop.call_at(due_s, self._pace_changed.set)
+            try:
+                await self._pace_changed.wait()
+            finally:
+                due.cancel()
 
     def _sent(self, segment: Segment, num_samples: int, duration_ms: float) -> None:
         if self._sent_samples == 0:

@@ -110,7 +110,8 @@ class FirstChunk:
 
     def budget(self, delivered_s: float) -> StreamBudget:
         _, *times = astuple(self)
-        return StreamBudget(*(after - before for before, after in pairwise((*times, delivered_s))))
+        parts_s = (after - before for before, after in pairwise((*times, delivered_s)))
+        return StreamBudget(self.opened_s, *parts_s)
 
 
 @dataclass(frozen=True, slots=True)
