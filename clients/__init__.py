@@ -3,6 +3,7 @@
 from clients.access import Access
 from clients.client import ALL_UTTERANCES, Event, Session, SpeechClient, synthesis_config
 from clients.errors import AccessDenied, InvalidRequest, ServerBusy, ServerUnavailable, SpeechError, VoiceNotFound
+from clients.voice_methods import voice_mix
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, Marks, UtteranceDone, UtteranceStarted, Warning
@@ -28,4 +29,5 @@ __all__ = [
     "VoiceNotFound",
     "Warning",
     "synthesis_config",
+    "voice_mix",
 ]

@@ -51,5 +51,8 @@ class _KeyedChannel:
     def unary_stream(self, *args: Any, **kwargs: Any) -> Any:
         return partial(self._channel.unary_stream(*args, **kwargs), metadata=self._metadata)
 
+    def stream_unary(self, *args: Any, **kwargs: Any) -> Any:
+        return partial(self._channel.stream_unary(*args, **kwargs), metadata=self._metadata)
+
     def stream_stream(self, *args: Any, **kwargs: Any) -> Any:
         return partial(self._channel.stream_stream(*args, **kwargs), metadata=self._metadata)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from google.protobuf.json_format import MessageToJson
 
-from clients import explain, say
+from clients import explain, say, voices
+from clients.bench import arguments as bench_arguments
 from clients.bench import command as bench
 from clients.client import DEFAULT_TARGET, SpeechClient
 from clients.errors import SpeechError
-from sonorant.tts.v1.voice_pb2 import VoiceKind
 
 EXAMPLES = """\
 examples:
@@ -64,16 +64,22 @@ def parser() -> argparse.ArgumentParser:
     command = commands.add_parser(
         "bench",
         help="put load on a server and measure what its listeners get",
-        description=bench.DESCRIPTION,
-        epilog=bench.EXAMPLES,
+        description=bench_arguments.DESCRIPTION,
+        epilog=bench_arguments.EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    bench.add_arguments(command)
+    bench_arguments.add_arguments(command)
     command.set_defaults(run=bench.run)
 
-    command = commands.add_parser("voices", parents=[common], help="list the voices")
-    command.add_argument("--language", default="", metavar="NAME", help="only those that speak it")
-    command.set_defaults(run=voices)
+    command = commands.add_parser(
+        "voices",
+        parents=[common],
+        help="list, make, move and delete voices",
+        description="The voices of a server. Without a command they are listed.",
+        epilog=voices.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    voices.add_arguments(command)
 
     command = commands.add_parser("capabilities", parents=[common], help="what the server can do, as JSON")
     command.set_defaults(run=capabilities)
@@ -83,14 +89,6 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=health)
     return parser
-
-
-async def voices(args: argparse.Namespace) -> int:
-    async with SpeechClient(args.server) as client:
-        for voice in await client.voices(args.language):
-            kind = VoiceKind.Name(voice.kind).removeprefix("VOICE_KIND_").lower()
-            print(f"{voice.voice_id:20} {kind:10} {', '.join(voice.languages)}".rstrip())
-    return 0
 
 
 async def capabilities(args: argparse.Namespace) -> int:

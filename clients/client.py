@@ -25,6 +25,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from clients.access import Access
 from clients.errors import ServerUnavailable, SpeechError, from_rpc_error
 from clients.trace import Trace
+from clients.voice_methods import VoiceMethods
 from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
 from sonorant.tts.v1.speak_pb2 import (
@@ -47,8 +48,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     SynthesizeStreamRequest,
 )
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
-from sonorant.tts.v1.voice_pb2 import Voice, VoiceSelector
-from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
+from sonorant.tts.v1.voice_pb2 import ReferenceAudio, VoiceMix, VoiceSelector
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 
 DEFAULT_TARGET = "127.0.0.1:50051"
@@ -72,6 +72,9 @@ def synthesis_config(
     *,
     voice: str = "",
     design: str = "",
+    reference: bytes | None = None,
+    transcript: str = "",
+    mix: VoiceMix | None = None,
     language: str = "",
     instructions: str = "",
     encoding: str = "",
@@ -86,12 +89,14 @@ def synthesis_config(
 ) -> SynthesisConfig:
     """The common fields of a SynthesisConfig by keyword, and those of its `Sampling` (temperature, seed, ...).
 
-    What is left out is the server's or the checkpoint's default. `design` describes a voice, in place of `voice`.
+    What is left out is the server's or the checkpoint's default. In place of `voice`, `design` describes one,
+    `reference` is a recording of one (and `transcript` what is said in it), and `mix` is made of several, see
+    `voice_mix`.
     """
     if encoding and encoding not in ENCODINGS:
         raise ValueError(f"encoding {encoding!r} is unknown; use one of {', '.join(ENCODINGS)}")
     config = SynthesisConfig(
-        voice=VoiceSelector(design=design) if design else VoiceSelector(voice_id=voice) if voice else None,
+        voice=_selector(voice, design, reference, transcript, mix),
         language=language,
         instructions=instructions,
         audio=AudioFormat(
@@ -110,7 +115,21 @@ def synthesis_config(
     return config
 
 
-class SpeechClient:
+def _selector(
+    voice: str, design: str, reference: bytes | None, transcript: str, mix: VoiceMix | None
+) -> VoiceSelector | None:
+    if sum(map(bool, (voice, design, reference, mix))) > 1:
+        raise ValueError("voice, design, reference and mix exclude each other")
+    if transcript and not reference:
+        raise ValueError("a transcript is what is said in a reference; give both")
+    if reference:
+        return VoiceSelector(reference=ReferenceAudio(audio=reference, transcript=transcript))
+    if mix:
+        return VoiceSelector(mix=mix)
+    return VoiceSelector(design=design) if design else VoiceSelector(voice_id=voice) if voice else None
+
+
+class SpeechClient(VoiceMethods):
     """A channel to one server. Every method raises the errors of `clients.errors`."""
 
     def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
@@ -165,17 +184,6 @@ class SpeechClient:
         )
         return response
 
-    async def voices(self, language: str = "") -> list[Voice]:
-        """All voices, or those that speak `language`."""
-        request = ListVoicesRequest(language=language, page_size=1000)
-        voices: list[Voice] = []
-        while True:
-            page = await self._unary(self._voices.ListVoices, request)
-            voices.extend(page.voices)
-            if not page.next_page_token:
-                return voices
-            request.page_token = page.next_page_token
-
     async def explain(self, text: str, config: SynthesisConfig | None = None) -> ExplainResponse:
         """What would be done for a text: tokens, prompt, settings, limits. Refusals are in the answer, not raised."""
         response: ExplainResponse = await self._unary(self._speech.Explain, ExplainRequest(config=config, text=text))
@@ -213,12 +221,6 @@ class SpeechClient:
         finally:
             call.cancel()
         return False
-
-    async def _unary(self, method: grpc.aio.UnaryUnaryMultiCallable, request: Message) -> Any:
-        try:
-            return await method(request)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, self.target) from None
 
 
 class Session:

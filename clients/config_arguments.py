@@ -1,6 +1,7 @@
 """A SynthesisConfig on the command line: the settings that every command which speaks, or would speak, has."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -22,6 +23,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     voice = parser.add_argument_group("voice")
     voice.add_argument("--voice", default="", metavar="NAME", help="a voice of `sonorant voices`")
     voice.add_argument("--design", default="", metavar="TEXT", help="describe the voice (VoiceDesign checkpoints)")
+    voice.add_argument("--reference", type=Path, metavar="FILE", help="a recording of the voice (Base checkpoints)")
+    voice.add_argument("--transcript", default="", metavar="TEXT", help="what is said in it")
     voice.add_argument("--language", default="", metavar="NAME", help="english, en, ... (default: the model decides)")
     voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain language")
 
@@ -40,6 +43,8 @@ def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
     return synthesis_config(
         voice=args.voice,
         design=args.design,
+        reference=args.reference.read_bytes() if args.reference else None,
+        transcript=args.transcript,
         language=args.language,
         instructions=args.instructions,
         encoding=encoding,

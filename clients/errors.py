@@ -55,6 +55,7 @@ class ServerUnavailable(SpeechError):
 
 _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
     grpc.StatusCode.FAILED_PRECONDITION: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
     grpc.StatusCode.UNIMPLEMENTED: InvalidRequest,
