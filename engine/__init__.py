@@ -21,7 +21,9 @@ from engine.errors import (
     UnsupportedTask,
 )
 from engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
+from engine.pool import EnginePool, PairStats
 from engine.prompt.explain import Explanation
+from engine.routing import Need
 from engine.supervisor import EngineState
 from engine.types import (
     EncodedReference,
@@ -34,6 +36,7 @@ from engine.types import (
     StreamEnd,
     SynthesisParams,
 )
+from engine.warm_up import WarmUp, warm_up
 
 __all__ = [
     "BUILTIN_VOICE_DIR",
@@ -51,6 +54,7 @@ __all__ = [
     "EngineError",
     "EngineInfo",
     "EngineOverloaded",
+    "EnginePool",
     "EngineState",
     "EngineStats",
     "EngineStream",
@@ -59,17 +63,21 @@ __all__ = [
     "FinishReason",
     "InvalidRecording",
     "InvalidSynthesis",
+    "Need",
+    "PairStats",
     "PassCounts",
     "PcmChunk",
     "RecordingInfo",
     "SamplingParams",
+    "StreamBudget",
     "StreamEnd",
     "StreamFailed",
     "SynthesisParams",
     "UnknownSpeaker",
     "UnsupportedTask",
-    "StreamBudget",
+    "WarmUp",
     "Work",
     "mix_embeddings",
     "resolve_model",
+    "warm_up",
 ]

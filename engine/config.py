@@ -1,5 +1,6 @@
-"""One frozen object with every setting of the engine. Read nowhere else, and no environment variables anywhere."""
+"""One frozen object with every setting of a worker pair. Read nowhere else, and no environment variables anywhere."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -7,11 +8,13 @@ from typing import Literal
 LoadFormat = Literal["safetensors", "dummy"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["float32", "tf32", "float16"]  # bfloat16 costs audible noise
+PriorityName = Literal["normal", "below-normal"]
+StageName = Literal["talker", "code2wav"]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """Settings of the engine; defaults suit the built-in checkpoint on a small CPU machine."""
+    """Settings of one talker and its Code2Wav; defaults suit the built-in checkpoint on a small CPU machine."""
 
     model: Path  # a checkpoint folder in the published layout
     load_format: LoadFormat = "safetensors"  # dummy: seeded random weights of the configured shape
@@ -35,6 +38,11 @@ class EngineConfig:
     encode_timeout_s: float = 60.0  # for one recording; the encoder is replaced after that
     encoder_idle_s: float = 600.0  # without a recording, until the encoder process is stopped
     cpu_threads: int = 0  # per worker; 0 = half of the cores this process may use
+    talker_cpu_threads: int = 0  # 0 = `cpu_threads`
+    code2wav_cpu_threads: int = 0
+    code2wav_sm_percent: int = 0  # share of the GPU's multiprocessors it may use under MPS; 0 = all
+    code2wav_priority: PriorityName = "normal"  # of its kernels under MPS
+    mps_pipe_directory: Path | None = None  # of the MPS daemon to use; None: that of the environment, if there is one
     hang_timeout_s: float = 60.0  # a worker busy with one step for longer is killed and restarted
     start_timeout_s: float = 600.0
     seed: int = 0  # of dummy weights
@@ -42,3 +50,18 @@ class EngineConfig:
     @property
     def max_streams(self) -> int:
         return self.num_slots + self.max_queued_streams
+
+    def threads(self, stage: StageName) -> int:
+        own = self.talker_cpu_threads if stage == "talker" else self.code2wav_cpu_threads
+        return own or self.cpu_threads or max(1, len(os.sched_getaffinity(0)) // 2)
+
+    def environment(self, stage: StageName) -> dict[str, str]:
+        """What the worker's environment has beside ours; CUDA reads it when the worker first uses the GPU."""
+        values = {}
+        if self.mps_pipe_directory is not None:
+            values["CUDA_MPS_PIPE_DIRECTORY"] = str(self.mps_pipe_directory)
+        if stage == "code2wav" and self.code2wav_sm_percent:
+            values["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(self.code2wav_sm_percent)
+        if stage == "code2wav" and self.code2wav_priority == "below-normal":
+            values["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # 0 is normal, and there is nothing above
+        return values

@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.checkpoint import Checkpoint
 from engine.code2wav import process as code2wav
-from engine.config import EngineConfig
+from engine.config import EngineConfig, StageName
 from engine.errors import EngineError
 from engine.ipc.channel import PeerGone, RingInbox, RingOutbox
 from engine.ipc.child import Child
@@ -105,10 +105,11 @@ class Workers:
                 RingInbox(ring, bell) for ring, (_, bell) in zip(rings, bells, strict=True)
             ]
             children: list[Child] = []
-            for name, main in (("talker", talker.main), ("code2wav", code2wav.main)):
-                n = len(children)
+            stages: tuple[tuple[StageName, Any], ...] = (("talker", talker.main), ("code2wav", code2wav.main))
+            for n, (stage, main) in enumerate(stages):
                 ends = (inboxes[n], outboxes[n + 1], beats[n])
-                children.append(ours.enter_context(contextlib.closing(Child(name, main, (config, *ends), ends))))
+                child = Child(stage, main, (config, *ends), ends, config.environment(stage))
+                children.append(ours.enter_context(contextlib.closing(child)))
             self._resources = ours.pop_all()
         self.outbox: RingOutbox[Command] = outboxes[0]
         self.inbox: RingInbox[PcmRecord] = inboxes[2]
@@ -331,4 +332,3 @@ class Supervisor:
     def _report_down(self, reason: str) -> None:
         if not self._down.done():
             self._down.set_result(reason)
-

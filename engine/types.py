@@ -59,6 +59,7 @@ class SynthesisParams:
     x_vector: Float32Array | None = None  # [talker hidden size]; in the place of `speaker`
     reference_codes: Int16Array | None = None  # [frames, codebooks]; needs reference_text and x_vector
     reference_text: str = ""
+    checkpoint: str = ""  # fingerprint of the one that is to speak; "": the first that has what is needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import sys
 
 import uvloop
 
-from engine import Engine, EngineError, EngineState
+from engine import EngineError, EnginePool, EngineState
 from service import doctor, logs
 from service.admin_port import ChannelzMissing
 from service.api_keys import ApiKeysError, new_key
@@ -40,9 +40,9 @@ async def serve(config: ServiceConfig) -> int:
         return 1
     states: asyncio.Queue[EngineState] = asyncio.Queue()
     try:
-        engine = await Engine.start(config.engine, states.put_nowait)
+        engine = await EnginePool.start(config.engines, states.put_nowait)
     except EngineError as error:
-        log.error("cannot load %s: %s", config.engine.model, error)
+        log.error("cannot start the engine: %s", error)
         return 1
     try:
         loading = False

@@ -1,7 +1,8 @@
 """The settings in use: from the command line, else the environment, else a TOML file, else the default.
 
-A setting of a stage wins over the one for all stages wherever the two come from: the precedence of sources is only
-between sources of the same setting. What is not a setting, in any of the three, ends the process here.
+A setting of a stage wins over the one for all stages, and one of a model over the one for all models, wherever the two
+come from: the precedence of sources is only between sources of the same setting. What is not a setting, in any of the
+three, ends the process here.
 """
 
 import argparse
@@ -9,13 +10,13 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
-from service.settings import ENVIRONMENT_PREFIX, SETTINGS, STAGES, Setting
+from service.settings import ENVIRONMENT_PREFIX, SETTINGS, STAGES, STAGES_OF_MODELS, Setting
 from service.tls import TlsFiles
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
@@ -27,7 +28,8 @@ _CLIENT_PREFIX = f"{ENVIRONMENT_PREFIX}CLIENT_"
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    engine: EngineConfig
+    engines: tuple[EngineConfig, ...]  # of each worker pair
+    mps: bool = False  # whether they get an MPS daemon of their own
     listen: str = "127.0.0.1:50051"
     metrics_listen: str | None = None  # no metrics
     admin_listen: str | None = None  # no channelz
@@ -40,6 +42,11 @@ class ServiceConfig:
     open_services: tuple[str, ...] = ("health",)  # of health and reflection; these need no key
     tls: TlsFiles | None = None
 
+    @property
+    def engine(self) -> EngineConfig:
+        """Of the first worker pair."""
+        return self.engines[0]
+
 
 class ConfigError(Exception):
     """A setting is wrong; the message says which, where it came from, and what to do."""
@@ -48,29 +55,41 @@ class ConfigError(Exception):
 def parse_args(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> ServiceConfig:
     """Exits with status 2 and a message on anything that is wrong."""
     parser = _parser()
-    flags: dict[str, str] = vars(parser.parse_args(argv))
+    flags: dict[str, Any] = vars(parser.parse_args(argv))
     environment = os.environ if environment is None else environment
     try:
         path = flags.pop("config", None) or environment.get(CONFIG_VARIABLE)
         values = _from_file(Path(path)) if path else {}
         values |= _from_environment(environment)
-        values |= {name: _parsed(_setting(name), text, _setting(name).flag) for name, text in flags.items()}
+        values |= {name: _parsed(_setting(name), _text(text), _setting(name).flag) for name, text in flags.items()}
         return _config(values)
     except ConfigError as error:
         parser.error(str(error))
 
 
 def _config(values: dict[str, Any]) -> ServiceConfig:
-    for name in ("talker_device", "code2wav_device"):
-        if "device" in values:
-            values.setdefault(name, values["device"])
-    values["model"] = _model(values.get("model", _BUILT_IN))
     if tls := {name: value for name, value in values.items() if name.startswith("tls_")}:
         if not {"tls_certificate", "tls_key"} <= set(tls):
             raise ConfigError("TLS needs both --tls-certificate and --tls-key")
         values["tls"] = TlsFiles(tls["tls_certificate"], tls["tls_key"], tls.get("tls_client_ca"))
-    values["engine"] = EngineConfig(**{f.name: values[f.name] for f in fields(EngineConfig) if f.name in values})
+    values["engines"] = tuple(_engines(values))
     return ServiceConfig(**{f.name: values[f.name] for f in fields(ServiceConfig) if f.name in values})
+
+
+def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
+    """Of each worker pair: models in the order given, GPUs in the order given."""
+    if "models" in values and "model" in values:
+        raise ConfigError("the file lists its [[models]]; leave --model out")
+    for own in values.get("models") or [{"model": (name,)} for name in values.get("model") or (_BUILT_IN,)]:
+        of_model = {**values, **own}
+        if "gpus" in of_model and "device" in of_model:
+            raise ConfigError("--gpus takes the place of --device; leave one of them out")
+        (name,) = of_model["model"]
+        of_model["model"] = _model(name)
+        devices = [f"cuda:{index}" for index in of_model["gpus"]] if "gpus" in of_model else [of_model.get("device")]
+        for device in devices * of_model.get("pairs", 1):
+            of_pair = {"talker_device": device, "code2wav_device": device, **of_model} if device else of_model
+            yield EngineConfig(**{f.name: of_pair[f.name] for f in fields(EngineConfig) if f.name in of_pair})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,14 +111,15 @@ def _parser() -> argparse.ArgumentParser:
             if setting.stage == stage:
                 default = defaults.get(setting.name)
                 hint = f"; default: {_text(default)}" if default is not None else ""
-                group.add_argument(setting.flag, metavar=setting.metavar, help=setting.help + hint)
+                action = "append" if setting.name == "model" else "store"
+                group.add_argument(setting.flag, action=action, metavar=setting.metavar, help=setting.help + hint)
     return parser
 
 
 def _defaults() -> dict[str, Any]:
-    config = ServiceConfig(EngineConfig(BUILTIN_VOICE_DIR))
+    config = ServiceConfig((EngineConfig(BUILTIN_VOICE_DIR),))
     values = {f.name: getattr(part, f.name) for part in (config.engine, config) for f in fields(part)}
-    return values | {"model": _BUILT_IN}
+    return values | {"model": _BUILT_IN, "pairs": 1}
 
 
 def _text(value: Any) -> str:
@@ -133,10 +153,26 @@ def _from_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:  # neither UTF-8 nor TOML
         raise ConfigError(f"{path} is not TOML: {error}") from error
-    tables = {stage: document.pop(stage, {}) for stage in STAGES}
+    models = document.pop("models", [])
+    values = _from_tables(document, STAGES, str(path), "[{}]")
+    if not isinstance(models, list) or not all(isinstance(table, dict) for table in models):
+        raise ConfigError(f"{path}: models must be tables, each under [[models]]")
+    if models:
+        values["models"] = [
+            _from_tables(table, STAGES_OF_MODELS, f"{path}, [[models]] {number}", "[models.{}]")
+            for number, table in enumerate(models, 1)
+        ]
+        for number, own in enumerate(values["models"], 1):
+            if len(own.get("model", ())) != 1:
+                raise ConfigError(f"{path}, [[models]] {number}: model must name one checkpoint")
+    return values
+
+
+def _from_tables(document: dict[str, Any], stages: Sequence[str], path: str, header: str) -> dict[str, Any]:
+    tables = {stage: document.pop(stage, {}) for stage in stages}
     values = {}
     for stage, table in {"": document, **tables}.items():
-        where = f"{path}, [{stage}]" if stage else str(path)
+        where = f"{path}, {header.format(stage)}" if stage else path
         if not isinstance(table, dict):
             raise ConfigError(f"{where} must be a table, not a value")
         known = {setting.key: setting for setting in SETTINGS if setting.stage == stage}

@@ -13,13 +13,12 @@ from importlib.metadata import version
 
 import grpc
 
-from engine import Engine, EngineError
+from engine import Engine, EngineError, warm_up
 from engine.doctor import Finding, Verdict
 from service.api_keys import ApiKeys, ApiKeysError
 from service.config import ServiceConfig
 from service.metrics_port import listening_socket
 from service.tls import TlsError, server_credentials
-from service.warm_up import warm_up
 
 ENGINE_TIMEOUT_S = 120.0
 _LOOPBACK = ("127.", "localhost", "[::1]")

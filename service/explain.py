@@ -2,11 +2,11 @@
 
 from dataclasses import asdict
 
-from engine import Engine, InvalidSynthesis
+from engine import EnginePool, InvalidSynthesis
 from service.audio import AudioSpec
 from service.call_context import current
 from service.errors import RequestError
-from service.requests import UtteranceSpec, check_synthesis, official_layout
+from service.requests import UtteranceSpec, check_synthesis
 from service.status import to_status
 from service.text import check_whole
 from sonorant.tts.v1 import audio_pb2, explain_pb2, synthesis_pb2
@@ -15,7 +15,7 @@ _BYTES_PER_SAMPLE = {audio_pb2.AUDIO_ENCODING_MULAW: 1, audio_pb2.AUDIO_ENCODING
 
 
 def explain(
-    request: explain_pb2.ExplainRequest, engine: Engine, max_text_chars: int, max_response_bytes: int
+    request: explain_pb2.ExplainRequest, engine: EnginePool, max_text_chars: int, max_response_bytes: int
 ) -> explain_pb2.ExplainResponse:
     """Refusals are part of the answer; what this raises is a bug."""
     response = explain_pb2.ExplainResponse(model=engine.info.model)
@@ -26,7 +26,7 @@ def explain(
             request.config,
             engine,
             "config",
-            non_streaming_default=official_layout(engine),
+            non_streaming_default=None,
             whole=request.config.audio.encoding == audio_pb2.AUDIO_ENCODING_FLAC,
         )
     except (RequestError, InvalidSynthesis) as error:
@@ -44,6 +44,7 @@ def explain(
 
 def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -> None:
     response.warnings.extend(warned.to_proto() for warned in spec.warnings)
+    response.model = spec.info.model
     response.voice_id = spec.voice_id
     response.non_streaming_mode = spec.params.non_streaming_mode
     response.audio.CopyFrom(spec.audio.to_proto())
@@ -55,7 +56,7 @@ def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -
 
 
 def _tell_prompt(
-    response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: Engine, text: str, max_response_bytes: int
+    response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: EnginePool, text: str, max_response_bytes: int
 ) -> None:
     explanation = engine.explain(spec.params, text)
     response.language = explanation.language

@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from engine import Engine, InvalidSynthesis, SamplingParams, SynthesisParams, UnknownSpeaker, UnsupportedTask
+from engine import (
+    EngineInfo,
+    EnginePool,
+    InvalidSynthesis,
+    Need,
+    SamplingParams,
+    SynthesisParams,
+    UnknownSpeaker,
+    UnsupportedTask,
+)
 from service import call_context
 from service.audio import AudioSpec
 from service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound
@@ -65,6 +74,7 @@ class UtteranceSpec:
     params: SynthesisParams
     audio: AudioSpec
     voice_id: str
+    info: EngineInfo  # of the checkpoint that speaks
     seed_given: bool
     max_frames_given: bool
     warnings: tuple[Warned, ...]
@@ -88,7 +98,7 @@ class SpeakSpec:
     idle_timeout_s: float
 
 
-def check_speak_config(config: speak_pb2.SpeakConfig, engine: Engine) -> SpeakSpec:
+def check_speak_config(config: speak_pb2.SpeakConfig, engine: EnginePool) -> SpeakSpec:
     idle_ms = config.idle_timeout_ms if config.HasField("idle_timeout_ms") else DEFAULT_IDLE_TIMEOUT_MS
     if idle_ms not in IDLE_TIMEOUTS_MS:
         raise InvalidField(
@@ -149,19 +159,24 @@ def check_utterance_id(utterance_id: str) -> None:
 
 def check_synthesis(
     config: synthesis_pb2.SynthesisConfig,
-    engine: Engine,
+    engine: EnginePool,
     path: str,
     *,
-    non_streaming_default: bool,
+    non_streaming_default: bool | None,
     whole: bool = False,
 ) -> UtteranceSpec:
-    """`path` is where the config stands in its request, for messages about its fields; `whole` as in `check_audio`."""
+    """`path` is where the config stands in its request, for messages about its fields; `whole` as in `check_audio`.
+
+    `non_streaming_default` is for requests that leave `non_streaming_mode` unset; None: as the official package's own
+    calls for the checkpoint's task.
+    """
     _refuse_unserved(config, path)
-    info, caller = engine.info, call_context.current().caller
-    audio = check_audio(config, info, path, whole=whole)
-    sampling, warnings = _sampling(config, engine, path, audio.speed)
+    caller = call_context.current().caller
     voice = config.voice.WhichOneof("voice")
-    speaker: str | None = None
+    speaker = _speaker(config, engine)
+    info = engine.info_for(_need(config, speaker))
+    audio = check_audio(config, info, path, whole=whole)
+    sampling, warnings = _sampling(config, info, path, audio.speed)
     x_vector = None
     instruct = config.instructions
     if voice == "speaker_embedding":
@@ -176,10 +191,6 @@ def check_synthesis(
         if instruct:
             raise InvalidField(f"{path}.instructions", "set voice.design or instructions, not both")
         instruct = config.voice.design
-    elif voice == "voice_id":
-        speaker = config.voice.voice_id.lower()
-    elif info.speakers:
-        speaker = next(filter(caller.may_use, info.speakers), info.speakers[0])
     if not caller.may_use(speaker or ""):
         raise VoiceNotAllowed(f"{path}.voice: this API key is for {', '.join(sorted(caller.voices or ()))} only")
     instruct_path = f"{path}.voice.design" if voice == "design" else f"{path}.instructions"
@@ -188,6 +199,8 @@ def check_synthesis(
     if instruct and not info.takes_instruct:
         warnings.append(Warned("INSTRUCTIONS_IGNORED", f"{info.model} takes no instructions; they were left out"))
         instruct = ""
+    if non_streaming_default is None:
+        non_streaming_default = info.task != "base"
     params = SynthesisParams(
         sampling=sampling,
         speaker=speaker,
@@ -197,21 +210,37 @@ def check_synthesis(
             config.non_streaming_mode if config.HasField("non_streaming_mode") else non_streaming_default
         ),
         x_vector=x_vector,
+        checkpoint=info.fingerprint,
     )
     _check_with_engine(engine, params, path)
     return UtteranceSpec(
         params=params,
         audio=audio,
         voice_id=speaker or "",
+        info=info,
         seed_given=config.sampling.HasField("seed"),
         max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
         warnings=tuple(warnings),
     )
 
 
-def official_layout(engine: Engine) -> bool:
-    """`non_streaming_mode` of the official package's own calls."""
-    return engine.info.task != "base"
+def _speaker(config: synthesis_pb2.SynthesisConfig, engine: EnginePool) -> str | None:
+    """The preset voice that is asked for; without a word about the voice the first one that the caller may use."""
+    voice, speakers = config.voice.WhichOneof("voice"), engine.info.speakers
+    if voice == "voice_id":
+        return str(config.voice.voice_id).lower()
+    if voice is None and speakers:
+        return next(filter(call_context.current().caller.may_use, speakers), speakers[0])
+    return None
+
+
+def _need(config: synthesis_pb2.SynthesisConfig, speaker: str | None) -> Need:
+    match config.voice.WhichOneof("voice"):
+        case "speaker_embedding":
+            return Need(("base",), embedding_size=len(config.voice.speaker_embedding.values))
+        case "reference":
+            return Need(("base",))
+    return Need(("custom_voice",), speaker) if speaker else Need(("voice_design",))
 
 
 def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
@@ -223,7 +252,7 @@ def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
         raise NotServed(f"{path}.pronunciations", "pronunciations are not served yet; leave them out")
 
 
-def _check_with_engine(engine: Engine, params: SynthesisParams, path: str) -> None:
+def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str) -> None:
     try:
         engine.check(params)
     except UnknownSpeaker as error:
@@ -239,7 +268,7 @@ def _path(path: str, error: InvalidSynthesis) -> str:
 
 
 def _sampling(
-    config: synthesis_pb2.SynthesisConfig, engine: Engine, path: str, speed: float
+    config: synthesis_pb2.SynthesisConfig, info: EngineInfo, path: str, speed: float
 ) -> tuple[SamplingParams, list[Warned]]:
     """The engine checks the ranges of what it uses; here is what it cannot see."""
     values: dict[str, Any] = {}
@@ -250,9 +279,9 @@ def _sampling(
     for name in ("top_k", "subtalker_top_k"):
         if name in values:
             values[name] = min(values[name], _TOP_K_OFF_FROM)
-    defaults = engine.info.default_sampling
+    defaults = info.default_sampling
     if config.max_audio_ms:
-        limit = max(1, int(config.max_audio_ms * speed * engine.info.frame_rate_hz / 1000))
+        limit = max(1, int(config.max_audio_ms * speed * info.frame_rate_hz / 1000))
         values["max_frames"] = min(values.get("max_frames", defaults.max_frames), limit)
     sampling = replace(defaults, **values)
     if sampling.min_frames > sampling.max_frames:

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION_V1ALPHA
 from grpc_reflection.v1alpha.reflection import aio as reflection_aio
 
-from engine import Engine, EngineError, EngineState
+from engine import EnginePool, EngineState
 from service.admin_port import admin_server
 from service.admission import Admission
 from service.api_keys import ApiKeys
@@ -27,7 +27,6 @@ from service.metrics_port import listening_socket, serve_metrics
 from service.servicer import TextToSpeechServicer, VoiceServicer
 from service.tls import server_credentials
 from service.tracing import Tracer
-from service.warm_up import warm_up
 from sonorant.tts.v1 import (
     text_to_speech_service_pb2,
     text_to_speech_service_pb2_grpc,
@@ -119,12 +118,12 @@ class Server:
             except RuntimeError as error:
                 raise CannotListen(config.admin_listen, error, "--admin-listen") from error
 
-    async def run(self, engine: Engine, states: asyncio.Queue[EngineState], drain: asyncio.Event) -> int:
+    async def run(self, engine: EnginePool, states: asyncio.Queue[EngineState], drain: asyncio.Event) -> int:
         """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
 
         `states` has every state of the engine from its start on.
         """
-        self._metrics.follow(engine, self._config.engine.num_slots)
+        self._metrics.follow(engine)
         try:
             async with AsyncExitStack() as side_ports, asyncio.TaskGroup() as tasks:
                 ports = {"port": self.port}
@@ -141,7 +140,7 @@ class Server:
                     await self._server.start()
                     _announce("listening", **ports, model=engine.info.model)
                     reloading = tasks.create_task(self._reload())
-                    following = tasks.create_task(self._follow(engine, states))
+                    following = tasks.create_task(self._follow(states))
                     asked = tasks.create_task(drain.wait())
                     await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
                     for task in (following, asked, reloading):
@@ -159,7 +158,7 @@ class Server:
             _announce("stopped")
         return 0 if drain.is_set() else 1
 
-    async def _register(self, engine: Engine, servicer: TextToSpeechServicer) -> None:
+    async def _register(self, engine: EnginePool, servicer: TextToSpeechServicer) -> None:
         server = self._server
         text_to_speech_service_pb2_grpc.add_TextToSpeechServiceServicer_to_server(servicer, server)
         voice_service_pb2_grpc.add_VoiceServiceServicer_to_server(VoiceServicer(engine), server)
@@ -184,27 +183,13 @@ class Server:
             await asyncio.sleep(RELOAD_S)
             self._keys.reload()
 
-    async def _follow(self, engine: Engine, states: asyncio.Queue[EngineState]) -> None:
+    async def _follow(self, states: asyncio.Queue[EngineState]) -> None:
         """Keep health true. Returns when there is no hope."""
-        while True:
-            state = await states.get()
-            if state is EngineState.FAILED:
-                return
-            if state is not EngineState.READY:
-                await self._set_serving(False)
-                continue
-            try:
-                spoken = await warm_up(engine)
-            except EngineError as error:
-                log.error("the warm-up failed: %s", error)
-                if engine.state is EngineState.READY:
-                    return
-                continue  # the workers went down again; their next state tells how it goes on
-            log.info("warm-up", extra={"frames": spoken.num_frames, "duration_ms": round(spoken.total_s * 1000)})
-            gc.collect()
-            gc.freeze()  # what lives now lives on: full collections need not look at it again
-            if states.empty():
-                await self._set_serving(True)
+        while (state := await states.get()) is not EngineState.FAILED:
+            await self._set_serving(state is EngineState.READY)
+            if state is EngineState.READY:
+                gc.collect()
+                gc.freeze()  # what lives now lives on: full collections need not look at it again
                 _announce("serving", port=self.port)
 
     async def _set_serving(self, serving: bool) -> None:

@@ -8,14 +8,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from engine import Engine, InvalidSynthesis, SynthesisParams
+from engine import EnginePool, InvalidSynthesis, SynthesisParams
 from service import __version__, call_context
 from service.admission import Admission
 from service.errors import AudioTooLong, MethodNotServed
 from service.explain import explain
 from service.formats import RATES_HZ, served_encodings
 from service.playback import Playback
-from service.requests import check_lead, check_synthesis, check_timestamps, official_layout
+from service.requests import check_lead, check_synthesis, check_timestamps
 from service.session import MAX_OPEN_UTTERANCES, Session
 from service.text import check_whole
 from service.text_budget import TextBudget
@@ -37,7 +37,7 @@ MAX_UNARY_AUDIO_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
 
 class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceServicer):  # type: ignore[misc]
-    def __init__(self, engine: Engine, admission: Admission, tasks: asyncio.TaskGroup, max_text_chars: int) -> None:
+    def __init__(self, engine: EnginePool, admission: Admission, tasks: asyncio.TaskGroup, max_text_chars: int) -> None:
         """`tasks` outlives every call; the tasks of a session run in it, and end with the call."""
         self._engine = engine
         self._admission = admission
@@ -142,7 +142,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             encodings=served_encodings(),
             languages=info.languages,
             supports_cloning=False,
-            supports_design=info.task == "voice_design",
+            supports_design=any(info.task == "voice_design" for info in self._engine.infos),
             timestamp_modes=[synthesis_pb2.TIMESTAMP_MODE_PROGRESS],
             max_text_chars=self._text_limit(),
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
@@ -161,7 +161,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             request.config,
             self._engine,
             "config",
-            non_streaming_default=official_layout(self._engine),
+            non_streaming_default=None,
             whole=whole,
         )
         spec = replace(spec, timestamps=timestamps)
@@ -187,21 +187,19 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
 
 class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignore[misc]
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EnginePool) -> None:
         self._engine = engine
-        info = engine.info
-        self._voices = Voices(info.speakers, info.languages, info.model)
+        self._voices = Voices(engine.infos)
 
     async def ListVoices(
         self, request: voice_service_pb2.ListVoicesRequest, context: Any
     ) -> voice_service_pb2.ListVoicesResponse:
-        return self._voices.page(request.page_size, request.page_token, self._speaks(request.language), request.kind)
+        speaks = partial(self._speaks, request.language or "auto")
+        return self._voices.page(request.page_size, request.page_token, speaks, request.kind)
 
-    def _speaks(self, language: str) -> bool:
-        info = self._engine.info
-        speaker = info.speakers[0] if info.speakers else None
+    def _speaks(self, language: str, voice_id: str) -> bool:
         try:
-            self._engine.check(SynthesisParams(info.default_sampling, speaker=speaker, language=language or "auto"))
+            self._engine.check(SynthesisParams(self._engine.info.default_sampling, speaker=voice_id, language=language))
         except InvalidSynthesis:
             return False
         return True

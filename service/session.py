@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from typing import ParamSpec
 
-from engine import Engine, FinishReason, InvalidSynthesis
+from engine import EnginePool, FinishReason, InvalidSynthesis
 from service.calls import END_OF_REQUESTS_S
 from service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
 from service.outbox import Outbox
@@ -45,7 +45,7 @@ class Session:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EnginePool,
         session_id: str,
         request_id: str,
         max_text_chars: int,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 ENVIRONMENT_PREFIX = "SONORANT_"
-STAGES = ("talker", "code2wav", "encoder", "service")
+STAGES_OF_MODELS = ("talker", "code2wav", "encoder")
+STAGES = (*STAGES_OF_MODELS, "service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,23 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _percent(text: str) -> int:
+    if _count(text) > 100:
+        raise ValueError(f"{text!r} is not a whole number from 0 to 100")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, text.split(",")))
+
+
+def _indices(text: str) -> tuple[int, ...]:
+    indices = tuple(_count(index.strip()) for index in text.split(","))
+    if len(set(indices)) < len(indices):
+        raise ValueError(f"{text!r} names a GPU twice; for several worker pairs on each use pairs")
+    return indices
+
+
 def _ramp(text: str) -> tuple[int, ...]:
     sizes = tuple(_positive(size.strip()) for size in text.split(","))
     if list(sizes) != sorted(sizes):
@@ -109,16 +127,19 @@ def _seconds(text: str) -> float:
 _DEVICE = "auto|cpu|cuda:N"
 
 SETTINGS = (
-    Setting("model", "", str, "DIR|PRESET", "checkpoint folder, or name of a preset"),
+    Setting("model", "", _names, "DIR|PRESET", "checkpoint folder, or name of a preset; again for each further one"),
     Setting("load_format", "", _choice("safetensors", "dummy"), "FORMAT", "safetensors, or dummy: random weights"),
     Setting("seed", "", _count, "N", "of dummy weights"),
     Setting("dtype", "", _choice("auto", "float32", "bfloat16"), "TYPE", "auto (float32 on CPU), float32 or bfloat16"),
     Setting("device", "", _device, _DEVICE, "of all stages that have none of their own"),
-    Setting("cpu_threads", "", _count, "N", "per worker; 0 = half of the cores"),
+    Setting("gpus", "", _indices, "N,N,...", "in place of --device: a worker pair per model on each of these"),
+    Setting("pairs", "", _positive, "N", "worker pairs per model, and per GPU of --gpus"),
+    Setting("cpu_threads", "", _count, "N", "per worker; 0 = all workers share the cores"),
     Setting("enforce_eager", "", _switch, "true|false", "CUDA without graphs, for finding faults"),
     Setting("hang_timeout_s", "", _seconds, "S", "a worker in one step for longer is replaced"),
     Setting("start_timeout_s", "", _seconds, "S", "for the workers to load the model"),
     Setting("talker_device", "talker", _device, _DEVICE, "of the talker"),
+    Setting("talker_cpu_threads", "talker", _count, "N", "of the talker; 0 = as --cpu-threads says"),
     Setting("num_slots", "talker", _positive, "N", "streams stepped together"),
     Setting("max_queued_streams", "talker", _count, "N", "waiting for a slot"),
     Setting("max_context", "talker", _positive, "N", "prompt rows + frames per stream"),
@@ -130,6 +151,11 @@ SETTINGS = (
     Setting(
         "code2wav_dtype", "code2wav", _choice("float32", "tf32", "float16"), "TYPE", "of the codec; tf32 is for CUDA"
     ),
+    Setting("code2wav_cpu_threads", "code2wav", _count, "N", "of the codec; 0 = as --cpu-threads says"),
+    Setting("code2wav_sm_percent", "code2wav", _percent, "N", "of the GPU for the codec under MPS; 0 = no limit"),
+    Setting(
+        "code2wav_priority", "code2wav", _choice("normal", "below-normal"), "NAME", "of the codec's kernels under MPS"
+    ),
     Setting("chunk_ramp", "code2wav", _ramp, "N,N,...", "frames per chunk, first to last; the last one repeats"),
     Setting("max_decode_batch", "code2wav", _positive, "N", "streams per call"),
     Setting("encoder_device", "encoder", _device, _DEVICE, "of recordings to clone"),
@@ -137,6 +163,7 @@ SETTINGS = (
     Setting("max_queued_recordings", "encoder", _positive, "N", "waiting, the one being encoded included"),
     Setting("encode_timeout_s", "encoder", _seconds, "S", "for one recording"),
     Setting("encoder_idle_s", "encoder", _seconds, "S", "without a recording, until the process is stopped"),
+    Setting("mps", "service", _switch, "true|false", "start a CUDA MPS daemon for the workers, and stop it at the end"),
     Setting("listen", "service", _address, "HOST:PORT", "port 0 picks a free one"),
     Setting("metrics_listen", "service", _address, "HOST:PORT", "GET /metrics for Prometheus"),
     Setting("admin_listen", "service", _address, "HOST:PORT", "channelz and reflection, for operators only"),

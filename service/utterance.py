@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from engine import (
-    Engine,
     EngineOverloaded,
-    EngineState,
+    EnginePool,
     EngineStream,
     EngineUnavailable,
     FinishReason,
@@ -59,7 +58,7 @@ class Utterance:
         self,
         utterance_id: str,
         spec: UtteranceSpec,
-        engine: Engine,
+        engine: EnginePool,
         playback: Playback,
         max_lead_ms: int,
         max_chars: int,
@@ -324,7 +323,7 @@ class Utterance:
         self._generation_s += end.generation_s
         if end.reason in _REASONS:
             return end.reason
-        if self._engine.state != EngineState.READY:
+        if end.reason is FinishReason.UNAVAILABLE:
             raise EngineUnavailable(end.detail or "the engine stopped; try again")
         raise StreamFailed(end.detail or f"the engine ended stream {stream.stream_id} with {end.reason.name}")
 

@@ -1,5 +1,8 @@
-"""The voices of the loaded checkpoint, as the contract describes them."""
+"""The voices of the loaded checkpoints, as the contract describes them."""
 
+from collections.abc import Callable, Sequence
+
+from engine import EngineInfo
 from service.errors import InvalidField, VoiceNotFound
 from sonorant.tts.v1 import voice_pb2, voice_service_pb2
 
@@ -8,18 +11,19 @@ MAX_PAGE_SIZE = 1000
 
 
 class Voices:
-    def __init__(self, speakers: tuple[str, ...], languages: tuple[str, ...], model: str) -> None:
-        self._languages = languages
-        self._voices = {
-            speaker: voice_pb2.Voice(
-                voice_id=speaker,
-                kind=voice_pb2.VOICE_KIND_PRESET,
-                display_name=speaker.replace("_", " ").title(),
-                description=f"A speaker of {model}.",
-                languages=languages,
-            )
-            for speaker in speakers
-        }
+    def __init__(self, models: Sequence[EngineInfo]) -> None:
+        """A speaker that several checkpoints have is that of the first, as it is when it speaks."""
+        self._voices: dict[str, voice_pb2.Voice] = {}
+        for info in models:
+            for speaker in info.speakers:
+                voice = voice_pb2.Voice(
+                    voice_id=speaker,
+                    kind=voice_pb2.VOICE_KIND_PRESET,
+                    display_name=speaker.replace("_", " ").title(),
+                    description=f"A speaker of {info.model}.",
+                    languages=info.languages,
+                )
+                self._voices.setdefault(speaker, voice)
 
     def get(self, voice_id: str) -> voice_pb2.Voice:
         try:
@@ -27,8 +31,10 @@ class Voices:
         except KeyError:
             raise VoiceNotFound(voice_id, f"no voice {voice_id!r}; ListVoices tells which there are") from None
 
-    def page(self, page_size: int, page_token: str, speaks: bool, kind: int) -> voice_service_pb2.ListVoicesResponse:
-        """`speaks`: whether the checkpoint knows the language asked for; every preset speaks all of its languages.
+    def page(
+        self, page_size: int, page_token: str, speaks: Callable[[str], bool], kind: int
+    ) -> voice_service_pb2.ListVoicesResponse:
+        """`speaks`: whether a voice speaks the language asked for.
 
         A page token is the id of the last voice of the page before, so that it means the same on every server.
         """
@@ -38,10 +44,13 @@ class Voices:
             raise InvalidField("kind", f"{kind} is no VoiceKind")
         if page_token and page_token not in self._voices:
             raise InvalidField("page_token", "not a token of this server; begin again without one")
-        fits = kind in (voice_pb2.VOICE_KIND_UNSPECIFIED, voice_pb2.VOICE_KIND_PRESET) and speaks
         voices = list(self._voices.values())
         begin = list(self._voices).index(page_token) + 1 if page_token else 0
-        rest = voices[begin:] if fits else []
+        rest = [
+            voice
+            for voice in voices[begin:]
+            if kind in (voice_pb2.VOICE_KIND_UNSPECIFIED, voice.kind) and speaks(voice.voice_id)
+        ]
         page = rest[: page_size or DEFAULT_PAGE_SIZE]
         return voice_service_pb2.ListVoicesResponse(
             voices=page, next_page_token=page[-1].voice_id if len(page) < len(rest) else ""

@@ -6,7 +6,6 @@ breaks off half-way is not known for any stream in it.
 
 import gc
 import logging
-import os
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -84,7 +83,7 @@ def main(
             from engine.code2wav.runner import Code2WavRunner
             from engine.model.verify import verify_codec_encoder
 
-            torch.set_num_threads(config.cpu_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+            torch.set_num_threads(config.threads("code2wav"))
             checkpoint = load_checkpoint(config.model)
             runner = Code2WavRunner(checkpoint, config)
             if config.load_format == "safetensors":

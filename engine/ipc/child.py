@@ -12,7 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, Protocol
 
@@ -34,7 +34,15 @@ class Inheritable(Protocol):
 class Child:
     """A running child. `ready` receives what `target` sends on the connection that it gets as its last argument."""
 
-    def __init__(self, name: str, target: Callable[..., None], args: tuple[Any, ...], inherited: Iterable[Inheritable]):
+    def __init__(
+        self,
+        name: str,
+        target: Callable[..., None],
+        args: tuple[Any, ...],
+        inherited: Iterable[Inheritable] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`environment` is what it has beside ours."""
         self.name = name
         self.ready, child_end = Pipe(duplex=False)
         with child_end, os.fdopen(os.memfd_create("sonorant-child"), "w+b") as file:
@@ -43,7 +51,8 @@ class Child:
             file.seek(0)  # the child shares this position
             command = [sys.executable, "-c", BOOTSTRAP, f"sonorant-{name}", str(file.fileno())]
             fds = [file.fileno(), child_end.fileno(), *(fd for each in inherited for fd in each.fds())]
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
+            env = {**os.environ, **(environment or {})}
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=env)
         self._pidfd = os.pidfd_open(self._process.pid)
 
     @property

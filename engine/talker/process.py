@@ -7,7 +7,6 @@ engine.talker.faults.
 
 import gc
 import logging
-import os
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -83,7 +82,7 @@ def main(
 
             from engine.talker.runner import TalkerRunner
 
-            torch.set_num_threads(config.cpu_threads or max(1, len(os.sched_getaffinity(0)) // 2))
+            torch.set_num_threads(config.threads("talker"))
             checkpoint = load_checkpoint(config.model)
             runner = TalkerRunner(checkpoint, config)
             scheduler = Scheduler(config, checkpoint, runner.num_pages)

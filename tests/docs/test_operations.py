@@ -59,6 +59,6 @@ def test_flags_and_metrics_exist() -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]+", TEXT))
     assert sorted(named - {setting.flag for setting in SETTINGS}) == ["--config", "--help"]
     metrics = Metrics()
-    metrics.follow(FakeEngine(), 4)
+    metrics.follow(FakeEngine())
     exposed = {metric.name + ("_total" if metric.type == "counter" else "") for metric in metrics.registry.collect()}
     assert set(re.findall(r"`((?:tts|grpc)_\w+)(?:\{.*?\})?`", TEXT)) == exposed

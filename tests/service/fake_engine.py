@@ -22,6 +22,8 @@ from engine import (
     EngineUnavailable,
     FinishReason,
     InvalidSynthesis,
+    Need,
+    PairStats,
     PcmChunk,
     SamplingParams,
     StreamEnd,
@@ -32,6 +34,7 @@ from engine import (
 FRAMES_PER_CHAR = 2
 FRAME_SAMPLES = 1920
 CREDIT_FRAMES = 48
+NUM_SLOTS = 32
 CHUNK_RAMP = (1, 2, 4, 8, 12)
 SPEAKERS = ("ada", "bob")
 LANGUAGES = ("english", "german")
@@ -160,7 +163,7 @@ class FakeStream:
 
 
 class FakeEngine:
-    """Stands where the service expects an `engine.Engine`."""
+    """Stands where the service expects an `engine.EnginePool`."""
 
     def __init__(self, *, frame_s: float = 0.0, max_streams: int = 64, takes_instruct: bool = True) -> None:
         self.frame_s = frame_s
@@ -190,14 +193,18 @@ class FakeEngine:
             max_streams=max_streams,
             credit_frames=CREDIT_FRAMES,
         )
+        self.infos = (self.info,)
         self._next_id = 1
 
     @property
     def num_streams(self) -> int:
         return len(self.live)
 
-    def stats(self) -> EngineStats:
-        return EngineStats(self.num_streams, 0, (0, 0, 0), {})
+    def pairs(self) -> list[PairStats]:
+        return [PairStats(self.info.model, self.state, NUM_SLOTS, EngineStats(self.num_streams, 0, (0, 0, 0), {}))]
+
+    def info_for(self, need: Need) -> EngineInfo:
+        return self.info
 
     def check(self, params: SynthesisParams) -> None:
         if params.speaker not in SPEAKERS:
@@ -231,5 +238,5 @@ class FakeEngine:
         self.state = state
         if state is not EngineState.READY:
             for stream in list(self.live.values()):
-                stream.end(FinishReason.FAILED, "the engine became unavailable: a worker died")
+                stream.end(FinishReason.UNAVAILABLE, "the engine became unavailable: a worker died")
         self.on_state(state)

@@ -47,7 +47,7 @@ class Served:
 
 
 def server_config(**settings: Any) -> ServiceConfig:
-    return ServiceConfig(EngineConfig(model=BUILTIN_VOICE_DIR), listen="127.0.0.1:0", **settings)
+    return ServiceConfig((EngineConfig(model=BUILTIN_VOICE_DIR),), listen="127.0.0.1:0", **settings)
 
 
 @asynccontextmanager

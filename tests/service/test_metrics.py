@@ -105,7 +105,7 @@ async def test_what_is_going_on_is_seen_while_it_goes_on() -> None:
         assert seen["tts_queued_streams"] == 0
         load = await server.stub.GetCapabilities(GetCapabilitiesRequest())
         assert (load.active_sessions, load.active_streams, load.max_streams) == (1, 1, engine.max_streams)
-        assert {'tts_ring_bytes{ring="commands"}', "tts_engine_backlog"} <= set(seen)
+        assert {'tts_ring_bytes{pair="0",ring="commands"}', "tts_engine_backlog"} <= set(seen)
         await call.write(cancel("x"))
         await read_until(call, transcript, "done")
         seen = await scrape(server)

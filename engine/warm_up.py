@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from engine import Engine, EngineError, PcmChunk, SynthesisParams
+from engine.engine import Engine
+from engine.errors import EngineError
+from engine.types import PcmChunk, SynthesisParams
 
 TEXT = "This is a test."
 MAX_FRAMES = 25

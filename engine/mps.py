@@ -1,0 +1,117 @@
+"""A CUDA MPS daemon of our own, so that several workers compute on one GPU at the same time instead of in turns.
+
+A process of its own keeps it: when whoever asked for it is gone, however that happened, the daemon is told to quit and
+its directory is removed. Workers find it by the directory; see `EngineConfig.mps_pipe_directory`.
+"""
+
+import asyncio
+import logging
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing, suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from engine.errors import EngineError
+from engine.ipc.child import Child
+
+log = logging.getLogger(__name__)
+
+PROGRAM = "nvidia-cuda-mps-control"
+START_TIMEOUT_S = 20.0
+QUIT_TIMEOUT_S = 5.0
+
+
+@asynccontextmanager
+async def mps_daemon() -> AsyncIterator[Path]:
+    """Yields the pipe directory. Raises EngineError if the daemon does not start."""
+    with closing(Child("mps", keep, ())) as keeper:
+        loop = asyncio.get_running_loop()
+        kind, value = await loop.run_in_executor(None, _greeting, keeper.ready)
+        if kind == "failed":
+            raise EngineError(value)
+        log.info("MPS daemon started in %s", value)
+        try:
+            yield Path(value)
+        finally:
+            keeper.ready.close()  # which is how the keeper hears that it is over
+            await loop.run_in_executor(None, keeper.wait)
+
+
+def _greeting(ready: Connection) -> tuple[str, str]:
+    try:
+        kind, value = ready.recv()
+    except EOFError:
+        return "failed", "the keeper of the MPS daemon died"
+    return kind, value
+
+
+def keep(ready: Connection) -> None:
+    """Entry of the keeper. Says on `ready` ("ready", directory) or ("failed", message); stays until it is closed."""
+    folder = Path(tempfile.mkdtemp(prefix="sonorant-mps-"))
+    environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    try:
+        daemon = subprocess.Popen([PROGRAM, "-f"], env=environment, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        shutil.rmtree(folder)
+        ready.send(("failed", f"cannot start {PROGRAM} ({error.strerror}); it comes with the NVIDIA driver"))
+        return
+    try:
+        if message := _wait_for_it(daemon, folder):
+            ready.send(("failed", message))
+            return
+        ready.send(("ready", str(folder)))
+        poll = select.poll()
+        poll.register(ready.fileno(), 0)  # an error is told unasked: nobody listens any more
+        poll.poll()
+    except OSError:
+        pass  # nobody listened from the start
+    finally:
+        _quit(daemon, environment)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def mps_answers(pipe_directory: Path) -> bool:
+    """The control daemon reads from a pipe; without a reader it cannot be opened this way."""
+    try:
+        os.close(os.open(pipe_directory / "control", os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
+
+
+def _wait_for_it(daemon: "subprocess.Popen[bytes]", folder: Path) -> str:
+    """What is wrong, or nothing once the daemon answers."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while daemon.poll() is None:
+        if mps_answers(folder):
+            return ""
+        if time.monotonic() > deadline_s:
+            return f"{PROGRAM} did not answer within {START_TIMEOUT_S:g} s"
+        time.sleep(0.02)
+    words = [line for log_file in folder.glob("*.log") for line in log_file.read_text(errors="replace").splitlines()]
+    return f"{PROGRAM} ended with status {daemon.returncode}: {' | '.join(words[-3:]) or 'it wrote no log'}"
+
+
+def _quit(daemon: "subprocess.Popen[bytes]", environment: dict[str, str]) -> None:
+    """The workers are gone or about to be: ask, and then do not ask."""
+    if daemon.poll() is None:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [PROGRAM],
+                env=environment,
+                input=f"quit -t {QUIT_TIMEOUT_S:.0f}\n".encode(),
+                stdout=subprocess.DEVNULL,
+                timeout=QUIT_TIMEOUT_S + 1,
+                check=False,
+            )
+        with suppress(subprocess.TimeoutExpired):
+            daemon.wait(QUIT_TIMEOUT_S)
+            return
+        daemon.kill()
+    daemon.wait()

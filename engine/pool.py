@@ -1,0 +1,221 @@
+"""Several worker pairs behind the interface of one engine: replicas of a checkpoint, or several checkpoints, or both.
+
+An utterance goes to the first checkpoint that has what its voice needs, and there to the pair with the fewest live
+streams. A pair that goes down ends its own streams and nobody else's; while it is replaced, the others go on. A pair
+serves once it has spoken an utterance that nobody hears.
+"""
+
+import asyncio
+import dataclasses
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from engine.checkpoint import Checkpoint, load_checkpoint
+from engine.config import EngineConfig
+from engine.engine import Engine, EngineInfo, EngineStats, EngineStream
+from engine.errors import CheckpointError, EngineError, EngineUnavailable
+from engine.prompt.explain import Explanation
+from engine.routing import Load, Need, choose_model, choose_pair
+from engine.supervisor import EngineState
+from engine.types import EncodedReference, Float32Array, RecordingInfo, SynthesisParams
+from engine.warm_up import warm_up
+
+log = logging.getLogger(__name__)
+
+CLONING = Need(("base",))
+
+# What several pairs are together: the first of these that one of them is.
+_BEST_FIRST = (EngineState.READY, EngineState.STARTING, EngineState.RESTARTING, EngineState.FAILED, EngineState.CLOSED)
+
+
+@dataclass(frozen=True, slots=True)
+class PairStats:
+    """How one worker pair is, and what it does."""
+
+    model: str
+    state: EngineState
+    num_slots: int
+    stats: EngineStats
+
+
+class _Pair:
+    def __init__(self, config: EngineConfig, engine: Engine, states: "asyncio.Queue[EngineState]") -> None:
+        self.config = config
+        self.engine = engine
+        self._states = states  # of the engine, from its start on
+        self._has_spoken = False  # since its workers came up
+        self._is_mute = False  # its workers are up and cannot speak
+
+    @property
+    def state(self) -> EngineState:
+        if self._is_mute:
+            return EngineState.FAILED
+        state = self.engine.state
+        return EngineState.STARTING if state is EngineState.READY and not self._has_spoken else state
+
+    def load(self) -> Load:
+        return Load(self.state is EngineState.READY, self.engine.num_streams)
+
+    async def follow(self, changed: Callable[[], None]) -> None:
+        """Have it speak whenever its workers come up; `changed` is called after each change of its state."""
+        while True:
+            is_up = await self._states.get() is EngineState.READY
+            self._has_spoken = is_up and await self._rehearse()
+            changed()
+
+    async def _rehearse(self) -> bool:
+        try:
+            spoken = await warm_up(self.engine)
+        except EngineError as error:
+            log.error("the warm-up of %s failed: %s", self.engine.info.model, error)
+            # Workers that went down will be replaced; replacing some that are up by their like would not help.
+            self._is_mute = self.engine.state is EngineState.READY
+            return False
+        duration_ms = round(spoken.total_s * 1000)
+        log.info("warm-up of %s: %d frames in %d ms", self.engine.info.model, spoken.num_frames, duration_ms)
+        return True
+
+
+class EnginePool:
+    def __init__(self, pairs: Sequence[_Pair], on_state: Callable[[EngineState], None]) -> None:
+        """See `start`."""
+        self._pairs = pairs
+        models: dict[object, list[_Pair]] = {}
+        for pair in pairs:
+            models.setdefault(pair.config.model, []).append(pair)
+        self._models = list(models.values())
+        self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # a checkpoint each, in the order given
+        self.info = _joined_info(self.infos, [pair.engine.info for pair in pairs])
+        self._on_state = on_state
+        self._told: EngineState | None = None
+        self._tell()
+        self._followers = [asyncio.create_task(pair.follow(self._tell), name="worker pair") for pair in pairs]
+
+    @classmethod
+    async def start(
+        cls, configs: Sequence[EngineConfig], on_state: Callable[[EngineState], None] | None = None
+    ) -> "EnginePool":
+        """Start a worker pair for each config and return when all have loaded; configs of one model are its replicas.
+
+        `on_state` gets the first state and each new one: READY means that one of the pairs at least has spoken. Raises
+        CheckpointError or EngineError, with nothing left running, if one of them cannot load.
+        """
+        _check_that_they_fit([load_checkpoint(model) for model in {config.model: None for config in configs}])
+        pairs = await _start_pairs(_sharing_cores(configs))
+        return cls(pairs, on_state or (lambda state: None))
+
+    @property
+    def state(self) -> EngineState:
+        states = {pair.state for pair in self._pairs}
+        return next(state for state in _BEST_FIRST if state in states)
+
+    @property
+    def num_streams(self) -> int:
+        return sum(pair.engine.num_streams for pair in self._pairs)
+
+    def pairs(self) -> list[PairStats]:
+        return [
+            PairStats(pair.engine.info.model, pair.state, pair.config.num_slots, pair.engine.stats())
+            for pair in self._pairs
+        ]
+
+    def info_for(self, need: Need) -> EngineInfo:
+        """Of the checkpoint that would speak; it may be one that cannot, which `check` then tells."""
+        return self.infos[choose_model(need, self.infos)]
+
+    def check(self, params: SynthesisParams) -> None:
+        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""
+        self._model(Need.of(params))[0].engine.check(params)
+
+    def explain(self, params: SynthesisParams, text: str) -> Explanation:
+        """What the model would be given. Raises what `check` raises, and InvalidSynthesis if the text is too long."""
+        return self._model(Need.of(params))[0].engine.explain(params, text)
+
+    def open(self, params: SynthesisParams, credit_frames: int | None = None) -> EngineStream:
+        """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`."""
+        pairs = self._model(Need.of(params))
+        index = choose_pair([pair.load() for pair in pairs])
+        if index is None:
+            states = " and ".join(sorted({pair.state for pair in pairs}))
+            raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
+        return pairs[index].engine.open(params, credit_frames)
+
+    async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
+        """What cloning takes out of a recording, for the first Base checkpoint; see `Engine.encode_reference`."""
+        return await self._model(CLONING)[0].engine.encode_reference(audio, with_codes=with_codes)
+
+    async def check_reference(self, audio: bytes) -> RecordingInfo:
+        """Everything `encode_reference` checks, and raises, without the encoding."""
+        return await self._model(CLONING)[0].engine.check_reference(audio)
+
+    def speaker_embedding(self, speaker: str) -> Float32Array:
+        """Of a preset voice; see `Engine.speaker_embedding`."""
+        return self._model(Need(("custom_voice",), speaker))[0].engine.speaker_embedding(speaker)
+
+    async def close(self) -> None:
+        """Stop all workers; streams that are still live end."""
+        for follower in self._followers:
+            follower.cancel()
+        await asyncio.wait(self._followers)
+        await asyncio.gather(*(pair.engine.close() for pair in self._pairs))
+        self._tell()
+
+    def _model(self, need: Need) -> list[_Pair]:
+        return self._models[choose_model(need, self.infos)]
+
+    def _tell(self) -> None:
+        if (state := self.state) is not self._told:
+            self._told = state
+            self._on_state(state)
+
+
+async def _start_pairs(configs: Iterable[EngineConfig]) -> list[_Pair]:
+    pairs: list[_Pair] = []
+
+    async def start(config: EngineConfig) -> _Pair:
+        states: asyncio.Queue[EngineState] = asyncio.Queue()
+        pairs.append(_Pair(config, await Engine.start(config, states.put_nowait), states))
+        return pairs[-1]
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            started = [tasks.create_task(start(config)) for config in configs]
+    except BaseException as error:
+        await asyncio.gather(*(pair.engine.close() for pair in pairs))
+        raise (error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error) from None
+    return [task.result() for task in started]
+
+
+def _sharing_cores(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
+    """As many threads for the workers of all pairs together as there are cores, where no number is given."""
+    share = max(1, len(os.sched_getaffinity(0)) // (2 * len(configs)))
+    return [dataclasses.replace(config, cpu_threads=config.cpu_threads or share) for config in configs]
+
+
+def _check_that_they_fit(checkpoints: Sequence[Checkpoint]) -> None:
+    """The service cuts and paces audio of one frame length and one sample rate."""
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        for what, ours, theirs in (
+            ("Hz", first.codec.output_sample_rate, other.codec.output_sample_rate),
+            ("samples per frame", first.codec.frame_samples, other.codec.frame_samples),
+        ):
+            if ours != theirs:
+                raise CheckpointError(
+                    f"{first.name} makes {ours} {what}, {other.name} {theirs}: serve them by servers of their own"
+                )
+
+
+def _joined_info(models: Sequence[EngineInfo], pairs: Sequence[EngineInfo]) -> EngineInfo:
+    """What holds of all together; task, size and defaults are those of the first."""
+    return dataclasses.replace(
+        models[0],
+        model=", ".join(info.model for info in models),
+        speakers=tuple(dict.fromkeys(speaker for info in models for speaker in info.speakers)),
+        languages=tuple(dict.fromkeys(language for info in models for language in info.languages)),
+        max_context=min(info.max_context for info in models),
+        max_streams=sum(info.max_streams for info in pairs),
+        credit_frames=min(info.credit_frames for info in models),
+    )

@@ -1,0 +1,183 @@
+"""Several worker pairs as one engine, with real processes: voices by checkpoint, pairs that stand in for others."""
+
+import asyncio
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import (
+    CheckpointError,
+    EngineConfig,
+    EnginePool,
+    EngineState,
+    EngineUnavailable,
+    FinishReason,
+    InvalidSynthesis,
+    PcmChunk,
+    SynthesisParams,
+    UnknownSpeaker,
+    pool,
+)
+from tests.engine.speech import Heard, assert_same_speech, listen
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+TEXT = "the quick brown fox"
+
+
+def config(model: Path) -> EngineConfig:
+    return EngineConfig(
+        model, num_slots=4, max_queued_streams=4, max_context=256, cpu_threads=1, talker_device="cpu", page_size=8
+    )
+
+
+@pytest.fixture(scope="module")
+def custom_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("models") / "custom-voice", "custom_voice")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("models") / "base", "base", hidden=48)
+
+
+class Watched:
+    def __init__(self) -> None:
+        self.states: list[EngineState] = []
+
+    async def until(self, *states: EngineState) -> None:
+        async with asyncio.timeout(60):
+            while self.states != list(states):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+def params(engines: EnginePool, **voice: object) -> SynthesisParams:
+    sampling = replace(engines.info.default_sampling, max_frames=12, ignore_eos=True)
+    return SynthesisParams(sampling, **voice)  # type: ignore[arg-type]
+
+
+async def say(engines: EnginePool, wanted: SynthesisParams) -> Heard:
+    async with engines.open(wanted) as stream:
+        stream.push_text(TEXT)
+        stream.end_text()
+        return await listen(stream, engines.info.frame_samples)
+
+
+def assert_no_children() -> None:
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def worker_pids(engines: EnginePool, pair: int) -> list[int]:
+    workers = engines._pairs[pair].engine._supervisor._workers
+    return [child.pid for child in workers.children] if workers else []
+
+
+@pytest.mark.slow
+async def test_each_voice_is_spoken_by_a_checkpoint_that_has_it_and_a_pair_that_dies_takes_no_other_along(
+    custom_voice: Path, base: Path
+) -> None:
+    watched = Watched()
+    engines = await EnginePool.start([config(custom_voice), config(base)], watched.states.append)
+    try:
+        await watched.until(EngineState.STARTING, EngineState.READY)
+        while {pair.state for pair in engines.pairs()} != {EngineState.READY}:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert [info.task for info in engines.infos] == ["custom_voice", "base"]
+        assert engines.info.speakers == engines.infos[0].speakers
+        assert engines.info.max_streams == 16
+
+        preset = params(engines, speaker=engines.info.speakers[0])
+        cloned = params(engines, x_vector=np.ones(48, np.float32))
+        for wanted, pair in ((preset, 0), (cloned, 1)):
+            async with engines.open(wanted):
+                assert [each.stats.num_streams for each in engines.pairs()] == [int(pair == 0), int(pair == 1)]
+            assert (await say(engines, wanted)).end.reason is FinishReason.MAX_FRAMES
+            assert engines.explain(wanted, TEXT).text == TEXT
+        with pytest.raises(UnknownSpeaker, match="custom-voice has no speaker 'nobody'"):
+            engines.check(params(engines, speaker="nobody"))
+        with pytest.raises(InvalidSynthesis, match="shape"):
+            engines.check(params(engines, x_vector=np.ones(47, np.float32), reference_text="Hello."))
+
+        async with engines.open(preset) as going_on, engines.open(cloned) as ending:
+            for stream in (going_on, ending):
+                stream.push_text(TEXT)
+            assert isinstance(await ending.next_event(), PcmChunk)
+            os.kill(worker_pids(engines, 1)[0], signal.SIGKILL)
+            while isinstance(event := await ending.next_event(), PcmChunk):
+                pass
+            assert event.reason is FinishReason.UNAVAILABLE
+            assert engines.state is EngineState.READY
+            assert [pair.state for pair in engines.pairs()] == [EngineState.READY, EngineState.RESTARTING]
+            with pytest.raises(EngineUnavailable, match="the engine of base is restarting"):
+                engines.open(cloned)
+            assert (await say(engines, preset)).end.reason is FinishReason.MAX_FRAMES
+            going_on.end_text()
+            assert (await listen(going_on, engines.info.frame_samples)).end.reason is FinishReason.MAX_FRAMES
+        async with asyncio.timeout(60):
+            while engines.pairs()[1].state is not EngineState.READY:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await say(engines, cloned)).end.reason is FinishReason.MAX_FRAMES
+        await watched.until(EngineState.STARTING, EngineState.READY)
+    finally:
+        await engines.close()
+    assert watched.states[-1] is EngineState.CLOSED
+    assert_no_children()
+
+
+@pytest.mark.slow
+async def test_replicas_share_the_streams_and_stand_in_for_each_other(custom_voice: Path) -> None:
+    watched = Watched()
+    engines = await EnginePool.start([config(custom_voice)] * 2, watched.states.append)
+    try:
+        async with asyncio.timeout(60):
+            while {pair.state for pair in engines.pairs()} != {EngineState.READY}:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert len(engines.infos) == 1
+        wanted = params(engines, speaker=engines.info.speakers[0])
+        alone = await say(engines, wanted)
+        streams = [engines.open(wanted) for _ in range(6)]
+        assert [pair.stats.num_streams for pair in engines.pairs()] == [3, 3]
+        for stream in streams:
+            stream.cancel()
+        heard = await asyncio.gather(*(say(engines, wanted) for _ in range(8)))
+        for each in heard:  # it does not matter which pair speaks
+            assert_same_speech(each.samples, alone.samples)
+
+        os.kill(worker_pids(engines, 0)[1], signal.SIGKILL)
+        async with asyncio.timeout(10):
+            while engines.pairs()[0].state is EngineState.READY:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert engines.state is EngineState.READY
+        assert_same_speech((await say(engines, wanted)).samples, alone.samples)
+        os.kill(worker_pids(engines, 1)[0], signal.SIGKILL)
+        await watched.until(EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY)
+    finally:
+        await engines.close()
+
+
+async def test_a_pool_with_a_checkpoint_that_does_not_load_leaves_nothing(custom_voice: Path, base: Path) -> None:
+    broken = replace(config(base), load_format="safetensors", code2wav_dtype="tf32")  # which the CPU has not
+    with pytest.raises(CheckpointError, match="tf32"):
+        await EnginePool.start([config(custom_voice), broken])
+    assert_no_children()
+
+
+async def test_checkpoints_of_different_codecs_are_refused(custom_voice: Path, tmp_path: Path) -> None:
+    other = write_tiny_checkpoint(tmp_path / "other", "base", upsample_rates=(8, 5, 4, 2))
+    with pytest.raises(CheckpointError, match="samples per frame"):
+        await EnginePool.start([config(custom_voice), config(other)])
+
+
+def test_the_workers_of_all_pairs_share_the_cores(custom_voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    without = replace(config(custom_voice), cpu_threads=0)
+    assert [c.cpu_threads for c in pool._sharing_cores([without])] == [8]
+    assert [c.cpu_threads for c in pool._sharing_cores([without] * 4)] == [2] * 4
+    assert [c.cpu_threads for c in pool._sharing_cores([without] * 40)] == [1] * 40
+    chosen = replace(without, talker_cpu_threads=3)
+    (shared,) = pool._sharing_cores([chosen])
+    assert (shared.threads("talker"), shared.threads("code2wav")) == (3, 8)
