@@ -10,8 +10,10 @@ from typing import get_args
 import torch
 
 from engine.checkpoint import BUILTIN_VOICE_DIR
-from engine.training.pipeline import Run, Stage, run_stages
-from engine.training.settings import FULL, TOY
+from engine.training.pipeline import LOG_FORMAT, Run, Stage, run_stages
+from engine.training.settings import FULL, FULL_BASE, TOY, TOY_BASE
+
+KINDS = {"custom_voice": (FULL, TOY), "base": (FULL_BASE, TOY_BASE)}
 
 
 def main() -> None:
@@ -19,6 +21,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m engine.training", description=__doc__)
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the run; a run that was stopped goes on from it"
+    )
+    parser.add_argument(
+        "--kind",
+        choices=tuple(KINDS),
+        default="custom_voice",
+        help="type of the checkpoint: with voices of its own, or one that clones (default: %(default)s)",
     )
     parser.add_argument("--stages", default=",".join(stages), help="comma-separated, of: %(default)s")
     parser.add_argument("--minutes", type=float, default=30.0, help="time for everything (default: %(default)s)")
@@ -39,11 +47,11 @@ def main() -> None:
     chosen = args.stages.split(",")
     if unknown := set(chosen) - set(stages):
         parser.error(f"unknown stages: {', '.join(sorted(unknown))}")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     run_stages(
         Run(
             folder=args.out,
-            settings=TOY if args.toy else FULL,
+            settings=KINDS[args.kind][args.toy],
             stages=chosen,
             device=torch.device(args.device),
             ends_at_s=time.time() + args.minutes * 60,

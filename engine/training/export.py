@@ -1,6 +1,7 @@
 """The published checkpoint layout: first the JSON files, from which training builds its modules, then weights."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from engine.training.flite import VOICES
-from engine.training.settings import StackSizes, TalkerSettings
+from engine.training.references import NUM_MELS, SAMPLE_RATE_HZ
+from engine.training.settings import SpeakerEncoderSizes, SpeakerSettings, StackSizes, TalkerSettings
 
 HEAD_DIM = 64
 CONTROL_IDS = 1024  # the official package bans this many last ids of the codec table, the end token aside
@@ -18,8 +20,13 @@ MAX_NEW_TOKENS = 1024
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
 
 
-def write_config(folder: Path, settings: TalkerSettings, text_folder: Path, codec_folder: Path) -> None:
-    """config.json, generation_config.json and the text tokenizer of a checkpoint whose codec is in `codec_folder`."""
+def write_config(
+    folder: Path, settings: TalkerSettings, speakers: SpeakerSettings | None, text_folder: Path, codec_folder: Path
+) -> None:
+    """config.json, generation_config.json and the text tokenizer of a checkpoint whose codec is in `codec_folder`: one
+    that clones voices if it has `speakers`, otherwise one with flite's."""
+    voices = () if speakers else VOICES
+    encoder = _speaker_encoder(speakers.encoder, settings.stack.hidden_size) if speakers else {}
     codec = json.loads((codec_folder / "config.json").read_text())["decoder_config"]
     tokenizer = json.loads((text_folder / "tokenizer.json").read_text(encoding="utf-8"))
     text_ids = tokenizer["model"]["vocab"] | {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
@@ -28,7 +35,7 @@ def write_config(folder: Path, settings: TalkerSettings, text_folder: Path, code
         "model_type": "qwen3_tts_talker",
         "vocab_size": num_codes + CONTROL_IDS,
         "text_vocab_size": len(text_ids),
-        "text_hidden_size": settings.stack.hidden_size,
+        "text_hidden_size": settings.text_hidden_size,
         "num_code_groups": num_codebooks,
         **_stack(settings.stack),
         "max_position_embeddings": 32768,
@@ -43,8 +50,8 @@ def write_config(folder: Path, settings: TalkerSettings, text_folder: Path, code
         "codec_think_bos_id": num_codes + 106,
         "codec_think_eos_id": num_codes + 107,
         "codec_language_id": {"english": num_codes + 50},
-        "spk_id": {voice: num_codes + 901 - i for i, voice in enumerate(VOICES)},
-        "spk_is_dialect": dict.fromkeys(VOICES, False),
+        "spk_id": {voice: num_codes + 901 - i for i, voice in enumerate(voices)},
+        "spk_is_dialect": dict.fromkeys(voices, False),
         "position_id_per_seconds": 13,
         "use_cache": True,
         "initializer_range": 0.02,
@@ -72,7 +79,7 @@ def write_config(folder: Path, settings: TalkerSettings, text_folder: Path, code
             "model_type": "qwen3_tts",
             "tokenizer_type": "qwen3_tts_tokenizer_12hz",
             "tts_model_size": "tiny",
-            "tts_model_type": "custom_voice",
+            "tts_model_type": "base" if speakers else "custom_voice",
             "assistant_token_id": text_ids["assistant"],
             "im_start_token_id": text_ids["<|im_start|>"],
             "im_end_token_id": text_ids["<|im_end|>"],
@@ -81,7 +88,7 @@ def write_config(folder: Path, settings: TalkerSettings, text_folder: Path, code
             "tts_eos_token_id": text_ids["<tts_text_eod>"],
             "dtype": "bfloat16",
             "talker_config": talker,
-            "speaker_encoder_config": {},
+            "speaker_encoder_config": encoder,
         },
     )
     # The teacher says a sentence in one way only, so the likeliest code is the right one: greedy.
@@ -103,7 +110,24 @@ def write_config(folder: Path, settings: TalkerSettings, text_folder: Path, code
 def write_talker(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """`tensors` by their names in the checkpoint."""
     weights = {name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in tensors.items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    unfinished = folder / "model.tmp"
+    save_file(weights, unfinished, metadata={"format": "pt"})
+    os.replace(unfinished, folder / "model.safetensors")
+
+
+def _speaker_encoder(sizes: SpeakerEncoderSizes, hidden_size: int) -> dict[str, Any]:
+    return {
+        "enc_dim": hidden_size,
+        "sample_rate": SAMPLE_RATE_HZ,
+        "mel_dim": NUM_MELS,
+        # What is pooled is the blocks' outputs side by side: the last size must be three times the others.
+        "enc_channels": [sizes.channels] * 4 + [3 * sizes.channels],
+        "enc_kernel_sizes": [5, 3, 3, 3, 1],
+        "enc_dilations": [1, 2, 3, 4, 1],
+        "enc_attention_channels": sizes.attention_channels,
+        "enc_res2net_scale": 4,
+        "enc_se_channels": sizes.squeezed_channels,
+    }
 
 
 def _stack(sizes: StackSizes) -> dict[str, Any]:

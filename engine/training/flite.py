@@ -4,21 +4,26 @@ Needs the shared libraries of flite and of its voices (Debian: `apt install libf
 """
 
 import ctypes
-from ctypes import CDLL, POINTER, RTLD_GLOBAL, Structure, c_char_p, c_float, c_int, c_short, c_void_p
+from ctypes import CDLL, POINTER, RTLD_GLOBAL, Structure, c_char_p, c_float, c_int, c_short, c_void_p, cast
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import soxr
 
 from engine.errors import EngineError
+from engine.training.speakers import Speaker
 from engine.types import Int16Array
 
-VOICES = ("rms", "slt")  # the first is the default voice of the checkpoint
+VOICES = ("rms", "slt")  # of the checkpoint with voices of its own; the first is its default
 _PHONE_NAMES = """
     pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh
 """
 PHONES = tuple(_PHONE_NAMES.split())
 SAMPLE_RATE_HZ = 16000
+F0_DEVIATION = 0.11  # of a made speaker's pitch, as a part of it
+MADE_LEVEL = 2800.0  # root mean square of what a made speaker says: loudness is no trait
+_PEAK = 30000.0
 _PHONE_IDS = {name: index for index, name in enumerate(PHONES)}
 
 
@@ -44,6 +49,10 @@ class _Wave(Structure):
     )
 
 
+class _Voice(Structure):
+    _fields_ = (("name", c_char_p), ("features", c_void_p))
+
+
 class Flite:
     """One process's flite; not thread-safe, as the library is not."""
 
@@ -56,9 +65,33 @@ class Flite:
         self._lib.flite_init()
         self._voices = {name: _register(name) for name in VOICES}
 
-    def speak(self, text: str, voice: str) -> Speech | None:
-        """None where flite finds nothing to say."""
-        utterance = self._lib.flite_synth_text(text.encode("ascii", "ignore"), self._voices[voice])
+    def speak(self, text: str, speaker_name: str) -> Speech | None:
+        """None where flite finds nothing to say. `speaker_name`: a voice or a made speaker (training.speakers)."""
+        speaker = Speaker.parse(speaker_name)
+        if speaker.f0_hz is None:
+            return self._synthesize(text, speaker.voice)
+        # Played faster by the formant ratio, so pitch and durations are asked for the other way round.
+        f0_hz = speaker.f0_hz / speaker.formants
+        wanted = {
+            b"int_f0_target_mean": f0_hz,
+            b"int_f0_target_stddev": f0_hz * F0_DEVIATION,
+            b"duration_stretch": speaker.stretch * speaker.formants,
+        }
+        features = cast(self._voice(speaker.voice), POINTER(_Voice)).contents.features
+        for name, value in wanted.items():
+            self._lib.feat_set_float(features, name, value)
+        speech = self._synthesize(text, speaker.voice)
+        for name in wanted:
+            self._lib.feat_remove(features, name)
+        return _played_faster(speech, speaker.formants) if speech else None
+
+    def _voice(self, name: str) -> int:
+        if name not in self._voices:
+            self._voices[name] = _register(name)
+        return self._voices[name]
+
+    def _synthesize(self, text: str, voice: str) -> Speech | None:
+        utterance = self._lib.flite_synth_text(text.encode("ascii", "ignore"), self._voice(voice))
         if not utterance:
             return None
         try:
@@ -99,6 +132,15 @@ class Flite:
         return lib.item_parent(item) if item else None
 
 
+def _played_faster(speech: Speech, ratio: float) -> Speech:
+    samples = soxr.resample(speech.samples.astype(np.float32), SAMPLE_RATE_HZ * ratio, SAMPLE_RATE_HZ, quality="HQ")
+    level, peak = float(np.sqrt(np.square(samples).mean())), float(np.abs(samples).max())
+    gain = min(MADE_LEVEL / max(level, 1.0), _PEAK / max(peak, 1.0))
+    return Speech(
+        (samples * gain).astype(np.int16), speech.phones, tuple(end / ratio for end in speech.ends_s), speech.words
+    )
+
+
 def _load(name: str) -> CDLL:
     try:
         return CDLL(name, mode=RTLD_GLOBAL)
@@ -115,6 +157,8 @@ def _register(voice: str) -> int:
 def _declare(lib: CDLL) -> None:
     signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "flite_init": (c_int, ()),
+        "feat_set_float": (None, (c_void_p, c_char_p, c_float)),
+        "feat_remove": (c_int, (c_void_p, c_char_p)),
         "flite_synth_text": (c_void_p, (c_char_p, c_void_p)),
         "utt_wave": (POINTER(_Wave), (c_void_p,)),
         "utt_relation": (c_void_p, (c_void_p, c_char_p)),

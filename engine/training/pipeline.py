@@ -3,8 +3,7 @@
 import json
 import logging
 import shutil
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
@@ -19,9 +18,11 @@ from engine.training.codec.export import write_codec_config
 from engine.training.codec.train import train_codec
 from engine.training.evaluation.sentences import everyday_sentences, held_out_sentences
 from engine.training.export import write_config
+from engine.training.flite import VOICES
 from engine.training.plots import plot_talker
 from engine.training.sentences import FILE_NAME, read_sentences
 from engine.training.settings import TrainingSettings
+from engine.training.speakers import many_speakers, two_voices
 from engine.training.talker.train import train_talker
 from engine.training.teacher import speak_all
 from engine.training.text.corpus import write_corpus
@@ -30,6 +31,8 @@ from engine.training.text.vocabulary import train_tokenizer
 logger = logging.getLogger(__name__)
 
 Stage = Literal["text", "codec", "talker"]
+FIRST_VOICE_SHARE = 0.7
+LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_TEXTS = 100_000  # of the list; more do not change 1024 tokens
 
@@ -68,14 +71,15 @@ class Run:
 
 
 def run_stages(run: Run) -> None:
+    settings = run.settings
     if "text" in run.stages:
         write_text(run)
     if "codec" in run.stages:
-        write_codec_config(run.codec, run.settings.codec)
+        write_codec_config(run.codec, settings.codec)
     elif run.codec_from:
         shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
     if "talker" in run.stages or "codec" in run.stages:
-        write_config(run.checkpoint, run.settings.talker, run.text, run.codec)
+        write_config(run.checkpoint, settings.talker, settings.speakers, run.text, run.codec)
         _with_teacher(run)
 
 
@@ -90,6 +94,9 @@ def write_text(run: Run) -> None:
         num_sentences=settings.num_sentences,
         held_out=held_out[: settings.num_held_out],
         exclude=(*everyday_sentences(), *(text for _, text in held_out)),
+        speakers=many_speakers(settings.speakers.sentences_each, run.seed)
+        if settings.speakers
+        else two_voices(settings.num_held_out, FIRST_VOICE_SHARE, VOICES, run.seed),
         seed=run.seed,
     )
     texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
@@ -97,23 +104,35 @@ def write_text(run: Run) -> None:
 
 
 def _with_teacher(run: Run) -> None:
-    """Teacher and encoder work beside the training, as processes of their own."""
+    """The teacher works beside the training; and once there are codes, encoder and talker beside the decoder's
+    training, each as a process of its own."""
     spawn = get_context("spawn")
     stop, spoken = spawn.Event(), spawn.Event()
     shards = (run.text, run.audio, run.codes, run.settings.sentences_per_shard)
     teacher = spawn.Process(target=speak_all, args=(*shards, run.teacher_processes, spoken, stop), name="teacher")
+    references_each = run.settings.speakers.references_each if run.settings.speakers else 0
     encoder = spawn.Process(
-        target=encode_all, args=(run.checkpoint, run.audio, run.codes, run.device, spoken, stop), name="encoder"
+        target=encode_all,
+        args=(run.checkpoint, run.audio, run.codes, references_each, run.device, spoken, stop),
+        name="encoder",
     )
+    talker = spawn.Process(target=_train_talker, args=(run,), name="talker")
     started = [teacher]
+
+    def start_talker() -> None:
+        if "talker" in run.stages:
+            started.extend((encoder, talker))
+            encoder.start()
+            talker.start()
+
     teacher.start()
     try:
         if "codec" in run.stages:
-            _train_codec(run)
-        if "talker" in run.stages:
-            started.append(encoder)
-            encoder.start()
-            _train_talker(run)
+            _train_codec(run, start_talker)
+        else:
+            start_talker()
+        if talker in started:
+            talker.join()
     finally:
         stop.set()
         for process in started:
@@ -121,21 +140,23 @@ def _with_teacher(run: Run) -> None:
     _check(started)
 
 
-def _train_codec(run: Run) -> None:
-    share = run.settings.codec_share if "talker" in run.stages else 1.0
+def _train_codec(run: Run, on_codes: Callable[[], None]) -> None:
     train_codec(
         load_checkpoint(run.checkpoint).codec,
         run.settings.codec,
         run.codec,
+        run.folder,
         run.audio,
         frozenset(range(run.settings.num_held_out)),
         run.device,
-        ends_at_s=time.time() + share * (run.ends_at_s - time.time()),
+        on_codes,
+        ends_at_s=run.ends_at_s,
         seed=run.seed,
     )
 
 
 def _train_talker(run: Run) -> None:
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     history = train_talker(
         run.checkpoint,
         run.text,

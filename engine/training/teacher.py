@@ -13,6 +13,7 @@ from engine.training.alignment import align
 from engine.training.flite import VOICES, Flite
 from engine.training.sentences import Sentence, read_sentences
 from engine.training.shards import SpokenSentence, audio_shard, shard_path
+from engine.training.speakers import Speaker
 
 MAX_FRAMES = 300  # longer speech (24 s) does not fit a training row
 _worker: "tuple[Flite, Tokenizer] | None" = None
@@ -51,11 +52,14 @@ def _start_worker(tokenizer_file: Path) -> None:
 
 def _speak_shard(job: tuple[Sequence[Sentence], Path]) -> None:
     sentences, path = job
-    spoken = [s for s in map(speak, sentences) if s is not None]
-    audio_shard(spoken).save(path)
+    first_rows: dict[str, int] = {}
+    for sentence in sentences:
+        first_rows.setdefault(sentence.voice, sentence.row)
+    spoken = [speak(s, VOICES.index(s.voice) if s.voice in VOICES else first_rows[s.voice]) for s in sentences]
+    audio_shard([s for s in spoken if s is not None]).save(path)
 
 
-def speak(sentence: Sentence) -> SpokenSentence | None:
+def speak(sentence: Sentence, voice: int) -> SpokenSentence | None:
     """None for what flite cannot say, or says at a length the training has no room for."""
     assert _worker is not None
     flite, tokenizer = _worker
@@ -64,4 +68,4 @@ def speak(sentence: Sentence) -> SpokenSentence | None:
     aligned = align(speech, sentence.text, encoding.offsets) if speech else None
     if aligned is None or aligned.num_frames > MAX_FRAMES:
         return None
-    return SpokenSentence(sentence.row, VOICES.index(sentence.voice), encoding.ids, aligned)
+    return SpokenSentence(sentence.row, voice, Speaker.parse(sentence.voice), encoding.ids, aligned)

@@ -1,7 +1,6 @@
 """Stage `encode`: the teacher's audio as codec frames, shard by shard, as the shards appear."""
 
 import logging
-import math
 import time
 from dataclasses import replace
 from multiprocessing.synchronize import Event
@@ -9,36 +8,50 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from engine.checkpoint import load_checkpoint
 from engine.model.codec_encoder import CodecEncoder
 from engine.model.weights import TensorFile, load_module
 from engine.training.alignment import FRAME_SAMPLES
+from engine.training.audio import PEAK, resample_16_to_24_khz
+from engine.training.references import ReferenceMels, references_of
 from engine.training.shards import Shard
 
 logger = logging.getLogger(__name__)
 
-PEAK = 0.9  # of full scale: the teacher's loudest, with room for what the decoder overshoots
+KEPT_SHARDS = 160  # of audio: 40,000 sentences in a full-sized run, 5 GB
 MAX_BATCH_FRAMES = {"cuda": 8192, "cpu": 128}  # 8192 frames take 10 GB
-_SINC_ZEROS = 24
-_ROLL_OFF = 0.985
 
 
 def encode_all(
-    checkpoint_folder: Path, audio_folder: Path, codes_folder: Path, device: torch.device, spoken: Event, stop: Event
+    checkpoint_folder: Path,
+    audio_folder: Path,
+    codes_folder: Path,
+    references_each: int,
+    device: torch.device,
+    spoken: Event,
+    stop: Event,
 ) -> None:
-    """Until all is `spoken` and encoded, or `stop`. A shard's audio is removed when its codes are written."""
+    """Until all is `spoken` and encoded, or `stop`. A shard's audio is removed when its codes are written, but for the
+    first ones, which the codec trains on. `references_each`: sentences of each speaker whose mels are kept."""
     encoder = load_encoder(checkpoint_folder, device)
+    listen = ReferenceMels(device)
     while not stop.is_set():
         ended = spoken.is_set()
-        paths = sorted(p for p in audio_folder.glob("[0-9]*.npz") if p.suffixes == [".npz"])
+        paths = [p for p in sorted(audio_folder.glob("?????.npz")) if not (codes_folder / p.name).exists()]
         for path in paths[:8]:
             shard = Shard.load(path)
-            encoded = replace(shard, audio=np.zeros(0, np.int16), codes=encode_shard(encoder, shard, device))
-            encoded.save(codes_folder / path.name)
-            path.unlink()
+            references = references_of(shard.voices, references_each)
+            replace(
+                shard,
+                audio=np.zeros(0, np.int16),
+                codes=encode_shard(encoder, shard, device),
+                references=references,
+                mels=listen(shard, references),
+            ).save(codes_folder / path.name)
+            if int(path.stem) >= KEPT_SHARDS:
+                path.unlink()
         if ended and not paths:
             return
         if not paths:
@@ -80,16 +93,3 @@ def encode(encoder: CodecEncoder, samples: Tensor) -> Tensor:
     x = encoder.encoder_transformer(x.transpose(1, 2))[0].transpose(1, 2)
     codes: Tensor = encoder.quantizer.encode(encoder.downsample(x), encoder.num_codebooks)
     return codes.permute(1, 2, 0)
-
-
-def resample_16_to_24_khz(samples: Tensor) -> Tensor:
-    """Windowed sinc, [sentences, n] -> [sentences, n * 3 / 2]."""
-    up, down = 3, 2
-    width = math.ceil(_SINC_ZEROS * down / (down * _ROLL_OFF))
-    phases = -torch.arange(up, dtype=torch.float64)[:, None] / up
-    times = (phases + torch.arange(-width, width + down, dtype=torch.float64) / down) * (down * _ROLL_OFF)
-    times = times.clamp(-_SINC_ZEROS, _SINC_ZEROS)
-    window = torch.cos(times * math.pi / _SINC_ZEROS / 2) ** 2
-    kernel = (torch.sinc(times) * window * _ROLL_OFF).float().to(samples.device)
-    padded = F.pad(samples[:, None], (width, width + down))
-    return F.conv1d(padded, kernel[:, None], stride=down).transpose(1, 2).flatten(1)[:, : samples.shape[1] * up // down]

@@ -1,6 +1,7 @@
 """`speech_tokenizer/` in the published layout: its JSON first, the weights when they are trained."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,9 @@ def write_codec_weights(
         tensors[f"decoder.quantizer.{decoder_name}.input_proj.weight"] = unused
     half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(half, folder / "model.safetensors", metadata={"format": "pt"})
+    unfinished = folder / "model.tmp"
+    save_file(half, unfinished, metadata={"format": "pt"})
+    os.replace(unfinished, folder / "model.safetensors")  # others may be reading it
 
 
 def _codebook(place: str, name: str, entries: Tensor) -> dict[str, Tensor]:

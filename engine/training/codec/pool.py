@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from engine.training.alignment import PHONES_PER_FRAME
-from engine.training.codec.encode import PEAK, resample_16_to_24_khz
+from engine.training.audio import PEAK, resample_16_to_24_khz
 from engine.training.shards import Shard
 
 FRAME_SAMPLES = 1920

@@ -1,6 +1,6 @@
 """Sizes and rates of the codec's training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class CodecSettings:
     decoder_dim: int
     window: int  # frames that the decoder's attention sees
     head_size: int  # of stage 1's reading head
+    stage1_share: float  # of the codec's time
     stage1_rate: float
     stage1_crops: tuple[tuple[int, int], ...]  # (frames, crops per batch), in turn
     steps_without_books: int
@@ -44,6 +45,7 @@ FULL_CODEC = CodecSettings(
     decoder_dim=256,
     window=16,
     head_size=384,
+    stage1_share=0.15,
     stage1_rate=8e-4,
     stage1_crops=((24, 96), (40, 56), (24, 96), (88, 24), (40, 56), (24, 96)),
     steps_without_books=400,
@@ -54,6 +56,19 @@ FULL_CODEC = CodecSettings(
     period_channels=(16, 64, 160, 256),
     spectral_channels=32,
     max_frames=4_000_000,
+)
+
+# Every voice has to go through it, in a third of the bytes.
+SMALL_CODEC = replace(
+    FULL_CODEC,
+    num_codebooks=5,
+    encoder_filters=12,
+    encoder_hidden_size=128,
+    latent_dim=140,
+    decoder_hidden_size=128,
+    decoder_layers=3,
+    decoder_dim=176,
+    stage2_rate=8e-4,
 )
 
 TOY_CODEC = CodecSettings(
@@ -70,6 +85,7 @@ TOY_CODEC = CodecSettings(
     decoder_dim=32,
     window=16,
     head_size=16,
+    stage1_share=0.3,
     stage1_rate=8e-4,
     stage1_crops=((8, 2),),
     steps_without_books=2,

@@ -5,7 +5,6 @@ Trained through a decoder, codes fill up with waveform detail that neither decod
 
 import logging
 import math
-import time
 from collections.abc import Callable
 
 import torch
@@ -15,6 +14,7 @@ from tqdm import tqdm
 
 from engine.model.codec_encoder import CodecEncoder
 from engine.training.alignment import PHONES_PER_FRAME
+from engine.training.clock import Clock, falling_rate
 from engine.training.codec.pool import SpeechPool
 from engine.training.codec.quantizer import BookGroup
 from engine.training.codec.settings import CodecSettings
@@ -97,14 +97,9 @@ def initialize_encoder(model: QuantizedEncoder) -> None:
 
 
 def train_stage1(
-    encoder: CodecEncoder,
-    pool: SpeechPool,
-    settings: CodecSettings,
-    poll: Callable[[], object],
-    *,
-    ends_at_s: float,
+    encoder: CodecEncoder, pool: SpeechPool, settings: CodecSettings, poll: Callable[[], object], clock: Clock
 ) -> QuantizedEncoder:
-    """`poll` lets the pool grow; called between steps."""
+    """`poll` lets the pool grow; called between steps. Goes on from the clock's state file, if there is one."""
     device = pool.device
     model = QuantizedEncoder(encoder, settings)
     initialize_encoder(model)
@@ -113,31 +108,42 @@ def train_stage1(
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.stage1_rate, betas=(0.9, 0.98), weight_decay=0.01, fused=device.type == "cuda"
     )
-    begun_s, step = time.time(), 0
+    if state := clock.resume():
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        logger.info("stage 1 goes on from step %d", clock.steps)
+
+    def save() -> None:
+        clock.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
     progress = tqdm(desc="codec stage 1", unit="step", mininterval=10, disable=None)
-    while (done := (time.time() - begun_s) / max(ends_at_s - begun_s, 1e-3)) < 1:
+    while (done := clock.done) < 1:
         poll()
         for group in optimizer.param_groups:
-            group["lr"] = settings.stage1_rate * _rate(done, step)
-        num_frames, number = settings.stage1_crops[step % len(settings.stage1_crops)]
+            group["lr"] = settings.stage1_rate * _rate(done, clock.steps)
+        num_frames, number = settings.stage1_crops[clock.steps % len(settings.stage1_crops)]
         samples, phones = pool.crops(num_frames, number, at_starts=0.5)
-        if step == settings.steps_without_books:
+        if clock.steps == settings.steps_without_books:
             _start_books(model, pool, settings)
         decay = None if done > BOOKS_FROZEN_FROM else 0.98 if done < 0.6 else 0.99
-        revive = step % REVIVE_EVERY_STEPS == 0 and done < REVIVE_UNTIL
+        revive = clock.steps % REVIVE_EVERY_STEPS == 0 and done < REVIVE_UNTIL
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss, parts = _loss(
-                model, targets, samples, phones, decay, revive, quantized=step >= settings.steps_without_books
+                model, targets, samples, phones, decay, revive, quantized=clock.steps >= settings.steps_without_books
             )
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
         optimizer.step()
-        step += 1
+        clock.steps += 1
         progress.update()
-        if step % LOG_EVERY_STEPS == 0:
-            logger.info("step %d %s", step, " ".join(f"{name}={value.item():.4g}" for name, value in parts.items()))
-    logger.info("stage 1 ended after %d steps on %.1f h of speech", step, pool.num_frames * 0.08 / 3600)
+        if clock.steps % LOG_EVERY_STEPS == 0:
+            values = " ".join(f"{name}={value.item():.4g}" for name, value in parts.items())
+            logger.info("step %d %s frames=%d", clock.steps, values, pool.num_frames)
+        if clock.wants_save:
+            save()
+    save()
+    logger.info("stage 1 ended after %d steps on %.1f h of speech", clock.steps, pool.num_frames * 0.08 / 3600)
     return model.eval()
 
 
@@ -185,9 +191,5 @@ def _start_books(model: QuantizedEncoder, pool: SpeechPool, settings: CodecSetti
         group.start(group.project(torch.cat(embedded).T[None])[0])
 
 
-def _rate(done: float, step: int) -> float:
-    warm = min(1.0, (step + 1) / WARM_UP_STEPS)
-    if done < FULL_RATE_UNTIL:
-        return warm
-    cosine = 0.5 * (1 + math.cos(math.pi * (done - FULL_RATE_UNTIL) / (1 - FULL_RATE_UNTIL)))
-    return warm * (LAST_RATE + (1 - LAST_RATE) * cosine)
+def _rate(done: float, steps: int) -> float:
+    return falling_rate(done, steps, warm_up_steps=WARM_UP_STEPS, full_until=FULL_RATE_UNTIL, last=LAST_RATE)

@@ -2,8 +2,7 @@
 
 import copy
 import logging
-import math
-import time
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from engine.model.code2wav import Code2Wav
+from engine.training.clock import Clock, falling_rate
 from engine.training.codec.decoder import decode_latents
 from engine.training.codec.discriminators import Discriminators
 from engine.training.codec.pool import FRAME_SAMPLES, SpeechPool
@@ -70,9 +70,15 @@ def initialize_decoder(code2wav: Code2Wav) -> None:
 
 
 def train_stage2(
-    code2wav: Code2Wav, books: QuantizedEncoder, pool: SpeechPool, settings: CodecSettings, *, ends_at_s: float
+    code2wav: Code2Wav,
+    books: QuantizedEncoder,
+    pool: SpeechPool,
+    settings: CodecSettings,
+    clock: Clock,
+    export: Callable[[TrainedDecoder], None],
 ) -> TrainedDecoder:
-    """`code2wav` without weights, on the CPU. Returns the averaged decoder."""
+    """`code2wav` without weights, on the CPU. Returns the averaged decoder, which `export` gets from time to time.
+    Goes on from the clock's state file, if there is one."""
     device = pool.device
     initialize_decoder(code2wav)
     model = TrainedDecoder(code2wav, books).to(device)
@@ -85,13 +91,23 @@ def train_stage2(
     judges_optimizer = torch.optim.AdamW(
         judges.parameters(), lr=settings.discriminator_rate, betas=(0.8, 0.99), weight_decay=0.01, fused=cuda
     )
-    begun_s, step = time.time(), 0
+    parts_of_state: Mapping[str, nn.Module | torch.optim.Optimizer] = {
+        "model": model,
+        "average": average,
+        "judges": judges,
+        "optimizer": optimizer,
+        "judges_optimizer": judges_optimizer,
+    }
+    if state := clock.resume():
+        for name, part in parts_of_state.items():
+            part.load_state_dict(state[name])
+        logger.info("stage 2 goes on from step %d", clock.steps)
     progress = tqdm(desc="codec stage 2", unit="step", mininterval=10, disable=None)
-    while (done := (time.time() - begun_s) / max(ends_at_s - begun_s, 1e-3)) < 1:
+    while (done := clock.done) < 1:
         for group in optimizer.param_groups:
-            group["lr"] = settings.stage2_rate * _rate(done, step)
+            group["lr"] = settings.stage2_rate * _rate(done, clock.steps)
         for group in judges_optimizer.param_groups:
-            group["lr"] = settings.discriminator_rate * _rate(done, step)
+            group["lr"] = settings.discriminator_rate * _rate(done, clock.steps)
         samples, phones = pool.crops(*settings.stage2_crop, at_starts=0.25)
         with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
             with torch.no_grad():
@@ -115,13 +131,18 @@ def train_stage2(
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         optimizer.step()
-        decay = min(AVERAGE_DECAY, (step + 1) / (step + 20))
+        decay = min(AVERAGE_DECAY, (clock.steps + 1) / (clock.steps + 20))
         torch._foreach_lerp_(list(average.parameters()), list(model.parameters()), 1 - decay)
-        step += 1
+        clock.steps += 1
         progress.update()
-        if step % LOG_EVERY_STEPS == 0:
-            logger.info("step %d %s", step, " ".join(f"{name}={value.item():.4g}" for name, value in parts.items()))
-    logger.info("stage 2 ended after %d steps", step)
+        if clock.steps % LOG_EVERY_STEPS == 0:
+            values = " ".join(f"{name}={value.item():.4g}" for name, value in parts.items())
+            logger.info("step %d %s", clock.steps, values)
+        if clock.wants_save:
+            clock.save({name: part.state_dict() for name, part in parts_of_state.items()})
+            export(average)
+    clock.save({name: part.state_dict() for name, part in parts_of_state.items()})
+    logger.info("stage 2 ended after %d steps", clock.steps)
     return average.eval()
 
 
@@ -163,9 +184,5 @@ def _judged(judges: Discriminators, real: Tensor, made: Tensor, autocast: bool) 
     return adversarial, torch.stack([(a - b).abs().mean().float() for a, b in pairs]).sum()
 
 
-def _rate(done: float, step: int) -> float:
-    warm = min(1.0, (step + 1) / WARM_UP_STEPS)
-    if done < FULL_RATE_UNTIL:
-        return warm
-    cosine = 0.5 * (1 + math.cos(math.pi * (done - FULL_RATE_UNTIL) / (1 - FULL_RATE_UNTIL)))
-    return warm * (LAST_RATE + (1 - LAST_RATE) * cosine)
+def _rate(done: float, steps: int) -> float:
+    return falling_rate(done, steps, warm_up_steps=WARM_UP_STEPS, full_until=FULL_RATE_UNTIL, last=LAST_RATE)

@@ -13,14 +13,20 @@ from torch import Tensor, nn
 
 from engine.checkpoint import Checkpoint
 from engine.model.layers import DecoderLayer, RotaryTable, Rotation
+from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
 from engine.training.alignment import PHONES_PER_FRAME
 from engine.training.flite import PHONES
+from engine.training.references import disturbed
+from engine.training.speakers import NUM_TRAITS, VOICE_NAMES
 from engine.training.talker.rows import END, RowStore
+from engine.types import X_VECTOR
 
 GUIDED_LAYERS = (1, 3)  # whose first head learns to look at the text being spoken
 IGNORED = -100
 MASKED = -1e4
+# Log-mels are large and what stands beside the x-vector is small.
+ENCODER_GAINS = {"speaker_encoder.blocks.0.conv.weight": 0.15, "speaker_encoder.fc.weight": 0.1}
 
 Block = Callable[
     [DecoderLayer, Tensor, Tensor, Tensor, int, Tensor | None, float, Tensor | None], tuple[Tensor, Tensor | None]
@@ -33,6 +39,7 @@ class Regularization:
     corrupted: float  # share of the history's frames that are replaced by frames of other places
     own_frames: int  # frames per batch of the history that are replaced by what the model itself says there
     predictor_frames: int  # frames per batch on which the predictor is trained; 0 = all
+    disturbed_references: bool = True  # recordings as other rooms and microphones would have them
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class DeviceBatch:
     index: Tensor  # [rows, length]; see packing.Batch
     segment: Tensor
     tail_start: Tensor
+    voice: Tensor
+    references: Tensor  # [references]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +57,7 @@ class Losses:
     predictor: Tensor  # of the other codes, all books together
     guide: Tensor
     phones: Tensor
+    traits: Tensor  # of the x-vectors: squared error of pitch, formants and pace, cross-entropy of the teacher's voice
     num_frames: Tensor  # that were asked for
     first_hits: Tensor  # [positions] bool
     predictor_hits: Tensor  # [frames, codebooks - 1] bool
@@ -60,14 +70,24 @@ class TrainedTalker(nn.Module):
         super().__init__()
         self.talker = Talker(checkpoint)
         self.phone_head = nn.Linear(checkpoint.talker.stack.hidden_size, PHONES_PER_FRAME * len(PHONES))
+        self.speaker_encoder: SpeakerEncoder | None = None
+        if checkpoint.speaker_encoder:
+            self.speaker_encoder = SpeakerEncoder(checkpoint.speaker_encoder)
+            self.trait_head = nn.Linear(checkpoint.talker.stack.hidden_size, NUM_TRAITS + len(VOICE_NAMES))
         self.config = checkpoint.talker
         self.predictor_config = checkpoint.code_predictor
 
 
 def initialize(model: TrainedTalker, seed: int) -> None:
-    """Small normal weights; what a layer adds is smaller still, so that a deep stack starts as almost the identity."""
+    """Small normal weights; what a layer adds is smaller still, so that a deep stack starts as almost the identity.
+    The speaker encoder has no normalization: its layers keep the size of what passes."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
+        if parameter.ndim == 3:
+            gain = ENCODER_GAINS.get(name, 1.0)
+            std = gain * (2 / (parameter.shape[1] * parameter.shape[2])) ** 0.5
+            nn.init.normal_(parameter, std=std, generator=generator)
+            continue
         if parameter.ndim == 1:
             nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
             continue
@@ -124,11 +144,12 @@ def compute_losses(
         elsewhere = history[torch.randint(len(history), (len(history),), device=index.device)]
         frames = torch.rand(len(history), 1, device=index.device) < reg.corrupted
         history = torch.where(frames & (torch.rand_like(history, dtype=torch.float32) < 0.5), elsewhere, history)
+    x_vectors, traits_loss = _x_vectors(model, store, batch.references, disturb=reg.disturbed_references)
     mask = _mask(batch.segment)
     if reg.own_frames > 0:
-        history = _with_own_frames(model, store, batch, history, target, mask, reg, block)
+        history = _with_own_frames(model, store, batch, history, target, mask, x_vectors, reg, block)
     guide = _guide(store, batch, index)
-    hidden, guide_loss = _backbone(model, store, batch, history, mask, reg.dropout, guide, block)
+    hidden, guide_loss = _backbone(model, store, batch, history, mask, x_vectors, reg.dropout, guide, block)
 
     asked = model.config.codec_eos_id + 1  # ids above the end token are never sampled: nothing is trained on them
     logits = F.linear(hidden, model.talker.codec_head.weight[:asked]).float()
@@ -147,10 +168,26 @@ def compute_losses(
         predictor=F.cross_entropy(books.flatten(0, 1), others.flatten(), ignore_index=IGNORED),
         guide=guide_loss,
         phones=F.cross_entropy(phones.flatten(0, 1), spoken.flatten(), ignore_index=IGNORED),
+        traits=traits_loss,
         num_frames=(target >= 0).sum(),
         first_hits=(logits.argmax(-1) == first) & (target >= 0),
         predictor_hits=(books.argmax(-1) == others) & (others >= 0),
     )
+
+
+def _x_vectors(
+    model: TrainedTalker, store: RowStore, references: Tensor, *, disturb: bool
+) -> tuple[Tensor | None, Tensor]:
+    """(speaker embeddings [references, hidden], what they do not say of their speakers)"""
+    if model.speaker_encoder is None:
+        return None, torch.zeros((), device=references.device)
+    chosen = references.long()
+    mels = store.mels[chosen].float()
+    with torch.autocast(mels.device.type, enabled=False):
+        x_vectors = model.speaker_encoder(disturbed(mels) if disturb else mels)
+        read = model.trait_head(x_vectors)
+        loss = F.mse_loss(read[:, :NUM_TRAITS], store.traits[chosen])
+        return x_vectors, loss + F.cross_entropy(read[:, NUM_TRAITS:], store.teachers[chosen])
 
 
 def _layers(stack: nn.Module) -> list[DecoderLayer]:
@@ -175,6 +212,7 @@ def _backbone(
     batch: DeviceBatch,
     history: Tensor,
     mask: Tensor,
+    x_vectors: Tensor | None,
     dropout: float,
     guide: Tensor,
     block: Block,
@@ -187,6 +225,8 @@ def _backbone(
     control_part = talker.model.codec_embedding(control.clamp(min=0)) * (control >= 0)[:, None]
     frame_part = talker.embed_frames(history) * (store.frame[index] >= 0)[:, None]
     x = text + control_part + frame_part
+    if x_vectors is not None:
+        x = x + F.embedding(batch.voice.flatten().long(), x_vectors) * (control == X_VECTOR)[:, None]
     if dropout > 0:
         x = F.dropout(x, dropout / 2)
     num_rows, length = batch.index.shape
@@ -224,11 +264,12 @@ def _with_own_frames(
     history: Tensor,
     target: Tensor,
     mask: Tensor,
+    x_vectors: Tensor | None,
     reg: Regularization,
     block: Block,
 ) -> Tensor:
     """`history` with some frames as the model says them (greedily), as it will find them when it runs alone."""
-    hidden, _ = _backbone(model, store, batch, history, mask, 0.0, _no_guide(batch), block)
+    hidden, _ = _backbone(model, store, batch, history, mask, x_vectors, 0.0, _no_guide(batch), block)
     chosen = _some(target >= 0, reg.own_frames)
     hidden = hidden[chosen]
     num_codes = model.predictor_config.vocab_size

@@ -2,6 +2,10 @@
 
 A sentence is a head (role, language, speaker: one of a few) and a tail in either text layout; batches are made of
 indices into these rows, so the host sends no more than positions. Layouts: docs of `engine.prompt.layout`.
+
+Where voices are cloned, all sentences share the heads, whose speaker row is the x-vector of a reference: the mels of
+these lie here, too. A prompt with reference text and reference frames is laid out as if two sentences were one, so two
+neighbours of one speaker are such a pair.
 """
 
 from collections.abc import Sequence
@@ -18,7 +22,9 @@ from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
 from engine.training.alignment import NO_TOKEN, PHONES_PER_FRAME
 from engine.training.flite import VOICES
+from engine.training.references import NUM_MELS, REFERENCE_FRAMES
 from engine.training.shards import Shard
+from engine.training.speakers import NUM_TRAITS
 from engine.types import NO_ID, SynthesisParams
 
 NOTHING = -1  # no frame goes in, or nothing is asked of the row
@@ -75,48 +81,105 @@ def whole_text_tail(tokens: npt.NDArray[np.int16], guide: npt.NDArray[np.int16],
 LAYOUTS = (streaming_tail, whole_text_tail)
 
 
+@dataclass(frozen=True, slots=True)
+class StoreSizes:
+    max_rows: int
+    max_frames: int
+    max_references: int  # 0 where the checkpoint has voices of its own
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSentence:
+    speaker: int
+    tails: tuple[tuple[int, int], ...]  # (first row, rows) in each of LAYOUTS
+    pair_tails: tuple[tuple[int, int], ...]  # the same after the sentence before it; empty without one of the speaker
+
+
 class RowStore:
     """Rows and frames on the device, appended shard by shard; row 0 is padding."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, text_folder: Path, device: torch.device, max_rows: int, max_frames: int
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, text_folder: Path, device: torch.device, sizes: StoreSizes) -> None:
         self.checkpoint = checkpoint
+        max_rows = sizes.max_rows
         self.text = torch.zeros(max_rows, dtype=torch.int16, device=device)
         self.control = torch.full((max_rows,), NO_ID, dtype=torch.int16, device=device)
         self.frame = torch.full((max_rows,), NOTHING, dtype=torch.int32, device=device)
         self.target = torch.full((max_rows,), NOTHING, dtype=torch.int32, device=device)
         self.guide = torch.full((max_rows,), NO_TOKEN, dtype=torch.int16, device=device)
-        self.codes = torch.zeros(max_frames, checkpoint.talker.num_codebooks, dtype=torch.int16, device=device)
-        self.phones = torch.zeros(max_frames, PHONES_PER_FRAME, dtype=torch.int8, device=device)
-        self.num_rows, self.num_frames, self.full = 1, 0, False
-        # Per sentence: [voice, first row and rows of each layout's tail].
-        self.training: list[tuple[int, ...]] = []
-        self.held_out: list[tuple[int, ...]] = []
-        self.heads = self._append_heads(text_folder)  # (voice, language) -> first row, rows
+        self.codes = torch.zeros(sizes.max_frames, checkpoint.talker.num_codebooks, dtype=torch.int16, device=device)
+        self.phones = torch.zeros(sizes.max_frames, PHONES_PER_FRAME, dtype=torch.int8, device=device)
+        mels = (sizes.max_references, REFERENCE_FRAMES, NUM_MELS)
+        self.mels = torch.zeros(mels, dtype=torch.float16, device=device)
+        self.traits = torch.zeros(sizes.max_references, NUM_TRAITS, device=device)
+        self.teachers = torch.zeros(sizes.max_references, dtype=torch.long, device=device)
+        self.num_rows, self.num_frames, self.num_references, self.full = 1, 0, 0, False
+        self.training: list[StoredSentence] = []
+        self.held_out: list[StoredSentence] = []
+        self.by_speaker: dict[int, list[StoredSentence]] = {}  # of `training`
+        self.references: dict[int, list[int]] = {}  # speaker -> mels
+        self._clones = checkpoint.speaker_encoder is not None
+        self._heads = self._append_heads(text_folder)  # (voice, language) -> first row, rows
+
+    def head(self, speaker: int, language: str) -> tuple[int, int]:
+        return self._heads[0 if self._clones else speaker, language]
 
     def append(self, shard: Shard, held_out: frozenset[int]) -> None:
-        num_rows = sum(2 * (n + 1) for n in shard.num_frames) + len(shard.tokens) + len(shard.rows)
-        if self.num_rows + num_rows > len(self.text) or self.num_frames + len(shard.guide) > len(self.codes):
+        twice = 2 if self._clones else 1
+        num_rows = twice * twice * (sum(2 * (n + 1) for n in shard.num_frames) + len(shard.tokens) + len(shard.rows))
+        if (
+            self.num_rows + num_rows > len(self.text)
+            or self.num_frames + len(shard.guide) > len(self.codes)
+            or self.num_references + len(shard.references) > len(self.mels)
+        ):
             self.full = True
             return
         frames_end, tokens_end = np.cumsum(shard.num_frames), np.cumsum(shard.num_tokens)
         tails: list[Tail] = []
         first_frames: list[int] = []
+
+        def layouts(first: int, last: int) -> tuple[tuple[int, int], ...]:
+            """The tails of the sentences first..last as if they were one."""
+            frames = slice(frames_end[first] - shard.num_frames[first], frames_end[last])
+            tokens = slice(tokens_end[first] - shard.num_tokens[first], tokens_end[last])
+            guide = shard.guide[frames].copy()
+            if last > first:
+                later = guide[shard.num_frames[first] :]
+                later[later != NO_TOKEN] += shard.num_tokens[first]
+            places = []
+            for layout in LAYOUTS:
+                start = self.num_rows + sum(len(t.text) for t in tails)
+                tails.append(layout(shard.tokens[tokens], guide, self.checkpoint))
+                first_frames.append(self.num_frames + int(frames.start))
+                places.append((start, len(tails[-1].text)))
+            return tuple(places)
+
         for i, row in enumerate(shard.rows):
-            frames = slice(frames_end[i] - shard.num_frames[i], frames_end[i])
-            tokens = slice(tokens_end[i] - shard.num_tokens[i], tokens_end[i])
-            made = [layout(shard.tokens[tokens], shard.guide[frames], self.checkpoint) for layout in LAYOUTS]
-            start = self.num_rows + sum(len(t.text) for t in tails)
-            starts = (start, len(made[0].text), start + len(made[0].text), len(made[1].text))
-            (self.held_out if row in held_out else self.training).append((int(shard.voices[i]), *starts))
-            tails += made
-            first_frames += [self.num_frames + int(frames.start)] * len(made)
+            speaker = int(shard.voices[i])
+            paired = self._clones and i % 2 == 1 and shard.voices[i - 1] == speaker  # every other one is enough
+            sentence = StoredSentence(speaker, layouts(i, i), layouts(i - 1, i) if paired else ())
+            if row in held_out:
+                self.held_out.append(sentence)
+            else:
+                self.training.append(sentence)
+                self.by_speaker.setdefault(speaker, []).append(sentence)
         self._append_tails(tails, first_frames)
         end = self.num_frames + len(shard.guide)
         self.codes[self.num_frames : end] = torch.from_numpy(shard.codes)
         self.phones[self.num_frames : end] = torch.from_numpy(shard.phones.reshape(-1, PHONES_PER_FRAME))
         self.num_frames = end
+        self._append_references(shard)
+
+    def _append_references(self, shard: Shard) -> None:
+        chosen = shard.references
+        if len(chosen) == 0:
+            return
+        for number, speaker in enumerate(shard.voices[chosen], self.num_references):
+            self.references.setdefault(int(speaker), []).append(number)
+        end = self.num_references + len(chosen)
+        self.mels[self.num_references : end] = torch.from_numpy(shard.mels)
+        self.traits[self.num_references : end] = torch.from_numpy(shard.traits[chosen])
+        self.teachers[self.num_references : end] = torch.from_numpy(shard.teachers[chosen].astype(np.int64))
+        self.num_references = end
 
     def _append_tails(self, tails: Sequence[Tail], first_frames: Sequence[int]) -> None:
         shift = np.repeat(first_frames, [len(t.text) for t in tails])
@@ -138,7 +201,7 @@ class RowStore:
     def _append_heads(self, text_folder: Path) -> dict[tuple[int, str], tuple[int, int]]:
         """The prompt's own assembler makes the heads: the rows before the first text."""
         heads = {}
-        for voice, speaker in enumerate(VOICES):
+        for voice, speaker in enumerate((None,) if self._clones else VOICES):
             for language in LANGUAGES:
                 text, control = head_rows(self.checkpoint, text_folder, speaker, language)
                 nothing = np.full(len(text), NOTHING, np.int32)
@@ -152,9 +215,16 @@ class RowStore:
         return heads
 
 
-def head_rows(checkpoint: Checkpoint, text_folder: Path, speaker: str, language: str) -> tuple[IntArray, IntArray]:
-    """(text ids, codec ids) of the rows before the first text id in the streaming layout."""
-    params = SynthesisParams(sampling=checkpoint.default_sampling, speaker=speaker, language=language)
+def head_rows(
+    checkpoint: Checkpoint, text_folder: Path, speaker: str | None, language: str
+) -> tuple[IntArray, IntArray]:
+    """(text ids, codec items) of the rows before the first text id in the streaming layout; None: an x-vector."""
+    params = SynthesisParams(
+        sampling=checkpoint.default_sampling,
+        speaker=speaker,
+        language=language,
+        x_vector=None if speaker else np.zeros(checkpoint.talker.stack.hidden_size, np.float32),
+    )
     assembler = PromptAssembler(params, checkpoint, Tokenizer.load(text_folder))
     assembler.push_text([0])
     plan = assembler.plan()

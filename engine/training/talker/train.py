@@ -1,25 +1,23 @@
 """Stage `talker`: trains until the clock says stop, on shards that may still be appearing."""
 
 import logging
-import math
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from engine.checkpoint import load_checkpoint
+from engine.training.clock import Clock, falling_rate
 from engine.training.export import write_talker
 from engine.training.sentences import read_sentences
 from engine.training.settings import TalkerSettings
 from engine.training.shards import Shard, shard_path
-from engine.training.talker.packing import Batch, Sampler, pack, piece_of
+from engine.training.talker.packing import Batch, BatchShape, Piece, Sampler, pack, piece_of
 from engine.training.talker.rows import LAYOUTS, RowStore
-from engine.training.talker.trainer import GUIDE_WEIGHT_END, GUIDE_WEIGHT_START, Trainer
+from engine.training.talker.trainer import GUIDE_WEIGHT_END, GUIDE_WEIGHT_START, VALUES, Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +50,17 @@ def train_talker(
 ) -> History:
     """Writes the averaged weights into `checkpoint_folder` from time to time and at `ends_at_s` (of time.time())."""
     checkpoint = load_checkpoint(checkpoint_folder)
-    store = RowStore(checkpoint, checkpoint_folder, device, settings.max_rows, settings.max_frames)
+    store = RowStore(checkpoint, checkpoint_folder, device, settings.store)
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))
     feed.wait_for(settings.min_shards, ends_at_s)
     trainer = Trainer(checkpoint, store, settings.trainer, device, seed, eager=eager)
-    size = (settings.trainer.num_rows, settings.trainer.length)
-    sampler = Sampler(store, *size, settings.whole_text_share, seed)
-    held_out = [_held_out_batch(store, layout, *size) for layout in range(len(LAYOUTS))]
-    clock = _Clock(checkpoint_folder.parent / RESUME_FILE, trainer, ends_at_s)
+    shape = settings.trainer.shape
+    sampler = Sampler(store, shape, settings.mix, seed)
+    held_out = [_held_out_batch(store, layout, shape) for layout in range(len(LAYOUTS))]
+    clock = Clock(checkpoint_folder.parent / RESUME_FILE, ends_at_s)
+    if state := clock.resume():
+        trainer.load_state(state)
+        logger.info("the talker goes on from step %d", clock.steps)
     history = History()
     parameters = sum(p.numel() for p in trainer.model.talker.parameters())
     logger.info("talker of %.2f M parameters; %d sentences so far", parameters / 1e6, len(store.training))
@@ -85,14 +86,14 @@ def train_talker(
             evaluated_s = time.time()
             history.evaluations.append({"step": clock.steps, **_evaluate(trainer, held_out)})
             logger.info("held out: %s", " ".join(f"{n}={v:.4g}" for n, v in history.evaluations[-1].items()))
-            clock.save(trainer)
+            clock.save(trainer.state())
             write_talker(checkpoint_folder, trainer.averaged_talker())
         if device.type == "cuda":
             torch.cuda.synchronize()
     history.evaluations.append({"step": clock.steps, **_evaluate(trainer, held_out)})
     logger.info("done; held out: %s", " ".join(f"{n}={v:.4g}" for n, v in history.evaluations[-1].items()))
     write_talker(checkpoint_folder, trainer.averaged_talker())
-    clock.save(trainer)
+    clock.save(trainer.state())
     return history
 
 
@@ -133,46 +134,12 @@ class _Feed:
                 time.sleep(0.2)
 
 
-class _Clock:
-    """How far training has come: a part of its time, which a resumed run takes up where the last one left off."""
-
-    def __init__(self, path: Path, trainer: Trainer, ends_at_s: float) -> None:
-        self._path = path
-        self._begin, self._begun_s, self._ends_at_s = 0.0, time.time(), ends_at_s
-        self.steps = 0
-        if path.exists():
-            state = torch.load(path, map_location="cpu", weights_only=True)
-            trainer.load_state(state["trainer"])
-            self.steps, self._begin = state["steps"], state["done"]
-            logger.info("resumed at step %d", self.steps)
-
-    @property
-    def done(self) -> float:
-        """0 .. 1"""
-        passed = (time.time() - self._begun_s) / max(self._ends_at_s - self._begun_s, 1e-3)
-        return min(1.0, self._begin + (1 - self._begin) * passed)
-
-    @property
-    def elapsed_s(self) -> float:
-        return time.time() - self._begun_s
-
-    def save(self, trainer: Trainer) -> None:
-        unfinished = self._path.with_suffix(".tmp")
-        torch.save({"trainer": dict(trainer.state()), "steps": self.steps, "done": self.done}, unfinished)
-        os.replace(unfinished, self._path)
-
-
 def _rate(done: float, steps: int) -> float:
-    warm = min(1.0, (steps + 1) / WARM_UP_STEPS)
-    if done < FULL_RATE_UNTIL:
-        return warm
-    cosine = 0.5 * (1 + math.cos(math.pi * (done - FULL_RATE_UNTIL) / (1 - FULL_RATE_UNTIL)))
-    return warm * (LAST_RATE + (1 - LAST_RATE) * cosine)
+    return falling_rate(done, steps, warm_up_steps=WARM_UP_STEPS, full_until=FULL_RATE_UNTIL, last=LAST_RATE)
 
 
-def _step_values(trainer: Trainer, clock: _Clock, store: RowStore, done: float) -> dict[str, float]:
-    names = ("first", "predictor", "guide", "phones", "gradient_norm")
-    values = dict(zip(names, trainer.values.tolist(), strict=True))
+def _step_values(trainer: Trainer, clock: Clock, store: RowStore, done: float) -> dict[str, float]:
+    values = dict(zip(VALUES, trainer.values.tolist(), strict=True))
     return {
         "step": clock.steps,
         "done": done,
@@ -182,16 +149,21 @@ def _step_values(trainer: Trainer, clock: _Clock, store: RowStore, done: float) 
     }
 
 
-def _held_out_batch(store: RowStore, layout: int, num_rows: int, length: int) -> Batch:
+def _held_out_batch(store: RowStore, layout: int, shape: BatchShape) -> Batch:
+    references: dict[int, int] = {}
+    placed: list[list[Piece]] = [[]]
     pieces = [piece_of(store, sentence, layout, "english") for sentence in store.held_out]
-    placed: list[list[Any]] = [[]]
     for piece in sorted(pieces, key=lambda p: p.length, reverse=True):
-        row = next((r for r in placed if sum(p.length for p in r) + piece.length <= length), None)
+        if shape.num_references and piece.speaker not in references:
+            if len(references) == shape.num_references or piece.speaker not in store.references:
+                continue
+            references[piece.speaker] = store.references[piece.speaker][0]
+        row = next((r for r in placed if sum(p.length for p in r) + piece.length <= shape.length), None)
         if row is not None:
             row.append(piece)
-        elif len(placed) < num_rows:
+        elif len(placed) < shape.num_rows:
             placed.append([piece])
-    return pack([*placed, *([] for _ in range(num_rows - len(placed)))], length)
+    return pack(placed, shape, references)
 
 
 def _evaluate(trainer: Trainer, batches: list[Batch]) -> Mapping[str, float]:
@@ -200,6 +172,8 @@ def _evaluate(trainer: Trainer, batches: list[Batch]) -> Mapping[str, float]:
         losses = trainer.evaluate(batch)
         name = layout.__name__.removesuffix("_tail")
         frames = max(1, int(losses.num_frames))
+        if losses.traits > 0:
+            result[f"{name}_traits"] = float(losses.traits)
         result[f"{name}_first"] = float(losses.first)
         result[f"{name}_predictor"] = float(losses.predictor)
         result[f"{name}_hits_0"] = int(losses.first_hits.sum()) / frames

@@ -6,7 +6,7 @@ business.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from engine.training.talker.losses import (
     initialize,
     run_block,
 )
-from engine.training.talker.packing import Batch
+from engine.training.talker.packing import Batch, BatchShape
 from engine.training.talker.rows import RowStore
 
 logger = logging.getLogger(__name__)
@@ -31,14 +31,15 @@ logger = logging.getLogger(__name__)
 GUIDE_WEIGHT_START, GUIDE_WEIGHT_END = 0.3, 0.1
 PREDICTOR_WEIGHT = 2.0
 PHONES_WEIGHT = 0.3
+TRAITS_WEIGHT = 0.2
 AVERAGE_DECAY = 0.999
 WARM_UP_STEPS = 3
+VALUES = ("first", "predictor", "guide", "phones", "traits", "gradient_norm")  # losses, before their weights
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerSettings:
-    num_rows: int
-    length: int
+    shape: BatchShape
     regularization: Regularization
     weight_decay: float = 0.05
     max_gradient_norm: float = 1.0
@@ -74,9 +75,17 @@ class Trainer:
             capturable=device.type == "cuda",
             fused=device.type == "cuda",
         )
-        shape = (settings.num_rows, settings.length)
-        self._batch = DeviceBatch(*(torch.zeros(shape, dtype=torch.int32, device=device) for _ in range(3)))
-        self.values = torch.zeros(5, device=device)  # losses (first, predictor, guide, phones), gradient norm
+        shape = settings.shape
+        sizes = {"references": (shape.num_references,)}
+        self._batch = DeviceBatch(
+            **{
+                field.name: torch.zeros(
+                    sizes.get(field.name, (shape.num_rows, shape.length)), dtype=torch.int32, device=device
+                )
+                for field in fields(DeviceBatch)
+            }
+        )
+        self.values = torch.zeros(len(VALUES), device=device)
         self._eager = eager or device.type != "cuda"
         self._block = run_block if self._eager else _compiled_block()
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
@@ -105,7 +114,7 @@ class Trainer:
     def evaluate(self, batch: Batch) -> Losses:
         """Of the averaged weights, without dropout."""
         self._load(batch)
-        no_noise = Regularization(dropout=0.0, corrupted=0.0, own_frames=0, predictor_frames=0)
+        no_noise = Regularization(0.0, 0.0, own_frames=0, predictor_frames=0, disturbed_references=False)
         live = [p.detach().clone() for p in self._parameters]
         torch._foreach_copy_(self._parameters, self.average)
         with self._autocast():
@@ -125,18 +134,15 @@ class Trainer:
             group["lr"] = self._learning_rate
 
     def averaged_talker(self) -> dict[str, Tensor]:
-        """The talker's tensors by their names in a checkpoint."""
+        """The tensors of talker and speaker encoder by their names in a checkpoint."""
         names = [name for name, _ in self.model.named_parameters()]
         tensors = dict(zip(names, self.average, strict=True))
-        return {name: tensor for name, tensor in tensors.items() if name.startswith("talker.")}
+        return {name: tensor for name, tensor in tensors.items() if name.startswith(("talker.", "speaker_encoder."))}
 
     def _load(self, batch: Batch) -> None:
-        for tensor, values in (
-            (self._batch.index, batch.index),
-            (self._batch.segment, batch.segment),
-            (self._batch.tail_start, batch.tail_start),
-        ):
-            tensor.copy_(torch.from_numpy(values), non_blocking=True)
+        for field in fields(DeviceBatch):
+            values = torch.from_numpy(getattr(batch, field.name))
+            getattr(self._batch, field.name).copy_(values, non_blocking=True)
 
     def _capture(self, own_history: bool) -> torch.cuda.CUDAGraph:
         """The first steps run on a side stream, as capture wants it; they train like any other."""
@@ -156,7 +162,7 @@ class Trainer:
     def _step(self, own_history: bool) -> None:
         reg = self._settings.regularization
         if not own_history:
-            reg = Regularization(reg.dropout, reg.corrupted, 0, reg.predictor_frames)
+            reg = replace(reg, own_frames=0)
         self._optimizer.zero_grad(set_to_none=True)
         with self._autocast():
             losses = compute_losses(self.model, self._store, self._batch, reg, self._block)
@@ -165,12 +171,13 @@ class Trainer:
             + PREDICTOR_WEIGHT * losses.predictor
             + self._guide_weight * losses.guide
             + PHONES_WEIGHT * losses.phones
+            + TRAITS_WEIGHT * losses.traits
         )
         torch.autograd.backward(weighted)
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_gradient_norm)
         self._optimizer.step()
         torch._foreach_lerp_(self.average, [p.detach() for p in self._parameters], 1 - AVERAGE_DECAY)
-        parts = (losses.first, losses.predictor, losses.guide, losses.phones, norm)
+        parts = (losses.first, losses.predictor, losses.guide, losses.phones, losses.traits, norm)
         self.values.copy_(torch.stack([part.detach().float() for part in parts]))
 
     def _autocast(self) -> torch.autocast:

@@ -1,13 +1,11 @@
 """Stage `text`: the sentence list. Which kinds of text, how many of each, which voice says them, which are held out."""
 
-import itertools
 import logging
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from engine.training.flite import VOICES
 from engine.training.sentences import Sentence, write_sentences
 from engine.training.text.grammar import EVERYDAY_FILE, Grammar, Rule
 from engine.training.text.lexicon import LEXICON_FILE, lexicon_rules
@@ -28,7 +26,6 @@ MIX: Mapping[str, int] = {
     "shout": 5_000,
     "long": 22_000,
 }
-RMS_SHARE = 0.7  # of the default voice
 MAX_CHARS = 330
 MAX_REPEATS = 60_000
 
@@ -69,9 +66,16 @@ _GREETINGS = [
 
 
 def write_corpus(
-    folder: Path, *, num_sentences: int, held_out: Sequence[tuple[str, str]], exclude: Iterable[str], seed: int
+    folder: Path,
+    *,
+    num_sentences: int,
+    held_out: Sequence[tuple[str, str]],
+    exclude: Iterable[str],
+    speakers: Iterator[str],
+    seed: int,
 ) -> None:
-    """`held_out`: (kind, text) lines that come first and are not trained on; `exclude`: texts not to be used at all."""
+    """`held_out`: (kind, text) lines that come first and are not trained on; `exclude`: texts not to be used at all;
+    `speakers`: who says each line."""
     rng = random.Random(seed)
     seen = {normalized(text) for text in (*exclude, *(text for _, text in held_out))}
     by_kind: dict[str, list[str]] = {}
@@ -81,12 +85,10 @@ def write_corpus(
         logger.info("%d sentences of kind %s", len(by_kind[kind]), kind)
     rows = [(kind, text) for kind, texts in by_kind.items() for text in texts]
     rng.shuffle(rows)
-    held_out_rows = (Sentence(row, VOICES[row % 2], kind, True, text) for row, (kind, text) in enumerate(held_out))
-    rows_of_training = (
-        Sentence(row, VOICES[0] if rng.random() < RMS_SHARE else VOICES[1], kind, False, text)
-        for row, (kind, text) in enumerate(rows, len(held_out))
+    lines = enumerate([*((True, *line) for line in held_out), *((False, *line) for line in rows)])
+    write_sentences(
+        folder, (Sentence(row, next(speakers), kind, is_held_out, text) for row, (is_held_out, kind, text) in lines)
     )
-    write_sentences(folder, itertools.chain(held_out_rows, rows_of_training))
 
 
 def normalized(text: str) -> str:

@@ -7,8 +7,9 @@ import torch
 from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from engine.model.weights import TensorFile, load_module
+from engine.training.audio import resample_16_to_24_khz
 from engine.training.codec.decoder import decode_latents
-from engine.training.codec.encode import encode, load_encoder, resample_16_to_24_khz
+from engine.training.codec.encode import encode, load_encoder
 from engine.training.codec.quantizer import BookGroup
 
 CPU = torch.device("cpu")

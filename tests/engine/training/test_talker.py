@@ -1,5 +1,6 @@
 """Training sees what serving sees: the same rows, and the same first choices of codes."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ from engine.offline import synthesize
 from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
 from engine.training.flite import VOICES
+from engine.training.references import NUM_MELS, REFERENCE_FRAMES, references_of
 from engine.training.shards import Shard
+from engine.training.speakers import NUM_TRAITS
 from engine.training.talker.losses import DeviceBatch, Regularization, TrainedTalker, compute_losses, initialize
-from engine.training.talker.packing import Sampler, pack, piece_of
-from engine.training.talker.rows import END, LAYOUTS, NOTHING, RowStore, head_rows
+from engine.training.talker.packing import Batch, BatchShape, Mix, Sampler, pack, piece_of
+from engine.training.talker.rows import END, LAYOUTS, NOTHING, RowStore, StoreSizes, head_rows
 from engine.types import NO_ID, Int16Array, SynthesisParams
 
 TEXT = "Good morning, this is a test."
@@ -27,12 +30,18 @@ def checkpoint() -> Checkpoint:
     return load_checkpoint(BUILTIN_VOICE_DIR)
 
 
-def shard_of(checkpoint: Checkpoint, codes: list[Int16Array], voice: int = 0) -> Shard:
+def shard_of(checkpoint: Checkpoint, codes: list[Int16Array], voice: int = 0, each: int = 0) -> Shard:
+    """`each`: sentences of one made speaker, of which the first is a reference."""
+    rng = np.random.default_rng(1)
+    speakers = np.arange(len(codes)) // each * each if each else np.full(len(codes), voice)
+    references = references_of(speakers, 1) if each else np.zeros(0, np.int32)
     tokens = np.array(Tokenizer.load(BUILTIN_VOICE_DIR).encode(TEXT), np.int16)
     num_frames = np.array([len(c) for c in codes], np.int32)
     return Shard(
         rows=np.arange(len(codes), dtype=np.int32),
-        voices=np.full(len(codes), voice, np.int8),
+        voices=speakers.astype(np.int32),
+        traits=rng.uniform(-1, 1, (len(codes), NUM_TRAITS)).astype(np.float32),
+        teachers=np.zeros(len(codes), np.int8),
         num_frames=num_frames,
         num_tokens=np.full(len(codes), len(tokens), np.int32),
         tokens=np.tile(tokens, len(codes)),
@@ -40,13 +49,20 @@ def shard_of(checkpoint: Checkpoint, codes: list[Int16Array], voice: int = 0) ->
         phones=np.zeros(num_frames.sum() * 4, np.int8),
         audio=np.zeros(0, np.int16),
         codes=np.concatenate(codes),
+        references=references,
+        mels=rng.normal(-6, 3, (len(references), REFERENCE_FRAMES, NUM_MELS)).astype(np.float16),
     )
 
 
 def store_of(checkpoint: Checkpoint, shard: Shard, held_out: frozenset[int] = frozenset()) -> RowStore:
-    store = RowStore(checkpoint, BUILTIN_VOICE_DIR, torch.device("cpu"), max_rows=20_000, max_frames=8_000)
+    sizes = StoreSizes(max_rows=40_000, max_frames=8_000, max_references=16)
+    store = RowStore(checkpoint, BUILTIN_VOICE_DIR, torch.device("cpu"), sizes)
     store.append(shard, held_out)
     return store
+
+
+def on_device(batch: Batch) -> DeviceBatch:
+    return DeviceBatch(**{f.name: torch.from_numpy(getattr(batch, f.name)) for f in fields(DeviceBatch)})
 
 
 def random_codes(checkpoint: Checkpoint, *num_frames: int) -> list[Int16Array]:
@@ -61,7 +77,7 @@ def test_rows_are_the_prompt_that_serving_assembles(checkpoint: Checkpoint, layo
     [codes] = random_codes(checkpoint, 30)
     store = store_of(checkpoint, shard_of(checkpoint, [codes]))
     piece = piece_of(store, store.training[0], layout, language)
-    batch = pack([[piece]], piece.length)
+    batch = pack([[piece]], BatchShape(1, piece.length), {})
     params = SynthesisParams(
         sampling=checkpoint.default_sampling, speaker=VOICES[0], language=language, non_streaming_mode=bool(layout)
     )
@@ -82,7 +98,7 @@ def test_rows_are_the_prompt_that_serving_assembles(checkpoint: Checkpoint, layo
 
 def test_text_that_has_not_come_is_no_guide(checkpoint: Checkpoint) -> None:
     store = store_of(checkpoint, shard_of(checkpoint, random_codes(checkpoint, 30)))
-    _, start, length, *_ = store.training[0]
+    start, length = store.training[0].tails[0]
     guide = store.guide[start : start + length].tolist()
     assert all(token <= row for row, token in enumerate(guide))
 
@@ -91,7 +107,7 @@ def test_batches_have_one_shape_and_whole_sentences(checkpoint: Checkpoint) -> N
     shard = shard_of(checkpoint, random_codes(checkpoint, *range(10, 60)))
     store = store_of(checkpoint, shard, held_out=frozenset({3}))
     assert (len(store.training), len(store.held_out)) == (49, 1)
-    sampler = Sampler(store, num_rows=4, length=256, whole_text_share=0.5, seed=0)
+    sampler = Sampler(store, BatchShape(4, 256), Mix(whole_text=0.5), seed=0)
     for _ in range(5):
         batch = sampler.batch()
         assert batch.index.shape == (4, 256)
@@ -107,16 +123,17 @@ def test_the_model_chooses_the_codes_that_serving_chose(checkpoint: Checkpoint, 
     voice = list(checkpoint.talker.speaker_ids).index(VOICES[0])
     store = store_of(checkpoint, shard_of(checkpoint, spoken * 3, voice=VOICES.index(VOICES[voice])))
     piece = piece_of(store, store.training[0], layout, "english")
-    batch = pack([[piece, piece], [piece]], 2 * piece.length)
-    on_device = DeviceBatch(*(torch.from_numpy(a) for a in (batch.index, batch.segment, batch.tail_start)))
+    batch = pack([[piece, piece], [piece]], BatchShape(2, 2 * piece.length), {})
     model = TrainedTalker(checkpoint)
     initialize(model, seed=0)
     file = TensorFile(BUILTIN_VOICE_DIR / "model.safetensors")
     tensors = file.load(list(file.names), torch.device("cpu"), torch.float32)
     model.talker.load_state_dict({name.removeprefix("talker."): t for name, t in tensors.items()})
     with torch.no_grad():
-        losses = compute_losses(model, store, on_device, EXACT)
-        own = compute_losses(model, store, on_device, Regularization(0.0, 0.0, own_frames=40, predictor_frames=0))
+        losses = compute_losses(model, store, on_device(batch), EXACT)
+        own = compute_losses(
+            model, store, on_device(batch), Regularization(0.0, 0.0, own_frames=40, predictor_frames=0)
+        )
     assert int(losses.num_frames) == 3 * len(spoken[0])
     assert int(losses.first_hits.sum()) == int(losses.num_frames)
     assert int(losses.predictor_hits.sum()) == int(losses.num_frames) * (checkpoint.talker.num_codebooks - 1)

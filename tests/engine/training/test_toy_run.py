@@ -3,12 +3,14 @@
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 
 from engine.offline import synthesize
 from engine.training.flite import Flite, TeacherUnavailable
-from engine.training.settings import TOY
+from engine.training.settings import TOY, TOY_BASE, TrainingSettings
 from engine.training.text.sources import SCOWL_DIR, WORDNET_DIR
 
 pytest.importorskip("matplotlib", reason="needs the extra [train]")
@@ -26,23 +28,39 @@ def require_sources() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of matplotlib and of multiprocessing beside torch
-def test_toy_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [TOY, TOY_BASE], ids=["custom_voice", "base"])
+def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
     require_sources()
     from engine.training.pipeline import Run, run_stages
 
-    run_stages(
-        Run(
+    def run(seconds: float) -> Run:
+        return Run(
             folder=tmp_path,
-            settings=TOY,
+            settings=settings,
             stages=("text", "codec", "talker"),
             device=torch.device("cpu"),
-            ends_at_s=time.time() + 45,
+            ends_at_s=time.time() + seconds,
             teacher_processes=1,
             codec_from=None,
             seed=1,
             eager=False,
         )
-    )
+
+    run_stages(run(45))
     assert (tmp_path / "talker.png").stat().st_size > 10_000
-    result = synthesize("Hello.", model=tmp_path / "checkpoint", max_frames=4)
-    assert len(result.samples) == 1920 * len(result.codes) > 0
+    model, clones = tmp_path / "checkpoint", settings.speakers is not None
+    reference = tmp_path / "reference.wav"
+    soundfile.write(reference, np.sin(np.arange(24000) / 30), 24000)
+    for text in ("", "Hi.") if clones else ("",):  # by the voice alone, or as a continuation of the reference
+        result = synthesize(
+            "Hello.",
+            model=model,
+            max_frames=4,
+            reference=reference if clones else None,
+            reference_text=text,
+            x_vector_only=clones and not text,
+        )
+        assert len(result.samples) == 1920 * len(result.codes) > 0
+    before = (model / "model.safetensors").stat().st_mtime_ns
+    run_stages(run(10))  # nothing is left to do, so it is over at once, with the same outcome
+    assert (model / "model.safetensors").stat().st_mtime_ns >= before
