@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from google.rpc import code_pb2
 
 from service.call_context import CallContext
+from service.latency import parts
 from service.metrics import Metrics
-from service.tracing import Tracer, end_span
-from sonorant.tts.v1 import audio_pb2, synthesis_pb2
+from service.tracing import Tracer, add_steps, end_span
+from sonorant.tts.v1 import audio_pb2, latency_pb2, synthesis_pb2
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
 
@@ -58,7 +59,11 @@ class CallRecord:
         match response:
             case SynthesizeResponse():
                 self._begin("", response.format.sample_rate_hz, self._start_ns)
-                self._done("", response.reason, response.stats)
+                stats = response.stats
+                if stats.HasField("first_audio_budget"):
+                    first_audio_ns = self._start_ns + stats.first_audio_ms * 1_000_000
+                    self._first_audio(self._live[""], stats.first_audio_budget, first_audio_ns)
+                self._done("", response.reason, stats)
             case SynthesizeStreamResponse():
                 self._payload("", response)
             case SpeakResponse():
@@ -73,6 +78,7 @@ class CallRecord:
             ("x-queue-ms", str(first.queue_ms)),
             ("x-first-audio-ms", str(first.first_audio_ms)),
             ("x-generation-ms", str(first.generation_ms)),
+            *((f"x-budget-{part.replace('_', '-')}-ms", f"{ms:.1f}") for part, ms in parts(first.first_audio_budget)),
         )
 
     def end(self, code: int) -> None:
@@ -102,14 +108,20 @@ class CallRecord:
 
     def _audio(self, utterance: _Utterance, audio: audio_pb2.AudioChunk) -> None:
         now_s = time.monotonic()
-        if utterance.span is not None and not utterance.sent_s:
-            utterance.span.add_event("first audio")
+        if audio.HasField("budget"):
+            self._first_audio(utterance, audio.budget, time.time_ns())
         if utterance.sent_s:
             self._metrics.frame_gap_s.observe(now_s - utterance.sent_s)
             if now_s > utterance.silent_from_s:
                 self._metrics.underruns.inc()
         utterance.sent_s = now_s
         utterance.silent_from_s = max(now_s, utterance.silent_from_s) + audio.num_samples / utterance.rate_hz
+
+    def _first_audio(self, utterance: _Utterance, budget: latency_pb2.LatencyBudget, at_ns: int) -> None:
+        for part, ms in parts(budget):
+            self._metrics.budget_s.labels(part).observe(ms / 1000)
+        if utterance.span is not None:
+            add_steps(utterance.span, parts(budget), at_ns)
 
     def _done(self, utterance_id: str, reason: int, stats: synthesis_pb2.SynthesisStats) -> None:
         metrics = self._metrics

@@ -40,6 +40,13 @@ class Metrics:
             buckets=(0.001, *_SECONDS),
             registry=registry,
         )
+        self.budget_s = Histogram(
+            "tts_budget_seconds",
+            "Parts of tts_first_audio_seconds, as in LatencyBudget.",
+            ["part"],
+            buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5, 10.0),
+            registry=registry,
+        )
         self.audio_ms = Counter("tts_audio_ms", "Audio written to callers.", registry=registry)
         self.cancelled_audio_ms = Counter(
             "tts_cancelled_audio_ms",

@@ -3,7 +3,7 @@
 A span is part of the caller's trace, if the call came with a `traceparent`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from service import __version__
@@ -44,6 +44,15 @@ class Tracer:
     def close(self) -> None:
         """Send what is left. Blocks, for a while if the collector does not answer."""
         self._provider.shutdown()
+
+
+def add_steps(span: "Span", steps: Iterable[tuple[str, float]], end_ns: int) -> None:
+    """An event at the end of each of these steps, given with their milliseconds, the last of which ends at `end_ns`."""
+    steps = [*steps]
+    at_ns = end_ns - sum(ms for _, ms in steps) * 1e6
+    for name, ms in steps:
+        at_ns += ms * 1e6
+        span.add_event(name, {"sonorant.ms": ms}, timestamp=round(at_ns))
 
 
 def end_span(span: "Span", attributes: Mapping[str, str | int], *, failed: bool) -> None:

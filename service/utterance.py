@@ -16,16 +16,19 @@ from engine import (
     EngineUnavailable,
     FinishReason,
     PcmChunk,
+    StreamBudget,
     StreamEnd,
     StreamFailed,
 )
 from service.audio import AudioWriter, Piece
 from service.errors import SlowReader
+from service.latency import latency_budget
 from service.playback import Playback
 from service.progress import DEFAULT_MS_PER_UNIT, Progress
 from service.requests import UtteranceSpec
 from service.script import Script, Segment
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+from sonorant.tts.v1.latency_pb2 import LatencyBudget
 
 WRITE_TIMEOUT_S = 60.0  # a caller that takes nothing for so long loses its place in the engine
 # What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
@@ -86,6 +89,9 @@ class Utterance:
         self._taken_before = (0, 0)  # samples sent and frames received before this segment
         self._queue_s = 0.0
         self._generation_s = 0.0
+        self._engine_budget: StreamBudget | None = None  # of the first audio
+        self._encode_s = 0.0  # up to the first audio
+        self._budget: LatencyBudget | None = None
 
     @property
     def ended(self) -> bool:
@@ -176,6 +182,7 @@ class Utterance:
                                 start_ms=self._ms(self._sent_samples),
                                 num_samples=piece.num_samples,
                                 flush_id=self._flush_id,
+                                budget=self._first_budget() if piece.num_samples else None,
                             )
                         finally:
                             give_up.cancel()
@@ -216,7 +223,15 @@ class Utterance:
             generation_ms=generation_ms,
             codec_frames=self.num_frames,
             real_time_factor=generation_ms / audio_ms if audio_ms else 0.0,
+            first_audio_budget=self._budget,
         )
+
+    def _first_budget(self) -> LatencyBudget | None:
+        """What the first samples say of the way they took; None for all others."""
+        if self._budget is not None or self._engine_budget is None:
+            return None
+        self._budget = latency_budget(self._script.first_text_s, self._engine_budget, self._encode_s, time.monotonic())
+        return self._budget
 
     def _heard_by_now_ms(self) -> float:
         if self._heard_ms is not None:
@@ -272,12 +287,22 @@ class Utterance:
             self.num_frames += event.num_frames
             self._received_samples += len(event.samples)
             self.progress.push_audio(event.samples)
+            if self._budget is None:
+                return self._push_first(event)
             return self._writer.push(event.samples)
         self._end = event
         if event.reason != FinishReason.COMPLETED:
             return self._writer.end()
         self.progress.end_audio()
         return self._writer.end() if segment.last else self._writer.flush()
+
+    def _push_first(self, chunk: PcmChunk) -> list[Piece]:
+        """One that comes before anything was heard."""
+        start_s = time.monotonic()
+        pieces = self._writer.push(chunk.samples)
+        self._encode_s += time.monotonic() - start_s
+        self._engine_budget = self._engine_budget or chunk.budget
+        return pieces
 
     def _joined(self, pieces: deque[Piece]) -> Piece:
         """The next piece, and with it more of those that are there, if that is allowed."""

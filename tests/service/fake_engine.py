@@ -26,6 +26,7 @@ from engine import (
     PairStats,
     PcmChunk,
     SamplingParams,
+    StreamBudget,
     StreamEnd,
     SynthesisParams,
     UnknownSpeaker,
@@ -82,6 +83,7 @@ class FakeStream:
     events: deque[PcmChunk | StreamEnd] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     busy: bool = False  # with the frames made last
+    opened_s: float = field(default_factory=time.monotonic)
 
     async def __aenter__(self) -> "FakeStream":
         return self
@@ -133,7 +135,8 @@ class FakeStream:
             frames = range(self.num_frames, self.num_frames + count)
             seed = self.params.sampling.seed
             parts = [frame_samples(self.text[k // FRAMES_PER_CHAR], k, seed) for k in frames]
-            self.events.append(PcmChunk(self.num_frames, count, np.concatenate(parts)))
+            budget = self.budget() if self.num_frames == 0 else None
+            self.events.append(PcmChunk(self.num_frames, count, np.concatenate(parts), budget))
             self.num_frames += count
             self.num_chunks += 1
             self.credit -= count
@@ -145,6 +148,10 @@ class FakeStream:
             self.end(FinishReason.MAX_FRAMES)
         elif self.text_ended and self.num_frames == limit:
             self.end(FinishReason.COMPLETED)
+
+    def budget(self) -> StreamBudget:
+        """Of the time since the opening, as if each part had taken as long."""
+        return StreamBudget(self.opened_s, *[(time.monotonic() - self.opened_s) / 7] * 7)
 
     def rested(self) -> None:
         self.busy = False

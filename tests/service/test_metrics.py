@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine import EngineState
 from service import metrics_port as metrics_port_module
+from service.latency import PARTS
 from service.server import CannotListen, Server
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
@@ -86,6 +87,8 @@ async def test_counts_move_with_every_kind_of_call() -> None:
         assert seen['grpc_server_handled_total{code="OK",method="TextToSpeechService/Speak"}'] == 1
         assert seen['tts_utterances_total{reason="COMPLETED"}'] == 4
         assert seen["tts_first_audio_seconds_count"] == seen["tts_queue_seconds_count"] == 4
+        for part in PARTS:
+            assert seen[f'tts_budget_seconds_count{{part="{part}"}}'] == 4
         assert seen["tts_audio_ms_total"] == 4 * 320
         assert seen["tts_active_utterances"] == 0
         assert (await scrape(server)) == seen, "looking changes nothing"
@@ -148,6 +151,9 @@ async def test_trailers_tell_where_the_time_went() -> None:
         assert trailers["x-audio-ms"] == str(stats.sent_ms) == "320"
         assert trailers["x-first-audio-ms"] == str(stats.first_audio_ms)
         assert {"x-queue-ms", "x-generation-ms"} <= set(trailers)
+        budget = {name: float(value) for name, value in trailers.items() if name.startswith("x-budget-")}
+        assert [*budget] == [f"x-budget-{part.replace('_', '-')}-ms" for part in PARTS]
+        assert abs(sum(budget.values()) - stats.first_audio_ms) < 2 + 0.1 * len(budget)
         call = server.stub.GetCapabilities(GetCapabilitiesRequest())
         await call
         assert "x-audio-ms" not in dict(await call.trailing_metadata())

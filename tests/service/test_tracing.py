@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from service.latency import PARTS
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
@@ -39,7 +40,7 @@ async def collector() -> AsyncIterator[tuple[str, list[Any]]]:
 
 
 def attributes(span: Any) -> dict[str, Any]:
-    return {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
+    return {a.key: a.value.string_value or a.value.int_value or a.value.double_value for a in span.attributes}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the exporter's pool of connections, when it is collected
@@ -66,7 +67,11 @@ async def test_each_utterance_is_a_span_of_its_callers_trace() -> None:
     assert (told["sonorant.utterance_id"], told["sonorant.request_id"]) == ("x", "r-5")
     assert (told["sonorant.session_id"], told["sonorant.reason"]) == (session_id, "COMPLETED")
     assert (told["sonorant.chars"], told["sonorant.sent_ms"]) == (2, 320)
-    assert [event.name for event in one.events] == ["first audio"]
+    for span in (one, two, alone):
+        assert [event.name for event in span.events] == list(PARTS)
+        times_ns = [event.time_unix_nano for event in span.events]
+        assert times_ns == sorted(times_ns)
+        assert sum(attributes(event)["sonorant.ms"] for event in span.events) > 0
     assert attributes(two)["sonorant.reason"] == "CANCELLED"
     assert (alone.name, alone.parent_span_id) == ("utterance", b"")
     assert attributes(alone)["sonorant.method"] == "TextToSpeechService/Synthesize"

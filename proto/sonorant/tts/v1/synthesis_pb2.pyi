@@ -1,5 +1,6 @@
 from google.rpc import status_pb2 as _status_pb2
 from sonorant.tts.v1 import audio_pb2 as _audio_pb2
+from sonorant.tts.v1 import latency_pb2 as _latency_pb2
 from sonorant.tts.v1 import voice_pb2 as _voice_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -136,7 +137,7 @@ class UtteranceStarted(_message.Message):
     def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ...) -> None: ...
 
 class SynthesisStats(_message.Message):
-    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor")
+    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget")
     INPUT_CHARS_FIELD_NUMBER: _ClassVar[int]
     AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
     SENT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +148,7 @@ class SynthesisStats(_message.Message):
     GENERATION_MS_FIELD_NUMBER: _ClassVar[int]
     CODEC_FRAMES_FIELD_NUMBER: _ClassVar[int]
     REAL_TIME_FACTOR_FIELD_NUMBER: _ClassVar[int]
+    FIRST_AUDIO_BUDGET_FIELD_NUMBER: _ClassVar[int]
     input_chars: int
     audio_ms: int
     sent_ms: int
@@ -157,7 +159,8 @@ class SynthesisStats(_message.Message):
     generation_ms: int
     codec_frames: int
     real_time_factor: float
-    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ...) -> None: ...
+    first_audio_budget: _latency_pb2.LatencyBudget
+    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ...) -> None: ...
 
 class UtteranceDone(_message.Message):
     __slots__ = ("reason", "error", "stats")

@@ -40,7 +40,8 @@ class TextToSpeechServiceStub(object):
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
 
     Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
-    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats.
+    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and its LatencyBudget by parts:
+    `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
@@ -102,7 +103,8 @@ class TextToSpeechServiceServicer(object):
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
 
     Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
-    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats.
+    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and its LatencyBudget by parts:
+    `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
@@ -206,7 +208,8 @@ class TextToSpeechService(object):
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
 
     Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
-    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats.
+    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and its LatencyBudget by parts:
+    `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.

@@ -1,0 +1,38 @@
+"""The latency budget of real workers, in each place where it is told."""
+
+from typing import Any
+
+from service.latency import PARTS, parts
+from sonorant.tts.v1.latency_pb2 import LatencyBudget
+from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
+
+TEXT = "Hello, world."
+
+
+def check(budget: LatencyBudget, stats: SynthesisStats) -> None:
+    assert budget == stats.first_audio_budget
+    assert all(ms >= 0 for _, ms in parts(budget))
+    for part in ("queue", "step", "frames_ring", "codec", "pcm_ring", "encode"):
+        assert getattr(budget, f"{part}_ms") > 0, part
+    whole_ms = sum(ms for _, ms in parts(budget))
+    assert -1 < stats.first_audio_ms - whole_ms < 50, "but for the writing"
+    assert budget.step_ms + budget.codec_ms > whole_ms / 3, "the model, on an idle engine"
+
+
+async def test_the_parts_of_the_time_to_the_first_audio_add_up(stub: Any) -> None:
+    chunks, done = [], None
+    call = stub.SynthesizeStream(SynthesizeStreamRequest(text=TEXT))
+    async for response in call:
+        if response.HasField("audio"):
+            chunks.append(response.audio)
+        elif response.HasField("done"):
+            done = response.done
+    assert done is not None and not any(chunk.HasField("budget") for chunk in chunks[1:])
+    check(chunks[0].budget, done.stats)
+    trailers = dict(await call.trailing_metadata())
+    for part in PARTS:
+        told = float(trailers[f"x-budget-{part.replace('_', '-')}-ms"])
+        assert abs(told - getattr(chunks[0].budget, f"{part}_ms")) < 0.06
+    clip = await stub.Synthesize(SynthesizeRequest(text=TEXT))
+    check(clip.stats.first_audio_budget, clip.stats)
