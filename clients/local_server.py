@@ -14,8 +14,8 @@ from clients.errors import SpeechError
 
 STOP_TIMEOUT_S = 20.0
 
-# `python -m service` that Linux sends a SIGTERM when its parent dies, killed by kill -9 included.
-_SERVICE = (
+# For `python -c`: `python -m service` that Linux sends a SIGTERM when its parent dies, killed by kill -9 included.
+SERVICE = (
     "import ctypes, runpy, signal; ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # 1: PR_SET_PDEATHSIG
     "runpy.run_module('service', run_name='__main__', alter_sys=True)"
 )
@@ -29,7 +29,7 @@ class ServerFailed(Exception):
 async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float = 600.0) -> AsyncIterator[str]:
     """Yields HOST:PORT once the server is SERVING; it is gone when the context is left, however that happens."""
     target = f"127.0.0.1:{_free_port()}"
-    command = [sys.executable, "-c", _SERVICE, "--listen", target, *arguments]
+    command = [sys.executable, "-c", SERVICE, "--listen", target, *arguments]
     with tempfile.TemporaryFile() as log:
         # In a session of its own, so that Ctrl-C reaches this process alone and the server is stopped in order.
         process = await asyncio.create_subprocess_exec(

@@ -111,6 +111,7 @@ class Workers:
                 child = Child(stage, main, (config, *ends), ends, config.environment(stage))
                 children.append(ours.enter_context(contextlib.closing(child)))
             self._resources = ours.pop_all()
+        self._model = checkpoint.name
         self.outbox: RingOutbox[Command] = outboxes[0]
         self.inbox: RingInbox[PcmRecord] = inboxes[2]
         self.rings = rings
@@ -136,7 +137,7 @@ class Workers:
 
     async def _greet(self, child: Child) -> None:
         value = await child.loaded()
-        log.info("%s worker %d is ready: %s", child.name, child.pid, value)
+        log.info("%s worker %d of %s is ready: %s", child.name, child.pid, self._model, value)
 
     async def stop(self, grace_s: float) -> None:
         """Give the workers this long to exit by themselves, kill those that do not, and release everything."""

@@ -9,18 +9,20 @@ from collections import Counter
 from pathlib import Path
 from typing import IO
 
+from clients.local_server import SERVICE
+
 START_TIMEOUT_S = 90.0
 LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 
 
 class ServerProcess:
-    """`python -m service` on free ports. Its stdout is one JSON object per line."""
+    """`python -m service` on free ports, which goes when this process does. Its stdout is one JSON object per line."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "service", *LISTEN, *arguments],
+                [sys.executable, "-c", SERVICE, *LISTEN, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -52,10 +54,10 @@ class ServerProcess:
                 return told
         raise AssertionError(f"the server ended before it was {event}:\n{self.log}")
 
-    def worker(self, name: str) -> int:
-        """Process id of the worker that was started last under this name."""
+    def worker(self, name: str, model: str = "") -> int:
+        """Process id of the worker that was started last under this name, for this checkpoint if there are several."""
         messages = [json.loads(line)["message"] for line in self.log.splitlines() if line.startswith("{")]
-        return [int(m.split()[2]) for m in messages if m.startswith(f"{name} worker ") and "is ready" in m][-1]
+        return [int(m.split()[2]) for m in messages if m.startswith(f"{name} worker ") and f"{model} is ready" in m][-1]
 
     def children(self) -> list[str]:
         """What the server's child processes are, without the ids."""

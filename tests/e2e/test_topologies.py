@@ -1,0 +1,118 @@
+"""One server with several worker pairs: voices of every kind, a pair that dies, and a server whose owner is killed."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine import BUILTIN_VOICE_DIR
+from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
+from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
+from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
+from tests.e2e.server_process import ServerProcess
+from tests.service.harness import Stub, eventually, failure
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+SAMPLING = {"max_frames": 8, "ignore_eos": True}
+PRESET: dict[str, Any] = {"sampling": SAMPLING}
+EMBEDDING: dict[str, Any] = {"voice": {"speaker_embedding": {"values": [0.5] * 32}}, "sampling": SAMPLING}
+DESIGN: dict[str, Any] = {"voice": {"design": "A calm voice."}, "sampling": SAMPLING}
+FILE = """
+[[models]]
+model = "built-in"
+
+[[models]]
+model = "{base}"
+
+[models.talker]
+num_slots = 4
+
+[[models]]
+model = "{design}"
+pairs = 2
+talker.num_slots = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("pool")
+    base = write_tiny_checkpoint(folder / "base", "base")
+    design = write_tiny_checkpoint(folder / "design", "voice_design")
+    (folder / "sonorant.toml").write_text(FILE.format(base=base, design=design))
+    with ServerProcess(folder / "log", "--config", str(folder / "sonorant.toml"), "--device", "cpu") as process:
+        yield process
+
+
+def pairs(server: ServerProcess, name: str) -> dict[tuple[str, str], float]:
+    """A metric by the number of the pair and its model."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
+        families = text_string_to_metric_families(response.read().decode())
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return {(sample.labels["pair"], sample.labels["model"]): sample.value for sample in samples}
+
+
+@pytest.mark.slow
+async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_other_along(pool: ServerProcess) -> None:
+    async with grpc.aio.insecure_channel(pool.address) as channel:
+        stub: Any = Stub(channel)
+        health = health_pb2_grpc.HealthStub(channel)
+        everything = {("0", BUILTIN_VOICE_DIR.name): 1, ("1", "base"): 1, ("2", "design"): 1, ("3", "design"): 1}
+        await eventually(lambda: pairs(pool, "tts_pair_ready"), everything, 60)
+        capabilities = await stub.GetCapabilities(GetCapabilitiesRequest())
+        assert capabilities.model == f"{BUILTIN_VOICE_DIR.name}, base, design"
+        assert capabilities.supports_design
+        assert capabilities.max_streams == 64 + (4 + 32) + 2 * (2 + 32)
+        voices = (await VoiceServiceStub(channel).ListVoices(ListVoicesRequest())).voices
+        assert {voice.description for voice in voices} == {f"A speaker of {BUILTIN_VOICE_DIR.name}."}
+
+        for config in (PRESET, EMBEDDING, DESIGN):
+            clip = await stub.Synthesize(SynthesizeRequest(text="the quick brown fox", config=config))
+            assert clip.stats.codec_frames == 8
+        refused = {"voice": {"speaker_embedding": {"values": [0.5] * 31}}}
+        code, _, _ = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=refused)))
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+
+        os.kill(pool.worker("code2wav", "base"), signal.SIGKILL)
+        await eventually(lambda: pairs(pool, "tts_pair_ready"), {**everything, ("1", "base"): 0})
+        code, message, details = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=EMBEDDING)))
+        assert (code, details["ErrorInfo"].reason) == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE")
+        assert "base" in message and details["RetryInfo"].retry_delay.seconds > 0
+        assert (await health.Check(health_pb2.HealthCheckRequest())).status == 1
+        for config in (PRESET, DESIGN):
+            assert (await stub.Synthesize(SynthesizeRequest(text="fox", config=config))).audio
+        await eventually(lambda: pairs(pool, "tts_pair_ready"), everything, 60)
+        assert (await stub.Synthesize(SynthesizeRequest(text="fox", config=EMBEDDING))).audio
+
+
+async def test_a_voice_that_no_checkpoint_can_make_is_told_with_the_kind_that_could(stub: Any) -> None:
+    code, message, details = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=DESIGN)))
+    assert code == grpc.StatusCode.UNIMPLEMENTED
+    assert details["ErrorInfo"].reason == "CHECKPOINT_LACKS_DESIGN"
+    assert "VoiceDesign checkpoint" in message
+
+
+def test_a_server_goes_when_the_tests_that_own_it_are_killed(tmp_path: Path) -> None:
+    owner = (
+        "import sys; from pathlib import Path; from tests.e2e.server_process import ServerProcess; "
+        "print(ServerProcess(Path(sys.argv[1])).process.pid, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", owner, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        server = os.pidfd_open(int(process.stdout.readline()))
+        process.kill()
+        poll = select.poll()
+        poll.register(server, select.POLLIN)
+        assert poll.poll(30_000)
+        os.close(server)
