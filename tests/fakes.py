@@ -6,7 +6,7 @@ stream's own input what must be heard, whatever the schedule was.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
 from engine.config import EngineConfig
 from engine.ipc.channel import PeerGone, QueueChannel
 from engine.ipc.messages import BeginStream, FrameBatch, OpenStream
-from engine.talker.scheduler import DecodeRow, PrefillRow
+from engine.talker.rows import DecodeRow, PrefillRow
 from engine.types import FinishReason, Int16Array, PassCounts, PromptPlan, SamplingParams
 
 T = TypeVar("T")
@@ -74,8 +74,9 @@ def open_stream(
     credit_frames: int = 48,
     num_reference_frames: int = 0,
     opened_s: float = 1000.0,
+    voice: int | None = None,
 ) -> OpenStream:
-    """A stream whose seed, prompt and reference are its own."""
+    """A stream whose seed and reference are its own, and its prompt, too, unless `voice` says what it begins with."""
     sampling = SamplingParams(
         do_sample=True,
         temperature=0.9,
@@ -93,7 +94,7 @@ def open_stream(
     )
     plan = PromptPlan(
         text_ids=tuple(1000 + row for row in range(num_rows)),
-        codec_items=(stream_id % 2048,) * num_rows,
+        codec_items=((stream_id if voice is None else voice) % 2048,) * num_rows,
         trailing=trailing,
         text_ended=text_ended,
     )
@@ -116,21 +117,21 @@ class _Voice:
 
     def __init__(self, plan: PromptPlan, sampling: SamplingParams, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
-        self._digest = hash((sampling.seed, plan.text_ids, plan.codec_items))
+        self.digest = hash((sampling.seed, plan.text_ids, plan.codec_items))
         self._num_pads = 0
         # Some end at once where they may, as a model does on a few words; the others some frames after their text.
         self._num_pads_to_end = 0 if plan.text_ended and sampling.seed % 4 == 0 else 1 + sampling.seed % 5
 
     def feed(self, text_id: int, position: int) -> None:
-        self._digest = hash((self._digest, text_id, position))
+        self.digest = hash((self.digest, text_id, position))
         self._num_pads += text_id == self._checkpoint.text_ids.tts_pad
 
     def sample(self, frame_index: int, allow_eos: bool) -> list[int]:
         talker = self._checkpoint.talker
         if allow_eos and self._num_pads >= self._num_pads_to_end:
             return [talker.codec_eos_id] + [0] * (talker.num_codebooks - 1)
-        self._digest = hash((self._digest, frame_index))
-        return [hash((self._digest, book)) % 2048 for book in range(talker.num_codebooks)]
+        self.digest = hash((self.digest, frame_index))
+        return [hash((self.digest, book)) % 2048 for book in range(talker.num_codebooks)]
 
 
 @dataclass
@@ -138,7 +139,7 @@ class _TalkerSlot:
     pages: tuple[int, ...]
     plan: PromptPlan
     voice: _Voice
-    num_rows: int = 0
+    written: list[int] = field(default_factory=list)  # what each position must hold: a hash of all that led there
     num_frames: int = 0
 
 
@@ -152,7 +153,7 @@ class FakeTalkerRunner:
         self.num_steps = 0
         self.passes = PassCounts()
         self._slots: dict[int, _TalkerSlot] = {}
-        self._page_owners: dict[int, _TalkerSlot] = {}
+        self._content: dict[tuple[int, int], int] = {}  # of (page, offset)
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         self.num_steps += 1
@@ -166,16 +167,17 @@ class FakeTalkerRunner:
         return np.array(sampled, np.int16).reshape(len(sampled), self._checkpoint.talker.num_codebooks)
 
     def _prefill(self, row: PrefillRow) -> list[int] | None:
-        if row.start == 0:
+        if row.begins:
             assert row.pages and all(0 <= page < self.num_pages for page in row.pages)
             slot = _TalkerSlot(row.pages, row.plan, _Voice(row.plan, row.sampling, self._checkpoint))
             self._slots[row.slot] = slot
-            self._page_owners.update((page, slot) for page in row.pages)
+            slot.written = _row_hashes(row, row.start)
         slot = self._slots[row.slot]
         assert (row.plan, row.pages) == (slot.plan, slot.pages)
-        assert row.start == slot.num_rows < row.stop <= row.plan.num_rows, "prompt rows out of order"
-        slot.num_rows = row.stop
-        self._check_pages(slot, row.stop - 1)
+        assert row.start == len(slot.written) < row.stop <= row.plan.num_rows, "prompt rows out of order"
+        for value in _row_hashes(row, row.stop)[row.start :]:
+            self._write(slot, value)
+        self._check_pages(slot)
         if row.stop < row.plan.num_rows:
             return None
         slot.num_frames = 1
@@ -183,19 +185,37 @@ class FakeTalkerRunner:
 
     def _decode(self, row: DecodeRow) -> list[int]:
         slot = self._slots[row.slot]
-        assert slot.num_rows == slot.plan.num_rows, "stepped before the prompt was in"
+        assert slot.num_frames, "stepped before the prompt was in"
         assert row.frame_index == slot.num_frames, "frames out of order"
         assert row.position == slot.plan.num_rows + row.frame_index - 1, "positions are not consecutive"
-        self._check_pages(slot, row.position)
+        assert row.position == len(slot.written)
         slot.num_frames += 1
         slot.voice.feed(row.text_id, row.position)
+        self._write(slot, slot.voice.digest)
+        self._check_pages(slot)
         return slot.voice.sample(row.frame_index, row.allow_eos)
 
-    def _check_pages(self, slot: _TalkerSlot, position: int) -> None:
-        """Up to `position` there is a page, and nobody else has written to it since the stream began."""
-        pages = slot.pages[: position // self._config.page_size + 1]
-        assert len(pages) == position // self._config.page_size + 1, "position beyond the lease"
-        assert all(self._page_owners[page] is slot for page in pages), "a page is shared between live slots"
+    def _place(self, slot: _TalkerSlot, position: int) -> tuple[int, int]:
+        page, offset = divmod(position, self._config.page_size)
+        assert page < len(slot.pages), "position beyond the lease"
+        return slot.pages[page], offset
+
+    def _write(self, slot: _TalkerSlot, value: int) -> None:
+        self._content[self._place(slot, len(slot.written))] = value
+        slot.written.append(value)
+
+    def _check_pages(self, slot: _TalkerSlot) -> None:
+        """Every position holds what this stream has put there, or would have."""
+        for position, value in enumerate(slot.written):
+            assert self._content.get(self._place(slot, position)) == value, "a page holds something else"
+
+
+def _row_hashes(row: PrefillRow, stop: int) -> list[int]:
+    """Of the prompt's rows up to `stop`, each with all before it."""
+    hashes: list[int] = []
+    for ids in zip(row.plan.text_ids[:stop], row.plan.codec_items[:stop], strict=True):
+        hashes.append(hash((hashes[-1] if hashes else 0, ids)))
+    return hashes
 
 
 class _Speaker:

@@ -22,8 +22,8 @@ import torch
 
 from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
 from engine.config import DtypeName, EngineConfig, LoadFormat
+from engine.talker.rows import DecodeRow, PrefillRow
 from engine.talker.runner import TalkerRunner
-from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.types import PromptPlan
 
 WARM_UP_STEPS = 5

@@ -1,6 +1,17 @@
-"""The page pool: which KV pages are leased. Pure numbers; the storage behind them belongs to the KV cache."""
+"""The page pool: which KV pages are leased, and what those hold that prompts share. Pure numbers and keys; the storage
+behind them belongs to the KV cache.
 
-from collections.abc import Iterable
+A page is free, leased by one stream or several, or kept: nobody leases it, and what it holds may serve a stream to
+come. Kept pages are as good as free ones, and those that were not needed for the longest time go first.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Lease(NamedTuple):
+    pages: tuple[int, ...]
+    num_shared: int  # the first so many hold what was asked for and must not be written
 
 
 class PagePool:
@@ -10,39 +21,83 @@ class PagePool:
         self.num_pages = num_pages
         self.page_size = page_size
         self._free = list(reversed(range(num_pages)))
-        self._is_leased = bytearray(num_pages)
+        self._num_leases = [0] * num_pages
+        self._kept: dict[int, None] = {}  # in the order in which they were given back
+        self._page_of: dict[bytes, int] = {}  # what leased and kept pages hold
+        self._key_of: dict[int, bytes] = {}
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        """Those that a lease can get, kept ones included."""
+        return len(self._free) + len(self._kept)
 
     @property
-    def num_used(self) -> int:
-        return self.num_pages - len(self._free)
+    def num_leases(self) -> int:
+        """A page that is leased twice counts twice."""
+        return sum(self._num_leases)
 
     def pages_for(self, num_positions: int) -> int:
         return -(-num_positions // self.page_size)
 
-    def lease(self, count: int) -> tuple[int, ...]:
-        """Take `count` pages. The caller has looked at `num_free`."""
-        if count > len(self._free):
-            raise RuntimeError(f"{count} KV pages asked for, {len(self._free)} are free")
-        cut = len(self._free) - count
-        pages = tuple(reversed(self._free[cut:]))
+    def lease(self, count: int, keys: Sequence[bytes] = ()) -> Lease | None:
+        """`count` pages, beginning with those that hold the content of `keys`, as many as there are without a gap.
+
+        None if there are too few.
+        """
+        shared: list[int] = []
+        for key in keys:
+            if (page := self._page_of.get(key)) is None:
+                break
+            shared.append(page)
+        num_new = count - len(shared)
+        if num_new > self.num_free - sum(page in self._kept for page in shared):
+            return None
+        for page in shared:
+            self._kept.pop(page, None)
+        while len(self._free) < num_new:
+            self._forget_oldest()
+        cut = len(self._free) - num_new
+        pages = (*shared, *reversed(self._free[cut:]))
         del self._free[cut:]
         for page in pages:
-            self._is_leased[page] = 1
-        return pages
+            self._num_leases[page] += 1
+        return Lease(pages, len(shared))
 
-    def give_back(self, pages: Iterable[int]) -> None:
-        for page in pages:
-            if not self._is_leased[page]:
+    def share(self, page: int, key: bytes) -> None:
+        """This leased page holds the content of `key` and is not written any more."""
+        if not self._num_leases[page]:
+            raise RuntimeError(f"KV page {page} was to be shared without a lease")
+        if key not in self._page_of:  # else another stream was quicker
+            self._page_of[key] = page
+            self._key_of[page] = key
+
+    def give_back(self, pages: Sequence[int]) -> None:
+        for page in reversed(pages):  # the end of a prefix is of no use without its beginning, so it may go first
+            if not self._num_leases[page]:
                 raise RuntimeError(f"KV page {page} was given back without a lease")
-            self._is_leased[page] = 0
-            self._free.append(page)
+            self._num_leases[page] -= 1
+            if self._num_leases[page]:
+                continue
+            if page in self._key_of:
+                self._kept[page] = None
+            else:
+                self._free.append(page)
+
+    def _forget_oldest(self) -> None:
+        page = next(iter(self._kept))
+        del self._kept[page]
+        del self._page_of[self._key_of.pop(page)]
+        self._free.append(page)
 
     def check_conservation(self) -> None:
-        """Leased and free pages are all there are. Raises if that does not hold."""
-        num_leased = self._is_leased.count(1)
-        if num_leased + len(self._free) != self.num_pages:
-            raise RuntimeError(f"pages leaked: {num_leased} leased and {len(self._free)} free of {self.num_pages}")
+        """Each page is free, leased or kept, and what is kept has a key. Raises if that does not hold."""
+        num_leased = self.num_pages - self._num_leases.count(0)
+        if num_leased + len(self._free) + len(self._kept) != self.num_pages:
+            raise RuntimeError(
+                f"pages leaked: {num_leased} leased, {len(self._kept)} kept and {len(self._free)} free "
+                f"of {self.num_pages}"
+            )
+        if len(self._page_of) != len(self._key_of) or not self._kept.keys() <= self._key_of.keys():
+            raise RuntimeError(
+                f"{len(self._page_of)} keys for {len(self._key_of)} pages, {len(self._kept)} of them kept"
+            )

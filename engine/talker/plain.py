@@ -12,7 +12,7 @@ from engine.model.layers import RotaryTable
 from engine.model.sampling import Sampling, choose, uniforms
 from engine.model.talker import Talker, sum_frame
 from engine.talker.kv_cache import KVCache, Span
-from engine.talker.scheduler import DecodeRow, PrefillRow
+from engine.talker.rows import DecodeRow, PrefillRow
 from engine.talker.slot_state import SlotArrays
 from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PassCounts
 

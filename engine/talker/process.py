@@ -17,7 +17,8 @@ from engine.errors import EngineError
 from engine.ipc.channel import Inbox, Outbox, PeerGone
 from engine.ipc.heartbeat import Heartbeat, Step
 from engine.ipc.messages import Command, FrameRecord, Shutdown
-from engine.talker.scheduler import DecodeRow, PrefillRow, Scheduler
+from engine.talker.rows import DecodeRow, PrefillRow
+from engine.talker.scheduler import Scheduler
 from engine.types import Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> S
     return Step(
         num_rows=len(plan.prefills) + len(plan.decodes),
         num_prompt_rows=sum(row.stop - row.start for row in plan.prefills),
+        num_shared_rows=sum(row.num_shared_rows for row in plan.prefills if row.begins),
     )
 
 

@@ -16,7 +16,7 @@ from engine.model.verify import verify_checkpoint
 from engine.model.weights import TensorFile, init_random, load_module
 from engine.talker.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
 from engine.talker.plain import PlainSteps
-from engine.talker.scheduler import DecodeRow, PrefillRow
+from engine.talker.rows import DecodeRow, PrefillRow
 from engine.talker.slot_state import SlotArrays
 from engine.types import NO_ID, Int16Array, PassCounts, PromptPlan, SamplingParams
 
@@ -57,7 +57,7 @@ class TalkerRunner:
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         """Frames [rows that sample, codebooks]: the prefills that reach the end of their prompt, then the decodes."""
         for row in prefills:
-            if row.start == 0:
+            if row.begins:
                 self._cache.assign(row.slot, row.pages)
                 self._slots.reset(row.slot, row.sampling)
         return self._steps.step(prefills, decodes)

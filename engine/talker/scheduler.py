@@ -5,6 +5,7 @@ command is taken between `next_step` and `apply`, so every decision sees the res
 
 * Admission is first come, first served, and takes a slot and pages for all that a stream may need, so that nothing can
   run short later.
+* Prompts that begin alike share the pages of what they have in common, and only the rest of their rows go in.
 * Prompt rows share a budget per step: a long prompt goes in by pieces beside the live streams instead of stalling them.
 * A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. All its
   limits are folded into one frame number, `stop_at`, which changes only with a command: a step costs each row one
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -35,58 +36,15 @@ from engine.ipc.messages import (
 )
 from engine.talker.faults import fault_of_ids, fault_of_stream
 from engine.talker.pages import PagePool
+from engine.talker.prefix import page_keys
+from engine.talker.rows import DecodeRow, PrefillRow, StepPlan
 from engine.talker.slots import SlotState, SlotTable
-from engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, SamplingParams, StreamEnd
+from engine.types import FinishReason, Int16Array, StreamEnd
 
 StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream
 
 NEVER = sys.maxsize  # a frame number that no stream reaches
 NO_SLOT = -1
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillRow:
-    """Rows start:stop of a prompt. If stop == plan.num_rows the row also samples frame 0."""
-
-    slot: int
-    pages: tuple[int, ...]
-    plan: PromptPlan
-    start: int  # 0 resets everything kept for the slot
-    stop: int
-    sampling: SamplingParams
-    x_vector: Float32Array | None  # [hidden]
-    reference_codes: Int16Array | None  # [frames, codebooks]
-    allow_eos: bool
-
-    @property
-    def samples(self) -> bool:
-        return self.stop == self.plan.num_rows
-
-
-class DecodeRow(NamedTuple):
-    """Feeds the slot's last frame and `text_id` at `position`, then samples frame `frame_index`.
-
-    A tuple because a step may have a thousand of them, and a frozen dataclass takes 2.5 times as long to build.
-    """
-
-    slot: int
-    text_id: int
-    position: int
-    frame_index: int
-    allow_eos: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """What to do now: publish `records`, then run the rows."""
-
-    records: Sequence[FrameRecord]
-    prefills: Sequence[PrefillRow]
-    decodes: Sequence[DecodeRow]
-
-    @property
-    def has_rows(self) -> bool:
-        return bool(self.prefills or self.decodes)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,8 +58,10 @@ class _Stream:
     trailing: list[int]  # text ids after the prompt; frame t is fed trailing[t - 1]
     text_ended: bool
     granted_frames: int  # frames that may be made, from the first on
+    page_keys: tuple[bytes, ...]
     slot: int = NO_SLOT
     pages: tuple[int, ...] = ()
+    num_shared_rows: int = 0
     started_s: float = 0.0
     last_frame_s: float = 0.0
     num_rows_done: int = 0
@@ -189,11 +149,14 @@ class Scheduler:
             trailing=list(command.plan.trailing),
             text_ended=command.plan.text_ended,
             granted_frames=command.credit_frames,
+            page_keys=(),
         )
         self._streams[stream_id] = stream
         self._waiting[stream_id] = stream
         if fault := self._fault_of(command):
             self._end(stream, FinishReason.FAILED, fault)
+        else:
+            stream.page_keys = page_keys(command, self._pages.page_size)
 
     def _fault_of(self, command: OpenStream) -> str:
         positions = _positions_of(command)
@@ -257,6 +220,8 @@ class Scheduler:
         for stream in first_frames:
             self._slots.move(stream.slot, SlotState.DECODE)
             self._decoding[stream.stream_id] = stream
+            for page, key in zip(stream.pages, stream.page_keys, strict=False):  # frames are written behind these
+                self._pages.share(page, key)
         is_end = codes[:, 0] == self._eos_id
         made, ended = stepped, []
         if is_end.any():
@@ -286,13 +251,18 @@ class Scheduler:
         """First come, first served: one that waits for pages holds up those behind it, or it might wait forever."""
         while self._waiting and self._slots.num_free:
             stream = next(iter(self._waiting.values()))
-            num_pages = self._pages.pages_for(_positions_of(stream.open))
-            if num_pages > self._pages.num_free:
+            page_size = self._pages.page_size
+            num_shareable = (stream.open.plan.num_rows - 1) // page_size  # the last row goes in, to sample from
+            lease = self._pages.lease(
+                self._pages.pages_for(_positions_of(stream.open)), stream.page_keys[:num_shareable]
+            )
+            if lease is None:
                 return
             del self._waiting[stream.stream_id]
             self._prefilling[stream.stream_id] = stream
             stream.slot = self._slots.take()
-            stream.pages = self._pages.lease(num_pages)
+            stream.pages = lease.pages
+            stream.num_shared_rows = stream.num_rows_done = lease.num_shared * page_size
             stream.started_s = self._step_began_s
             codes = stream.open.reference_codes
             self._records.append(BeginStream(stream.stream_id, stream.opened_s, stream.started_s, codes))
@@ -318,6 +288,7 @@ class Scheduler:
                     x_vector=stream.open.x_vector,
                     reference_codes=stream.open.reference_codes,
                     allow_eos=stream.eos_from == 0,
+                    num_shared_rows=stream.num_shared_rows,
                 )
             )
             if stop == plan.num_rows:
@@ -378,11 +349,11 @@ class Scheduler:
         self._slots.check_conservation()
         self._pages.check_conservation()
         num_slots = sum(stream.slot != NO_SLOT for stream in self._streams.values())
-        num_pages = sum(len(stream.pages) for stream in self._streams.values())
-        if (num_slots, num_pages) != (self._slots.num_used, self._pages.num_used):
+        num_leases = sum(len(stream.pages) for stream in self._streams.values())
+        if (num_slots, num_leases) != (self._slots.num_used, self._pages.num_leases):
             raise RuntimeError(
-                f"the open streams hold {num_slots} slots and {num_pages} KV pages, "
-                f"{self._slots.num_used} and {self._pages.num_used} are in use"
+                f"the open streams hold {num_slots} slots and {num_leases} leases of KV pages, "
+                f"{self._slots.num_used} and {self._pages.num_leases} are out"
             )
 
 

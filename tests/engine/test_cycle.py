@@ -178,6 +178,7 @@ streams = st.builds(
     ignore_eos=st.booleans(),
     credit_frames=st.integers(1, 10),
     num_reference_frames=st.sampled_from([0, 0, 3, 40]),
+    voice=st.sampled_from([None, 1, 2]),
 )
 actions = st.lists(
     st.tuples(

@@ -84,6 +84,19 @@ async def test_the_first_chunk_tells_where_the_time_went(engine: Engine) -> None
     assert rest.end.queue_s == pytest.approx(budget.queue_s)
 
 
+async def test_a_prompt_that_was_there_before_is_not_computed_again(engine: Engine) -> None:
+    params = speech(engine, non_streaming_mode=True, max_frames=20)
+    text = " ".join(SENTENCES[:4])
+    first = await say(engine, text, params)
+    before = await work_when_idle(engine)
+    again = await say(engine, text, params)
+    talker, talker_before = (await work_when_idle(engine))["talker"], before["talker"]
+    num_rows = talker.num_prompt_rows - talker_before.num_prompt_rows
+    num_shared_rows = talker.num_shared_rows - talker_before.num_shared_rows
+    assert 0 < num_rows <= CONFIG.page_size < num_shared_rows
+    assert_same_speech(first.samples, again.samples)
+
+
 async def work_when_idle(engine: Engine) -> Mapping[str, Work]:
     """A step is counted after its audio is on its way, so what has been heard may not be counted yet."""
     before = None

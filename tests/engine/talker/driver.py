@@ -9,8 +9,8 @@ import numpy as np
 from engine.checkpoint import Checkpoint
 from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
+from engine.talker.rows import DecodeRow, PrefillRow
 from engine.talker.runner import TalkerRunner
-from engine.talker.scheduler import DecodeRow, PrefillRow
 from engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams, SynthesisParams
 
 

@@ -19,7 +19,8 @@ from engine.ipc.messages import (
     OpenStream,
     PushText,
 )
-from engine.talker.scheduler import Scheduler, StepPlan
+from engine.talker.rows import StepPlan
+from engine.talker.scheduler import Scheduler
 from engine.types import FinishReason
 from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint
 
@@ -314,6 +315,7 @@ streams = st.builds(
     ignore_eos=st.booleans(),
     credit_frames=st.integers(1, 6),
     num_reference_frames=st.integers(0, 2),
+    voice=st.sampled_from([None, 1, 2]),
 )
 actions = st.lists(
     st.tuples(st.sampled_from(["open", "text", "end", "grant", "cancel", "step", "step", "step"]), st.integers(0, 5)),

@@ -1,0 +1,59 @@
+"""What the scheduler asks of the runner: the rows of a step, as values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.ipc.messages import FrameRecord
+from engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRow:
+    """Rows start:stop of a prompt. If stop == plan.num_rows the row also samples frame 0."""
+
+    slot: int
+    pages: tuple[int, ...]
+    plan: PromptPlan
+    start: int
+    stop: int
+    sampling: SamplingParams
+    x_vector: Float32Array | None  # [hidden]
+    reference_codes: Int16Array | None  # [frames, codebooks]
+    allow_eos: bool
+    num_shared_rows: int = 0  # of the prompt, whose pages were there already
+
+    @property
+    def begins(self) -> bool:
+        """The first rows of a stream: what was kept for the slot is reset."""
+        return self.start == self.num_shared_rows
+
+    @property
+    def samples(self) -> bool:
+        return self.stop == self.plan.num_rows
+
+
+class DecodeRow(NamedTuple):
+    """Feeds the slot's last frame and `text_id` at `position`, then samples frame `frame_index`.
+
+    A tuple because a step may have a thousand of them, and a frozen dataclass takes 2.5 times as long to build.
+    """
+
+    slot: int
+    text_id: int
+    position: int
+    frame_index: int
+    allow_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What to do now: publish `records`, then run the rows."""
+
+    records: Sequence[FrameRecord]
+    prefills: Sequence[PrefillRow]
+    decodes: Sequence[DecodeRow]
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.prefills or self.decodes)
