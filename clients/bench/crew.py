@@ -25,9 +25,8 @@ class Crew:
     def __init__(self, processes: Sequence[asyncio.subprocess.Process]) -> None:
         self._processes = processes
 
-    async def run(self, target: Target, load: Load, speech: Speech, timeout_s: float) -> list[Measured]:
-        """The load, by as many of the processes as it needs. Raises UtteranceFailed if the target cannot be reached."""
-        of = min(len(self._processes), num_processes(load))
+    async def run(self, target: Target, load: Load, speech: Speech, timeout_s: float, of: int) -> list[Measured]:
+        """The load, by `of` of the processes. Raises UtteranceFailed if the target cannot be reached."""
         shares = [Share(target, load, speech, timeout_s, MAX_IN_FLIGHT // of, index, of) for index in range(of)]
         crew = self._processes[:of]
         for answer in await asyncio.gather(*map(_ask, crew, shares)):
@@ -39,14 +38,10 @@ class Crew:
 
 
 def num_processes(load: Load) -> int:
-    """How many this load needs."""
+    """How many this load needs, up to half of the cores: the server needs some, too."""
     streams = load.amount * EXPECTED_S if load.kind == "open" else load.amount
-    return max(1, round(streams / STREAMS_PER_PROCESS))
-
-
-def default_processes() -> int:
-    """Half of the cores: the server needs some, too."""
-    return max(1, len(os.sched_getaffinity(0)) // 2)
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores // 2, round(streams / STREAMS_PER_PROCESS)))
 
 
 @asynccontextmanager

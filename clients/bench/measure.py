@@ -10,6 +10,7 @@ from clients.bench.speakers import SAMPLE_RATE_HZ, Speaker, UtteranceFailed
 from clients.playback import PlaybackMeter, PlaybackReport
 
 PROBE_S = 0.01
+AFTER_FAILURE_S = 0.1  # before a speaker of a closed loop tries again, so that refusals are no load of their own
 
 
 @dataclass(slots=True)
@@ -76,7 +77,8 @@ class _Run:
             number = first
             while True:
                 planned_s = time.monotonic()
-                await self._utterance(number, planned_s, self._due(planned_s))
+                if not await self._utterance(number, planned_s, self._due(planned_s)):
+                    await asyncio.sleep(AFTER_FAILURE_S)
                 number += concurrency
 
         async with asyncio.TaskGroup() as tasks:
@@ -115,14 +117,15 @@ class _Run:
         self._num_due += counted
         return counted
 
-    async def _utterance(self, number: int, planned_s: float, counted: bool) -> None:
+    async def _utterance(self, number: int, planned_s: float, counted: bool) -> bool:
+        """Whether it went well."""
         texts = self._share.speech.texts
         meter = PlaybackMeter(SAMPLE_RATE_HZ)
         begun_s = time.monotonic()
         if self._num_in_flight >= self._share.max_in_flight:
             failed = UtteranceFailed("CLIENT_LIMIT", f"more than {self._share.max_in_flight} at once in one process")
             self._record(planned_s, begun_s, counted, meter, failed)
-            return
+            return False
         failure: UtteranceFailed | None = UtteranceFailed("CANCELLED", "dropped by the benchmark")
         self._num_in_flight += 1
         try:
@@ -136,6 +139,7 @@ class _Run:
         finally:
             self._num_in_flight -= 1
             self._record(planned_s, begun_s, counted, meter, failure)
+        return failure is None
 
     async def _session(self, number: int, planned_s: float) -> None:
         texts = self._share.speech.texts

@@ -1,21 +1,11 @@
-"""One utterance through a server, by the protocol it speaks; arrivals go to a meter."""
+"""What speaks one utterance through a server, whatever its protocol."""
 
-import asyncio
-import re
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable
 from typing import Protocol
 
-from clients.bench.loads import Speech, Target
-from clients.client import Session, SpeechClient, synthesis_config
-from clients.errors import SpeechError, from_status
 from clients.playback import PlaybackMeter
-from sonorant.tts.v1.audio_pb2 import AudioChunk
-from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, UtteranceDone, UtteranceStarted
 
-SAMPLE_RATE_HZ = 24_000
-LISTENER_LEAD_MS = 2000  # of paced loads, unless told otherwise
+SAMPLE_RATE_HZ = 24_000  # asked for, or what the protocol has
 
 
 class UtteranceFailed(Exception):
@@ -28,118 +18,10 @@ class UtteranceFailed(Exception):
 
 class Speaker(Protocol):
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        """The whole utterance. Raises UtteranceFailed."""
+        """The `number`-th utterance, from its first text to its last audio. Raises UtteranceFailed."""
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        """Utterance after utterance in one session, at the pace of a listener, until cancelled.
+        """The `number`-th session: utterance after utterance at the pace of a listener, until cancelled.
 
-        `text` gives that of utterance 0, 1, ... of this session, which is the `number`-th.
+        `text` gives that of utterance 0, 1, ... Raises UtteranceFailed.
         """
-
-
-@asynccontextmanager
-async def speaker_for(target: Target, speech: Speech) -> AsyncIterator[Speaker]:
-    """Connected. Raises UtteranceFailed if there is no such server."""
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(SpeechClient(target.address))
-        try:
-            await client.capabilities()
-        except SpeechError as error:
-            raise UtteranceFailed(error.code.name, str(error)) from None
-        yield GrpcSpeaker(client, speech, whole_text=target.protocol == "synthesize-stream")
-
-
-class GrpcSpeaker:
-    """Speak, or with `whole_text` SynthesizeStream; both in the streaming layout, so that they do the same work."""
-
-    def __init__(self, client: SpeechClient, speech: Speech, *, whole_text: bool) -> None:
-        self._client = client
-        self._speech = speech
-        self._whole_text = whole_text
-
-    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        try:
-            if self._whole_text:
-                await self._synthesize(text, number, meter)
-            else:
-                await self._speak(text, number, meter)
-        except SpeechError as error:
-            raise UtteranceFailed(error.code.name, str(error)) from None
-
-    async def _synthesize(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        meter.text_sent(time.monotonic())
-        async for payload in self._client.stream(text, self._config(number), max_lead_ms=self._speech.max_lead_ms):
-            _take(payload, meter)
-
-    async def _speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        async with self._client.speak(self._config(number), max_lead_ms=self._speech.max_lead_ms) as session:
-            meter.text_sent(time.monotonic())
-            if self._speech.words_per_s:
-                sending = asyncio.create_task(self._send_words(session, text))
-            else:
-                await session.send_text(text)
-                await session.finish()
-                sending = None
-            try:
-                async for event in session:
-                    _take(event.payload, meter)
-            finally:
-                if sending is not None:
-                    sending.cancel()
-
-    async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        """The next utterance is sent once one begins to be heard, so that the server always knows what comes next."""
-        lead_ms = self._speech.max_lead_ms or LISTENER_LEAD_MS
-        try:
-            async with self._client.speak(self._config(number), max_lead_ms=lead_ms) as session:
-                meter.text_sent(time.monotonic())
-                await session.send_text(text(0))
-                await session.end()
-                num_sent = 1
-                async for event in session:
-                    if isinstance(event.payload, UtteranceStarted):
-                        await session.send_text(text(num_sent))
-                        await session.end()
-                        num_sent += 1
-                    _take(event.payload, meter)
-        except SpeechError as error:
-            raise UtteranceFailed(error.code.name, str(error)) from None
-        raise UtteranceFailed("ENDED", "the server ended the session")
-
-    async def _send_words(self, session: Session, text: str) -> None:
-        begin_s = time.monotonic()
-        for number, word in enumerate(words_of(text)):
-            await asyncio.sleep(begin_s + number / self._speech.words_per_s - time.monotonic())
-            await session.send_text(word)
-        await session.finish()
-
-    def _config(self, number: int) -> SynthesisConfig:
-        speech = self._speech
-        config = synthesis_config(
-            voice=speech.voice,
-            language=speech.language,
-            seed=(speech.seed + number) % 2**32,
-            sample_rate_hz=SAMPLE_RATE_HZ,
-            non_streaming_mode=False,
-        )
-        if speech.num_frames:
-            config.sampling.max_frames = speech.num_frames
-            config.sampling.ignore_eos = True
-        return config
-
-
-_IDEOGRAPHIC = r"\u3000-\u30ff\u3400-\u9fff\uff00-\uffef"
-_WORD = re.compile(rf"[{_IDEOGRAPHIC}]\s*|[^\s{_IDEOGRAPHIC}]+\s*")
-
-
-def words_of(text: str) -> list[str]:
-    """With the spaces that follow them; scripts without spaces by the character."""
-    return _WORD.findall(text)
-
-
-def _take(payload: object, meter: PlaybackMeter) -> None:
-    if isinstance(payload, AudioChunk):
-        meter.audio_arrived(time.monotonic(), payload.num_samples, payload.data if meter.wants_samples else b"")
-    elif isinstance(payload, UtteranceDone) and payload.reason == FinishReason.FINISH_REASON_FAILED:
-        error = from_status(payload.error)
-        raise UtteranceFailed(error.code.name, str(error))

@@ -13,12 +13,16 @@ import pickle
 import signal
 import struct
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import IO, Any
 
 import uvloop
 
+from clients.bench.grpc_speech import grpc_speaker
+from clients.bench.loads import Share
 from clients.bench.measure import measure
-from clients.bench.speakers import UtteranceFailed, speaker_for
+from clients.bench.speakers import Speaker, UtteranceFailed
 
 LENGTH = struct.Struct("<Q")
 
@@ -27,7 +31,7 @@ async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     loop = asyncio.get_running_loop()
     while (share := await loop.run_in_executor(None, receive, stdin)) is not None:
         try:
-            async with speaker_for(share.target, share.speech) as speaker:
+            async with _speaker(share) as speaker:
                 send(stdout, None)
                 start_s = await loop.run_in_executor(None, receive, stdin)
                 if start_s is None:
@@ -37,6 +41,21 @@ async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                 send(stdout, await measure(share, speaker, start_s))
         except UtteranceFailed as error:
             send(stdout, (error.status, str(error)))
+
+
+@asynccontextmanager
+async def _speaker(share: Share) -> AsyncIterator[Speaker]:
+    """Raises UtteranceFailed if the server cannot be reached."""
+    if share.target.protocol == "openai":
+        try:
+            from clients.bench.openai_speech import openai_speaker  # aiohttp is an extra
+        except ImportError:
+            raise UtteranceFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
+        async with openai_speaker(share.target, share.speech) as over_http:
+            yield over_http
+    else:
+        async with grpc_speaker(share.target, share.speech) as over_grpc:
+            yield over_grpc
 
 
 def send(stream: IO[bytes], record: object) -> None:

@@ -1,0 +1,86 @@
+"""`sonorant bench` as its users meet it, on a server with the built-in voice."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clients.cli import parser
+from tests.e2e.server_process import ServerProcess
+
+LOADS = ("--closed", "1", "2", "--open", "1", "--paced", "2", "--frames", "12", "--seconds", "2", "--warm-up-s", "1")
+ENVIRONMENT = {**os.environ, "SONORANT_CLIENT_COMMIT": "c0ffee"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "log") as process:
+        yield process
+
+
+async def bench(*arguments: str) -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "clients.bench", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    stdout, stderr = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, stdout.decode(), stderr.decode()
+
+
+async def test_all_loads_measured_compared_and_plotted(server: ServerProcess, tmp_path: Path) -> None:
+    path, picture = tmp_path / "one.json", tmp_path / "one.png"
+    output = ("--json", str(path), "--plot", str(picture))
+    status, table, log = await bench("--server", server.address, *LOADS, "--repeats", "2", "--processes", "2", *output)
+    assert status == 0, table + log
+    assert [line.split("  ")[0] for line in table.splitlines()[1:5]] == ["closed 1", "closed 2", "open 1/s", "paced 2"]
+    assert "least/median/most of 2 repeats" in table
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+    result: dict[str, Any] = json.loads(path.read_text())
+    assert result["commit"] == "c0ffee" and result["cpu"] and result["versions"]["grpcio"]
+    assert result["servers"][0]["model"] == "builtin_voice"
+    assert len(result["runs"]) == 8 and len(result["summary"]) == 4
+    for row in result["summary"]:
+        assert row["failed"] == 0 and row["ok"] > 0
+        least, median, most = row["spread"]["ttfa_ms_p50"]
+        assert 0 < least <= median <= most
+    closed, _, _, paced = result["runs"][:4]
+    assert closed["mean_audio_s"] == pytest.approx(0.96)
+    assert paced["mean_audio_s"] > 2, "held for as long as was asked"
+    assert closed["client"]["processes"] == 1 and paced["client"]["processes"] == 2
+
+    status, table, _ = await bench("--compare", str(path), str(path))
+    assert table.count("closed 1 ") == 2 and status == 0
+
+
+async def test_texts_that_the_server_does_not_speak_are_refused(server: ServerProcess) -> None:
+    status, _, log = await bench("--server", server.address, "--text-language", "chinese")
+    assert status == 1 and "does not speak chinese; it speaks english" in log
+
+
+async def test_a_server_that_is_not_there_is_one_line() -> None:
+    status, table, log = await bench("--server", "127.0.0.1:9", "--seconds", "1")
+    assert status == 1 and table == "" and len(log.splitlines()) == 1 and "127.0.0.1:9" in log
+
+
+async def test_what_does_not_go_together_is_said_at_once() -> None:
+    status, _, log = await bench("--openai", "http://127.0.0.1:9/v1", "--paced", "2")
+    assert status == 1 and "--paced needs servers" in log
+    status, _, log = await bench("--server", "127.0.0.1:9", "--rpc", "synthesize-stream", "--words-per-s", "3")
+    assert status == 1 and "--words-per-s" in log
+
+
+@pytest.mark.parametrize("arguments", ["--closed 0", "--open 0", "--seconds -1", "--open nan", "--openai-body []"])
+def test_numbers_that_make_no_load_are_refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        parser().parse_args(["bench", *arguments.split()])
+    assert exit_.value.code == 2
+    assert arguments.split()[0] in capsys.readouterr().err

@@ -1,0 +1,51 @@
+"""Tables, repeats, and what may be compared."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.bench import report
+from clients.bench.loads import Load, Target
+from clients.bench.measure import Measured
+from clients.bench.statistics import row
+from tests.clients.bench.test_statistics import outcome
+
+
+def row_of(kind: Any = "closed", amount: float = 2, address: str = "one:1", **changes: Any) -> dict[str, Any]:
+    measured = row(Target("speak", address), Load(kind, amount, 10.0, 1.0), 0, [Measured([outcome()])], 10.0)
+    return {**measured, **changes}
+
+
+def test_a_table_has_every_row_under_its_target() -> None:
+    rows = [row_of(), row_of(amount=4), row_of(address="two:2", failed=1, failures={"TIMEOUT": 1})]
+    lines = report.table(rows).splitlines()
+    assert [line.split()[0] for line in lines] == ["load", "speak", "closed", "closed", "speak", "closed"]
+    assert lines[5].endswith("1 TIMEOUT")
+    ends = {line.index(cell) + len(cell) for line, cell in zip(lines[2:4], ("closed 2", "closed 4"), strict=True)}
+    assert len(ends) == 1
+
+
+def test_a_table_of_one_target_does_not_name_it() -> None:
+    assert "one:1" not in report.table([row_of()])
+
+
+@given(st.lists(st.floats(1, 1e4), min_size=2, max_size=7))
+def test_repeats_become_least_median_and_most(values: list[float]) -> None:
+    merged = report.merged([row_of(ttfa_ms_p50=value) for value in values])
+    least, middle, most = merged["spread"]["ttfa_ms_p50"]
+    assert (least, most) == (min(values), max(values)) and least <= middle <= most
+    assert merged["ttfa_ms_p50"] == middle
+    assert merged["ok"] == len(values)
+    assert report.spread_table([merged]).splitlines()[1].startswith("closed 2")
+
+
+def test_audio_of_another_length_is_not_comparable() -> None:
+    alike = [row_of(mean_audio_s=4.0), row_of(mean_audio_s=4.05), row_of("open", 3, mean_audio_s=3.95)]
+    assert report.incomparable(alike, 0.03) == []
+    (complaint,) = report.incomparable([*alike, row_of("open", 9, mean_audio_s=3.5)], 0.03)
+    assert "open 9/s" in complaint and "3.5 s" in complaint and "3%" in complaint
+
+
+def test_paced_sessions_are_as_long_as_they_are_held() -> None:
+    assert report.incomparable([row_of(mean_audio_s=4.0), row_of("paced", 9, mean_audio_s=60.0)], 0.03) == []
