@@ -124,10 +124,81 @@ def test_the_setting_of_a_stage_wins_wherever_the_two_come_from(of_all: str, of_
     assert (engine.talker_device, engine.code2wav_device) == ("cpu", "cuda:0")
 
 
+def test_models_and_gpus_make_worker_pairs(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for folder in (one, two):
+        folder.mkdir()
+
+    def pairs(*flags: str, **variables: str) -> list[tuple[Path, str, str]]:
+        engines = parse_args(flags, variables).engines
+        return [(engine.model, engine.talker_device, engine.code2wav_device) for engine in engines]
+
+    models = ("--model", str(one), "--model", str(two))
+    assert pairs(*models) == [(one, "auto", "auto"), (two, "auto", "auto")]
+    assert pairs(SONORANT_MODEL=f"{one},{two}") == pairs(*models)
+    assert pairs("--pairs", "3", "--device", "cpu") == [(BUILTIN_VOICE_DIR, "cpu", "cpu")] * 3
+    assert pairs(*models, "--gpus", "0,2") == [
+        *((one, "cuda:0", "cuda:0"), (one, "cuda:2", "cuda:2")),
+        *((two, "cuda:0", "cuda:0"), (two, "cuda:2", "cuda:2")),
+    ]
+    # The setting of a stage wins: talkers on two GPUs, all of the codec on a third.
+    of_stage = pairs("--model", str(one), "--gpus", "0,1", "--code2wav-device", "cuda:2")
+    assert of_stage == [(one, "cuda:0", "cuda:2"), (one, "cuda:1", "cuda:2")]
+    two_gpus = pairs("--model", str(one), "--talker-device", "cuda:0", "--code2wav-device", "cuda:1")
+    assert two_gpus == [(one, "cuda:0", "cuda:1")]
+
+
+def test_a_model_of_the_file_has_settings_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "sonorant.toml"
+    path.write_text(
+        f"""
+        dtype = "float32"
+        [talker]
+        num_slots = 5
+        [[models]]
+        model = "built-in"
+        [[models]]
+        model = "{tmp_path}"
+        dtype = "bfloat16"
+        gpus = [0, 1]
+        [models.talker]
+        num_slots = 3
+        """
+    )
+    found = [(e.model, e.dtype, e.num_slots, e.talker_device) for e in parse_args(["--config", str(path)], {}).engines]
+    assert found == [
+        (BUILTIN_VOICE_DIR, "float32", 5, "auto"),
+        (tmp_path, "bfloat16", 3, "cuda:0"),
+        (tmp_path, "bfloat16", 3, "cuda:1"),
+    ]
+    slots = [engine.num_slots for engine in parse_args(["--config", str(path), "--num-slots", "9"], {}).engines]
+    assert slots == [9, 3, 3], "a model's own setting wins wherever the one for all comes from"
+
+
+def test_threads_and_mps_of_a_stage() -> None:
+    flags = "--cpu-threads 2 --code2wav-cpu-threads 5 --code2wav-sm-percent 25 --code2wav-priority below-normal"
+    config = parse_args([*flags.split(), "--mps", "true"], {})
+    assert config.mps
+    assert (config.engine.threads("talker"), config.engine.threads("code2wav")) == (2, 5)
+    limits = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_CLIENT_PRIORITY": "1"}
+    assert config.engine.environment("code2wav") == limits
+    assert config.engine.environment("talker") == {}
+    assert parse_args([], {}).engine.environment("code2wav") == {}
+
+
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
         ("num_slots = 4", "it belongs in [talker]"),
+        ("[[models]]\nmodel = 'built-in'\nlisten = '[::]:0'", "[[models]] 1: listen is no setting here"),
+        ("[[models]]\nnum_slots = 4", "[[models]] 1: num_slots is no setting here; it belongs in [talker]"),
+        ("[[models]]\nmodel = 'built-in'\n[models.talker]\nslots = 4", "[models.talker]: slots is no setting here"),
+        ("[[models]]\ndevice = 'cpu'", "[[models]] 1: model must name one checkpoint"),
+        ("models = 'built-in'", "each under [[models]]"),
+        ("model = 'built-in'\n[[models]]\nmodel = 'built-in'", "leave --model out"),
+        ("device = 'cpu'\ngpus = [0]", "--gpus takes the place of --device"),
+        ("gpus = [0, 0]", "names a GPU twice"),
+        ("[code2wav]\nsm_percent = 101", "from 0 to 100"),
         ("[talker]\nnum_slot = 4", "did you mean num_slots?"),
         ("[talker]\ntalker_device = 'cpu'", "talker_device is no setting here"),
         ("[talkers]\nnum_slots = 4", "talkers is no setting here; did you mean talker?"),
