@@ -12,6 +12,7 @@ from service import doctor, logs
 from service.admin_port import ChannelzMissing
 from service.api_keys import ApiKeysError, new_key
 from service.config import ServiceConfig, parse_args
+from service.errors import VoiceStoreFailed
 from service.server import CannotListen, Server
 from service.tls import TlsError
 from service.tracing import TracingMissing
@@ -35,7 +36,7 @@ async def serve(config: ServiceConfig) -> int:
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     try:
         server = Server(config)
-    except (CannotListen, ApiKeysError, TlsError, ChannelzMissing, TracingMissing) as error:
+    except (CannotListen, ApiKeysError, TlsError, VoiceStoreFailed, ChannelzMissing, TracingMissing) as error:
         log.error("%s", error)
         return 1
     states: asyncio.Queue[EngineState] = asyncio.Queue()

@@ -7,7 +7,8 @@ The file has one table per caller, and hashes instead of keys:
     max_sessions = 20        # at the same time; the rest is optional
     max_text_chars = 1000    # per utterance
     max_text_chars_per_minute = 20000
-    voices = ["serena"]      # no others, and none that are cloned or designed
+    max_voices = 10          # of its own, kept on this server; 0 = none
+    voices = ["serena"]      # no others: none sent along with a request, and of its own only those named here
 
 Keys are random and 256 bits long, so that one round of SHA-256 is enough: there is nothing to guess.
 """
@@ -40,6 +41,7 @@ class Caller:
     max_sessions: int | None = None
     max_text_chars: int | None = None
     max_text_chars_per_minute: int | None = None
+    max_voices: int | None = None
     voices: frozenset[str] | None = None
 
     def may_use(self, voice_id: str) -> bool:
@@ -123,7 +125,7 @@ def _load(path: Path) -> list[tuple[bytes, Caller]]:
 def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     if not isinstance(table, dict) or not name or len(name) > MAX_NAME_CHARS:
         raise ApiKeysError(f"{where}: one table per caller is needed, named with at most {MAX_NAME_CHARS} characters")
-    limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute")
+    limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute", "max_voices")
     known = ("sha256", *limits, "voices")
     if unknown := sorted(set(table) - set(known)):
         raise ApiKeysError(f"{where}: unknown {', '.join(unknown)}; there are {', '.join(known)}")
@@ -131,8 +133,9 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):
         raise ApiKeysError(f"{where}: sha256 must be the 64 hex digits that `sonorant-server new-key {name}` prints")
     for limit in limits:
-        if limit in table and (type(table[limit]) is not int or table[limit] < 1):
-            raise ApiKeysError(f"{where}: {limit} must be a whole number from 1, not {table[limit]!r}")
+        least = 0 if limit == "max_voices" else 1
+        if limit in table and (type(table[limit]) is not int or table[limit] < least):
+            raise ApiKeysError(f"{where}: {limit} must be a whole number from {least}, not {table[limit]!r}")
     if voices is not None and not (isinstance(voices, list) and voices and all(isinstance(v, str) for v in voices)):
         raise ApiKeysError(f"{where}: voices must be a list of voice ids, not {voices!r}")
     allowed = None if voices is None else frozenset(voice.lower() for voice in voices)

@@ -173,10 +173,13 @@ class _Call:
             raise
 
     async def _responses(self, requests: AsyncIterator[Any], context: Any) -> AsyncGenerator[Any, None]:
-        """Of the method, whichever of three kinds it is."""
+        """Of the method, whichever kind it is."""
         handler = self._handler
         if handler.stream_stream:
             responses = handler.stream_stream(requests, context)
+        elif handler.stream_unary:
+            yield await handler.stream_unary(requests, context)
+            return
         else:
             request = await anext(requests, None)
             if request is None:
@@ -198,7 +201,7 @@ class _Call:
                 request = await anext(requests, None)
         except TimeoutError:
             late = f"no message came within {self._request_timeout_s:g} s"
-            if self._handler.request_streaming:
+            if self._handler.stream_stream:
                 raise ConfigRequired(f"{late}; begin with config") from None
             raise MalformedMessage(f"{late}; send the request with the call") from None
         while request is not None:

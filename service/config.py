@@ -17,6 +17,7 @@ from typing import Any
 
 from engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
 from service.settings import ENVIRONMENT_PREFIX, SETTINGS, STAGES, STAGES_OF_MODELS, Setting
+from service.stored_voices import StoredVoicesConfig
 from service.tls import TlsFiles
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
@@ -40,7 +41,15 @@ class ServiceConfig:
     request_timeout_s: float = 10.0  # for the first message of a call to come
     api_keys: Path | None = None  # anyone may call
     open_services: tuple[str, ...] = ("health",)  # of health and reflection; these need no key
+    voices_dir: Path | None = None  # no voices are kept
+    max_voices: int = 10_000
+    max_voice_bytes: int = 1_000_000_000  # in their files
+    voice_cache_bytes: int = 100_000_000  # in memory
     tls: TlsFiles | None = None
+
+    @property
+    def stored_voices(self) -> StoredVoicesConfig:
+        return StoredVoicesConfig(self.max_voices, self.max_voice_bytes, self.voice_cache_bytes)
 
     @property
     def engine(self) -> EngineConfig:

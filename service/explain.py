@@ -2,20 +2,25 @@
 
 from dataclasses import asdict
 
-from engine import EnginePool, InvalidSynthesis
+from engine import EngineError, EnginePool, InvalidSynthesis
 from service.audio import AudioSpec
 from service.call_context import current
 from service.errors import RequestError
 from service.requests import UtteranceSpec, check_synthesis
 from service.status import to_status
 from service.text import check_whole
+from service.voice_choice import VoiceChooser
 from sonorant.tts.v1 import audio_pb2, explain_pb2, synthesis_pb2
 
 _BYTES_PER_SAMPLE = {audio_pb2.AUDIO_ENCODING_MULAW: 1, audio_pb2.AUDIO_ENCODING_ALAW: 1}
 
 
-def explain(
-    request: explain_pb2.ExplainRequest, engine: EnginePool, max_text_chars: int, max_response_bytes: int
+async def explain(
+    request: explain_pb2.ExplainRequest,
+    engine: EnginePool,
+    voices: VoiceChooser,
+    max_text_chars: int,
+    max_response_bytes: int,
 ) -> explain_pb2.ExplainResponse:
     """Refusals are part of the answer; what this raises is a bug."""
     response = explain_pb2.ExplainResponse(model=engine.info.model)
@@ -24,12 +29,13 @@ def explain(
     try:
         spec = check_synthesis(
             request.config,
+            await voices.choose(request.config.voice, "config.voice"),
             engine,
             "config",
             non_streaming_default=None,
             whole=request.config.audio.encoding == audio_pb2.AUDIO_ENCODING_FLAC,
         )
-    except (RequestError, InvalidSynthesis) as error:
+    except (RequestError, EngineError) as error:
         response.errors.append(to_status(error, current().request_id))
     else:
         _tell_settings(response, spec)

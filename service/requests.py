@@ -9,25 +9,14 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from engine import (
-    EngineInfo,
-    EnginePool,
-    InvalidSynthesis,
-    Need,
-    SamplingParams,
-    SynthesisParams,
-    UnknownSpeaker,
-    UnsupportedTask,
-)
-from service import call_context
+from engine import EngineInfo, EnginePool, InvalidSynthesis, SamplingParams, SynthesisParams, UnsupportedTask
 from service.audio import AudioSpec
-from service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound
+from service.errors import InvalidField, NotServed
 from service.formats import check_audio, decimal
 from service.script import CommitMode, TextPolicy
 from service.sentences import language_code
 from service.text import MAX_INSTRUCTION_CHARS, check_characters, check_length
+from service.voice_choice import VoiceChoice
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
 MAX_LEAD_MS = 600_000
@@ -47,15 +36,8 @@ _COMMIT_MODES = {
 }
 
 # Where the engine's name of a parameter stands in SynthesisConfig; sampling settings have the same name.
-_FIELD_PATHS = {
-    "speaker": "voice.voice_id",
-    "language": "language",
-    "instruct": "instructions",
-    "x_vector": "voice.speaker_embedding",
-    "reference_codes": "voice.reference",
-    "reference_text": "voice.reference.transcript",
-    "non_streaming_mode": "non_streaming_mode",
-}
+_FIELD_PATHS = {"language": "language", "instruct": "instructions", "non_streaming_mode": "non_streaming_mode"}
+_OF_THE_VOICE = ("speaker", "x_vector", "reference_codes", "reference_text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +80,14 @@ class SpeakSpec:
     idle_timeout_s: float
 
 
-def check_speak_config(config: speak_pb2.SpeakConfig, engine: EnginePool) -> SpeakSpec:
+def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engine: EnginePool) -> SpeakSpec:
     idle_ms = config.idle_timeout_ms if config.HasField("idle_timeout_ms") else DEFAULT_IDLE_TIMEOUT_MS
     if idle_ms not in IDLE_TIMEOUTS_MS:
         raise InvalidField(
             "config.idle_timeout_ms", f"{idle_ms} is not within {IDLE_TIMEOUTS_MS.start} to {IDLE_TIMEOUTS_MS.stop - 1}"
         )
     lead_ms = config.max_lead_ms if config.HasField("max_lead_ms") else DEFAULT_LEAD_MS
-    synthesis = check_synthesis(config.synthesis, engine, "config.synthesis", non_streaming_default=False)
+    synthesis = check_synthesis(config.synthesis, choice, engine, "config.synthesis", non_streaming_default=False)
     return SpeakSpec(
         utterance=replace(
             synthesis,
@@ -159,43 +141,28 @@ def check_utterance_id(utterance_id: str) -> None:
 
 def check_synthesis(
     config: synthesis_pb2.SynthesisConfig,
+    choice: VoiceChoice,
     engine: EnginePool,
     path: str,
     *,
     non_streaming_default: bool | None,
     whole: bool = False,
 ) -> UtteranceSpec:
-    """`path` is where the config stands in its request, for messages about its fields; `whole` as in `check_audio`.
+    """`choice` is what became of the config's voice; `path` is where the config stands in its request, for messages
+    about its fields; `whole` as in `check_audio`.
 
     `non_streaming_default` is for requests that leave `non_streaming_mode` unset; None: as the official package's own
     calls for the checkpoint's task.
     """
     _refuse_unserved(config, path)
-    caller = call_context.current().caller
-    voice = config.voice.WhichOneof("voice")
-    speaker = _speaker(config, engine)
-    info = engine.info_for(_need(config, speaker))
+    info = choice.info
     audio = check_audio(config, info, path, whole=whole)
     sampling, warnings = _sampling(config, info, path, audio.speed)
-    x_vector = None
     instruct = config.instructions
-    if voice == "speaker_embedding":
-        if info.task != "base":
-            message = f"{info.model} is not a Base checkpoint and cannot clone; use voice_id or design"
-            raise NotServed(f"{path}.voice.speaker_embedding", message, "CHECKPOINT_LACKS_CLONING")
-        x_vector = np.array(config.voice.speaker_embedding.values, dtype=np.float32)
-    elif voice == "design":
-        if info.task != "voice_design":
-            message = f"{info.model} is not a VoiceDesign checkpoint; use voice_id"
-            raise NotServed(f"{path}.voice.design", message, "CHECKPOINT_LACKS_DESIGN")
-        if instruct:
-            raise InvalidField(f"{path}.instructions", "set voice.design or instructions, not both")
-        instruct = config.voice.design
-    if not caller.may_use(speaker or ""):
-        raise VoiceNotAllowed(f"{path}.voice: this API key is for {', '.join(sorted(caller.voices or ()))} only")
-    instruct_path = f"{path}.voice.design" if voice == "design" else f"{path}.instructions"
-    check_length(len(instruct), MAX_INSTRUCTION_CHARS, instruct_path)
-    check_characters(instruct, instruct_path)
+    check_length(len(instruct), MAX_INSTRUCTION_CHARS, f"{path}.instructions")
+    check_characters(instruct, f"{path}.instructions")
+    if instruct and choice.design:
+        raise InvalidField(f"{path}.instructions", "a designed voice has its description instead; leave them out")
     if instruct and not info.takes_instruct:
         warnings.append(Warned("INSTRUCTIONS_IGNORED", f"{info.model} takes no instructions; they were left out"))
         instruct = ""
@@ -203,20 +170,22 @@ def check_synthesis(
         non_streaming_default = info.task != "base"
     params = SynthesisParams(
         sampling=sampling,
-        speaker=speaker,
+        speaker=choice.speaker,
         language=config.language or "auto",
-        instruct=instruct,
+        instruct=choice.design or instruct,
         non_streaming_mode=(
             config.non_streaming_mode if config.HasField("non_streaming_mode") else non_streaming_default
         ),
-        x_vector=x_vector,
+        x_vector=choice.x_vector,
+        reference_codes=choice.reference_codes,
+        reference_text=choice.transcript,
         checkpoint=info.fingerprint,
     )
-    _check_with_engine(engine, params, path)
+    _check_with_engine(engine, params, path, choice)
     return UtteranceSpec(
         params=params,
         audio=audio,
-        voice_id=speaker or "",
+        voice_id=choice.voice_id,
         info=info,
         seed_given=config.sampling.HasField("seed"),
         max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
@@ -224,47 +193,23 @@ def check_synthesis(
     )
 
 
-def _speaker(config: synthesis_pb2.SynthesisConfig, engine: EnginePool) -> str | None:
-    """The preset voice that is asked for; without a word about the voice the first one that the caller may use."""
-    voice, speakers = config.voice.WhichOneof("voice"), engine.info.speakers
-    if voice == "voice_id":
-        return str(config.voice.voice_id).lower()
-    if voice is None and speakers:
-        return next(filter(call_context.current().caller.may_use, speakers), speakers[0])
-    return None
-
-
-def _need(config: synthesis_pb2.SynthesisConfig, speaker: str | None) -> Need:
-    match config.voice.WhichOneof("voice"):
-        case "speaker_embedding":
-            return Need(("base",), embedding_size=len(config.voice.speaker_embedding.values))
-        case "reference":
-            return Need(("base",))
-    return Need(("custom_voice",), speaker) if speaker else Need(("voice_design",))
-
-
 def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
-    if config.voice.WhichOneof("voice") == "reference":
-        raise NotServed(f"{path}.voice.reference", "cloning from a recording is not served yet; use voice_id")
     if config.normalize_text:
         raise NotServed(f"{path}.normalize_text", "text normalization is not served yet; leave it unset")
     if config.pronunciations:
         raise NotServed(f"{path}.pronunciations", "pronunciations are not served yet; leave them out")
 
 
-def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str) -> None:
+def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str, choice: VoiceChoice) -> None:
     try:
         engine.check(params)
-    except UnknownSpeaker as error:
-        raise VoiceNotFound(params.speaker or "", f"{path}.voice.voice_id: {error}") from error
-    except UnsupportedTask as error:
-        raise NotServed(_path(path, error), str(error), "CHECKPOINT_LACKS_TASK") from error
     except InvalidSynthesis as error:
-        raise InvalidField(_path(path, error), str(error)) from error
-
-
-def _path(path: str, error: InvalidSynthesis) -> str:
-    return f"{path}.{_FIELD_PATHS.get(error.field, f'sampling.{error.field}')}"
+        field = f"{path}.{_FIELD_PATHS.get(error.field, f'sampling.{error.field}')}"
+        if error.field in _OF_THE_VOICE:
+            field = choice.field
+        if isinstance(error, UnsupportedTask):
+            raise NotServed(field, str(error), "CHECKPOINT_LACKS_TASK") from error
+        raise InvalidField(field, str(error)) from error
 
 
 def _sampling(

@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import grpc
@@ -22,11 +23,17 @@ from service.admission import Admission
 from service.api_keys import ApiKeys
 from service.calls import CallInterceptor
 from service.config import ServiceConfig
+from service.errors import VoiceStoreFailed
 from service.metrics import Metrics
 from service.metrics_port import listening_socket, serve_metrics
-from service.servicer import TextToSpeechServicer, VoiceServicer
+from service.presets import Presets
+from service.servicer import TextToSpeechServicer
+from service.stored_voices import StoredVoices
 from service.tls import server_credentials
 from service.tracing import Tracer
+from service.voice_choice import VoiceChooser
+from service.voice_registry import VoiceRegistry
+from service.voice_servicer import VoiceServicer
 from sonorant.tts.v1 import (
     text_to_speech_service_pb2,
     text_to_speech_service_pb2_grpc,
@@ -49,6 +56,7 @@ READINESS = "readiness"  # as "" and the names of the services: whether to send 
 LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
 SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
 RELOAD_S = 1.0  # how often files that may change are looked at
+EXPIRY_S = 60.0  # how often voices that have expired are deleted
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
@@ -78,7 +86,8 @@ class Server:
     """Binds when made, listens in `run`, and says SERVING while the engine is known to speak."""
 
     def __init__(self, config: ServiceConfig) -> None:
-        """Raises CannotListen; ApiKeysError or TlsError for their files; ChannelzMissing or TracingMissing."""
+        """Raises CannotListen; ApiKeysError, TlsError or VoiceStoreFailed for their files; ChannelzMissing or
+        TracingMissing."""
         self._config = config
         self._admission = Admission(config.max_sessions)
         self._health = health_aio.HealthServicer()
@@ -117,6 +126,9 @@ class Server:
                 self._admin, self.admin_port = admin_server(config.admin_listen)
             except RuntimeError as error:
                 raise CannotListen(config.admin_listen, error, "--admin-listen") from error
+        self._voices: StoredVoices | None = None
+        if config.voices_dir:
+            self._voices = StoredVoices(partial(VoiceRegistry, config.voices_dir), config.stored_voices)
 
     async def run(self, engine: EnginePool, states: asyncio.Queue[EngineState], drain: asyncio.Event) -> int:
         """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
@@ -134,16 +146,18 @@ class Server:
                     await self._admin.start()
                     side_ports.push_async_callback(self._admin.stop, None)
                     ports["admin_port"] = self.admin_port
-                servicer = TextToSpeechServicer(engine, self._admission, tasks, self._config.max_text_chars)
-                await self._register(engine, servicer)
+                presets = Presets(engine.infos)
+                chooser = VoiceChooser(engine, presets, self._voices)
+                servicer = TextToSpeechServicer(engine, chooser, self._admission, tasks, self._config.max_text_chars)
+                await self._register(servicer, VoiceServicer(engine, presets, chooser, self._voices))
                 try:
                     await self._server.start()
                     _announce("listening", **ports, model=engine.info.model)
-                    reloading = tasks.create_task(self._reload())
+                    chores = [tasks.create_task(self._reload()), tasks.create_task(self._remove_expired())]
                     following = tasks.create_task(self._follow(states))
                     asked = tasks.create_task(drain.wait())
                     await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
-                    for task in (following, asked, reloading):
+                    for task in (following, asked, *chores):
                         task.cancel()
                     await asyncio.wait({following})  # the last word about health is ours
                     await self._set_serving(False)
@@ -155,13 +169,15 @@ class Server:
         finally:
             if self._tracer is not None:
                 await asyncio.to_thread(self._tracer.close)
+            if self._voices is not None:
+                await asyncio.to_thread(self._voices.close)
             _announce("stopped")
         return 0 if drain.is_set() else 1
 
-    async def _register(self, engine: EnginePool, servicer: TextToSpeechServicer) -> None:
+    async def _register(self, servicer: TextToSpeechServicer, voices: VoiceServicer) -> None:
         server = self._server
         text_to_speech_service_pb2_grpc.add_TextToSpeechServiceServicer_to_server(servicer, server)
-        voice_service_pb2_grpc.add_VoiceServiceServicer_to_server(VoiceServicer(engine), server)
+        voice_service_pb2_grpc.add_VoiceServiceServicer_to_server(voices, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         await self._set_serving(False)
         await self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
@@ -182,6 +198,14 @@ class Server:
         while self._keys is not None:
             await asyncio.sleep(RELOAD_S)
             self._keys.reload()
+
+    async def _remove_expired(self) -> None:
+        while self._voices is not None:
+            await asyncio.sleep(EXPIRY_S)
+            try:
+                await self._voices.remove_expired()
+            except VoiceStoreFailed as error:
+                log.error("%s", error)
 
     async def _follow(self, states: asyncio.Queue[EngineState]) -> None:
         """Keep health true. Returns when there is no hope."""

@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from engine import EnginePool, InvalidSynthesis, SynthesisParams
+from engine import EnginePool
 from service import __version__, call_context
 from service.admission import Admission
-from service.errors import AudioTooLong, MethodNotServed
+from service.errors import AudioTooLong
 from service.explain import explain
 from service.formats import RATES_HZ, served_encodings
 from service.playback import Playback
@@ -20,7 +20,7 @@ from service.session import MAX_OPEN_UTTERANCES, Session
 from service.text import check_whole
 from service.text_budget import TextBudget
 from service.utterance import Utterance
-from service.voices import Voices
+from service.voice_choice import VoiceChooser
 from sonorant.tts.v1 import (
     audio_pb2,
     explain_pb2,
@@ -28,8 +28,6 @@ from sonorant.tts.v1 import (
     synthesis_pb2,
     text_to_speech_service_pb2,
     text_to_speech_service_pb2_grpc,
-    voice_service_pb2,
-    voice_service_pb2_grpc,
 )
 
 # A default gRPC client takes 4 MiB in one message; the rest is for everything that is not audio.
@@ -37,9 +35,17 @@ MAX_UNARY_AUDIO_BYTES = 4 * 1024 * 1024 - 64 * 1024
 
 
 class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceServicer):  # type: ignore[misc]
-    def __init__(self, engine: EnginePool, admission: Admission, tasks: asyncio.TaskGroup, max_text_chars: int) -> None:
+    def __init__(
+        self,
+        engine: EnginePool,
+        voices: VoiceChooser,
+        admission: Admission,
+        tasks: asyncio.TaskGroup,
+        max_text_chars: int,
+    ) -> None:
         """`tasks` outlives every call; the tasks of a session run in it, and end with the call."""
         self._engine = engine
+        self._voices = voices
         self._admission = admission
         self._tasks = tasks
         self._max_text_chars = max_text_chars
@@ -53,7 +59,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def Synthesize(
         self, request: text_to_speech_service_pb2.SynthesizeRequest, context: Any
     ) -> text_to_speech_service_pb2.SynthesizeResponse:
-        utterance = self._whole_text(request, max_lead_ms=0, whole=True)
+        utterance = await self._whole_text(request, max_lead_ms=0, whole=True)
         self._enter(context, len(request.text))
         await self._greet(context)
         audio = bytearray()
@@ -84,7 +90,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def SynthesizeStream(
         self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: Any
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
-        utterance = self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"), whole=False)
+        utterance = await self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"), whole=False)
         self._enter(context, len(request.text))
         context.add_done_callback(utterance.abort)
         await self._greet(context)
@@ -111,7 +117,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         call_context.enter_session(session_id)
         call = call_context.current()
         take_text = partial(self._text_budget.take, call.caller)
-        session = Session(self._engine, session_id, call.request_id, self._text_limit(), take_text)
+        session = Session(self._engine, self._voices, session_id, call.request_id, self._text_limit(), take_text)
         await self._greet(context, ("x-session-id", session_id))
         self._sessions.add(session)
         task = self._tasks.create_task(session.run(requests))
@@ -127,7 +133,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
     async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse:
         await self._greet(context)
-        return explain(request, self._engine, self._text_limit(), MAX_UNARY_AUDIO_BYTES)
+        return await explain(request, self._engine, self._voices, self._text_limit(), MAX_UNARY_AUDIO_BYTES)
 
     async def GetCapabilities(
         self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: Any
@@ -141,7 +147,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             sample_rates_hz=RATES_HZ,
             encodings=served_encodings(),
             languages=info.languages,
-            supports_cloning=False,
+            supports_cloning=any(info.task == "base" for info in self._engine.infos),
             supports_design=any(info.task == "voice_design" for info in self._engine.infos),
             timestamp_modes=[synthesis_pb2.TIMESTAMP_MODE_PROGRESS],
             max_text_chars=self._text_limit(),
@@ -153,12 +159,13 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             active_streams=self._engine.num_streams,
         )
 
-    def _whole_text(self, request: Any, max_lead_ms: int, *, whole: bool) -> Utterance:
+    async def _whole_text(self, request: Any, max_lead_ms: int, *, whole: bool) -> Utterance:
         """The utterance of a request that has all of its text; `whole` = so has its response. Takes nothing yet."""
         check_whole(request.text, self._text_limit(), "text")
         timestamps = check_timestamps(request.timestamps, "timestamps")
         spec = check_synthesis(
             request.config,
+            await self._voices.choose(request.config.voice, "config.voice"),
             self._engine,
             "config",
             non_streaming_default=None,
@@ -184,37 +191,3 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         await context.send_initial_metadata(
             (("x-request-id", call_context.current().request_id), ("x-model", self._engine.info.model), *more)
         )
-
-
-class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignore[misc]
-    def __init__(self, engine: EnginePool) -> None:
-        self._engine = engine
-        self._voices = Voices(engine.infos)
-
-    async def ListVoices(
-        self, request: voice_service_pb2.ListVoicesRequest, context: Any
-    ) -> voice_service_pb2.ListVoicesResponse:
-        speaks = partial(self._speaks, request.language or "auto")
-        return self._voices.page(request.page_size, request.page_token, speaks, request.kind)
-
-    def _speaks(self, language: str, voice_id: str) -> bool:
-        try:
-            self._engine.check(SynthesisParams(self._engine.info.default_sampling, speaker=voice_id, language=language))
-        except InvalidSynthesis:
-            return False
-        return True
-
-    async def GetVoice(
-        self, request: voice_service_pb2.GetVoiceRequest, context: Any
-    ) -> voice_service_pb2.GetVoiceResponse:
-        return voice_service_pb2.GetVoiceResponse(voice=self._voices.get(request.voice_id))
-
-    async def CreateVoice(
-        self, request: voice_service_pb2.CreateVoiceRequest, context: Any
-    ) -> voice_service_pb2.CreateVoiceResponse:
-        raise MethodNotServed("creating voices is not served by this version; use one of ListVoices")
-
-    async def DeleteVoice(
-        self, request: voice_service_pb2.DeleteVoiceRequest, context: Any
-    ) -> voice_service_pb2.DeleteVoiceResponse:
-        raise MethodNotServed("this version has preset voices only, which cannot be deleted")

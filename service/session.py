@@ -21,6 +21,7 @@ from service.progress import DEFAULT_MS_PER_UNIT
 from service.requests import SpeakSpec, check_speak_config, check_utterance_id
 from service.status import is_expected, to_status
 from service.utterance import Message, Utterance
+from service.voice_choice import VoiceChooser
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Session:
     def __init__(
         self,
         engine: EnginePool,
+        voices: VoiceChooser,
         session_id: str,
         request_id: str,
         max_text_chars: int,
@@ -54,6 +56,7 @@ class Session:
         """`take_text` is told of each text; with a LimitReached it refuses to have so many characters spoken now."""
         self.outbox = Outbox()
         self._engine = engine
+        self._voices = voices
         self._session_id = session_id
         self._request_id = request_id
         self._max_text_chars = max_text_chars
@@ -106,7 +109,10 @@ class Session:
     async def _read(self, requests: AsyncIterator[speak_pb2.SpeakRequest]) -> None:
         async for request in requests:
             self._last_message_s = time.monotonic()
-            self._take(request)
+            if request.WhichOneof("payload") == "config":
+                await self._configure(request.config)
+            else:
+                self._take(request)
         await asyncio.sleep(END_OF_REQUESTS_S)
         if self._spec is None:
             raise ConfigRequired("the call ended without any message; begin with config")
@@ -114,9 +120,6 @@ class Session:
 
     def _take(self, request: speak_pb2.SpeakRequest) -> None:
         payload = request.WhichOneof("payload")
-        if payload == "config":
-            self._configure(request.config)
-            return
         if self._spec is None:
             raise ConfigRequired(
                 f'the first message must be config, not {payload or "empty"}; {{"config": {{}}}} will do'
@@ -151,8 +154,9 @@ class Session:
         else:
             self._stop(utterance, None)
 
-    def _configure(self, config: speak_pb2.SpeakConfig) -> None:
-        spec = check_speak_config(config, self._engine)
+    async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
+        choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice")
+        spec = check_speak_config(config, choice, self._engine)
         if self._spec is None:
             started = speak_pb2.SessionStarted(
                 session_id=self._session_id,

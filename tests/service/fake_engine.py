@@ -10,21 +10,25 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from engine import (
+    EncodedReference,
     EngineInfo,
     EngineOverloaded,
     EngineState,
     EngineStats,
     EngineUnavailable,
     FinishReason,
+    InvalidRecording,
     InvalidSynthesis,
     Need,
     PairStats,
     PcmChunk,
+    RecordingInfo,
     SamplingParams,
     StreamBudget,
     StreamEnd,
@@ -172,7 +176,15 @@ class FakeStream:
 class FakeEngine:
     """Stands where the service expects an `engine.EnginePool`."""
 
-    def __init__(self, *, frame_s: float = 0.0, max_streams: int = 64, takes_instruct: bool = True) -> None:
+    def __init__(
+        self,
+        *,
+        frame_s: float = 0.0,
+        max_streams: int = 64,
+        takes_instruct: bool = True,
+        task: Literal["custom_voice", "voice_design", "base"] = "custom_voice",
+        fingerprint: str = "0123456789abcdef",
+    ) -> None:
         self.frame_s = frame_s
         self.held = False  # streams stand still until released
         self.frames_made = 0
@@ -181,11 +193,13 @@ class FakeEngine:
         self.live: dict[int, FakeStream] = {}
         self.state = EngineState.READY
         self.on_state: Callable[[EngineState], None] = lambda state: None
+        self.num_encoded = 0
+        self.opened: list[SynthesisParams] = []
         self.info = EngineInfo(
             model="fake",
-            task="custom_voice",
+            task=task,
             size="tiny",
-            speakers=SPEAKERS,
+            speakers=SPEAKERS if task == "custom_voice" else (),
             languages=LANGUAGES,
             sample_rate_hz=24_000,
             frame_samples=FRAME_SAMPLES,
@@ -193,7 +207,7 @@ class FakeEngine:
             num_codebooks=4,
             codebook_size=64,
             hidden_size=8,
-            fingerprint="0123456789abcdef",
+            fingerprint=fingerprint,
             default_sampling=DEFAULT_SAMPLING,
             takes_instruct=takes_instruct,
             max_context=4096,
@@ -214,7 +228,9 @@ class FakeEngine:
         return self.info
 
     def check(self, params: SynthesisParams) -> None:
-        if params.speaker not in SPEAKERS:
+        if params.x_vector is None and self.info.task == "base":
+            raise InvalidSynthesis("x_vector", "fake clones voices; give it a voice or reference audio")
+        if params.x_vector is None and self.info.task == "custom_voice" and params.speaker not in SPEAKERS:
             raise UnknownSpeaker("speaker", f"no speaker {params.speaker!r}; use {', '.join(SPEAKERS)}")
         if params.language not in ("auto", *LANGUAGES):
             raise InvalidSynthesis("language", f"no language {params.language!r}; use {', '.join(LANGUAGES)}")
@@ -227,10 +243,28 @@ class FakeEngine:
         if self.num_streams >= self.max_streams:
             raise EngineOverloaded(f"all {self.max_streams} streams are in use; try again later")
         self.check(params)
+        self.opened.append(params)
         stream = FakeStream(self._next_id, replace(params), self, credit=min(credit_frames, CREDIT_FRAMES))
         self._next_id += 1
         self.live[stream.stream_id] = stream
         return stream
+
+    async def check_reference(self, audio: bytes) -> RecordingInfo:
+        """A recording is any bytes but b"bad", and lasts a millisecond a byte."""
+        if audio == b"bad":
+            raise InvalidRecording("RECORDING_UNREADABLE", "not a recording")
+        return RecordingInfo(len(audio), -20.0, 24_000, 1)
+
+    async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
+        """A function of the bytes."""
+        recording = await self.check_reference(audio)
+        self.num_encoded += 1
+        rng = np.random.default_rng(list(audio[:16]))
+        codes = rng.integers(0, 64, (5, 4), dtype=np.int16) if with_codes else None
+        return EncodedReference(rng.standard_normal(8, dtype=np.float32), codes, recording)
+
+    def speaker_embedding(self, speaker: str) -> npt.NDArray[np.float32]:
+        return np.full(8, SPEAKERS.index(speaker), np.float32)
 
     def hold(self) -> None:
         self.held = True

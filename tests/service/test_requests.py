@@ -1,20 +1,33 @@
 """Validation alone: which config becomes which parameters, and which is refused where."""
 
-from dataclasses import replace
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 
 from service.errors import InvalidField, NotServed, VoiceNotFound
-from service.requests import UtteranceSpec, check_speak_config, check_synthesis, check_utterance_id
-from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+from service.presets import Presets
+from service.requests import SpeakSpec, UtteranceSpec, check_speak_config, check_synthesis, check_utterance_id
+from service.voice_choice import VoiceChoice, VoiceChooser
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, voice_pb2
 from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
 
 
-def check(**config: Any) -> UtteranceSpec:
+def choose(voice: voice_pb2.VoiceSelector, engine: Any, path: str) -> VoiceChoice:
+    return asyncio.run(VoiceChooser(engine, Presets(engine.infos), None).choose(voice, path))
+
+
+def check(engine: Any = None, *, non_streaming_default: bool | None = False, **config: Any) -> UtteranceSpec:
     message = synthesis_pb2.SynthesisConfig(**config)
-    return check_synthesis(message, FakeEngine(), "config", non_streaming_default=False)  # type: ignore[arg-type]
+    engine = engine or FakeEngine()
+    choice = choose(message.voice, engine, "config.voice")
+    return check_synthesis(message, choice, engine, "config", non_streaming_default=non_streaming_default)
+
+
+def check_speak(config: speak_pb2.SpeakConfig) -> SpeakSpec:
+    engine: Any = FakeEngine()
+    return check_speak_config(config, choose(config.synthesis.voice, engine, "config.synthesis.voice"), engine)
 
 
 def test_nothing_given_is_the_checkpoints_own() -> None:
@@ -57,11 +70,13 @@ def test_max_audio_is_frames() -> None:
 
 def test_layout_default_is_the_callers_and_presence_counts() -> None:
     assert check().params.non_streaming_mode is False
-    message = synthesis_pb2.SynthesisConfig()
-    engine: Any = FakeEngine()
-    assert check_synthesis(message, engine, "c", non_streaming_default=True).params.non_streaming_mode is True
-    message.non_streaming_mode = False
-    assert check_synthesis(message, engine, "c", non_streaming_default=True).params.non_streaming_mode is False
+    assert check(non_streaming_default=True).params.non_streaming_mode is True
+    assert check(non_streaming_default=True, non_streaming_mode=False).params.non_streaming_mode is False
+    assert check(non_streaming_default=None).params.non_streaming_mode is True, "as CustomVoice officially"
+    embedding = {"speaker_embedding": {"values": [0.0] * 8}}
+    assert (
+        check(FakeEngine(task="base"), non_streaming_default=None, voice=embedding).params.non_streaming_mode is False
+    )
 
 
 def test_values_that_change_nothing_are_no_requests_for_what_is_not_served() -> None:
@@ -73,7 +88,6 @@ def test_values_that_change_nothing_are_no_requests_for_what_is_not_served() -> 
     [
         ({"voice": {"reference": {"audio": b"x"}}}, "voice.reference"),
         ({"voice": {"design": "deep"}}, "voice.design"),
-        ({"voice": {"speaker_embedding": {"values": [1.0]}}}, "voice.speaker_embedding"),
         ({"normalize_text": True}, "normalize_text"),
         ({"pronunciations": {"a": "b"}}, "pronunciations"),
     ],
@@ -90,6 +104,9 @@ def test_what_is_not_served_is_refused_by_name(config: dict[str, Any], field: st
         ({"language": "klingon"}, "language"),
         ({"instructions": "x" * 1025}, "instructions"),
         ({"instructions": "a\0"}, "instructions"),
+        ({"voice": {"speaker_embedding": {"values": [1.0]}}}, "voice.speaker_embedding"),
+        ({"voice": {"speaker_embedding": {"values": [float("nan")] * 8}}}, "voice.speaker_embedding"),
+        ({"voice": {"mix": {}}}, "voice.mix.voices"),
         ({"sampling": {"temperature": float("nan")}}, "sampling.temperature"),
         ({"sampling": {"temperature": 0.0}}, "sampling.temperature"),
         ({"sampling": {"top_p": float("inf")}}, "sampling.top_p"),
@@ -104,24 +121,16 @@ def test_what_is_wrong_is_refused_by_name(config: dict[str, Any], field: str) ->
 
 
 def test_unknown_voice() -> None:
-    with pytest.raises(VoiceNotFound, match="use ada, bob"):
+    with pytest.raises(VoiceNotFound, match="ListVoices tells"):
         check(voice={"voice_id": "eve"})
     assert check(voice={"voice_id": "Bob"}).params.speaker == "bob"
 
 
 def test_a_speaker_embedding_takes_the_place_of_a_speaker() -> None:
-    class Base(FakeEngine):
-        def check(self, params: Any) -> None:
-            assert params.speaker is None
-            assert params.x_vector.dtype == np.float32
-
-    message = synthesis_pb2.SynthesisConfig(voice={"speaker_embedding": {"values": [1.0, 2.0]}})
-    engine: Any = Base()
-    engine.info = replace(engine.info, task="base", speakers=())
-    spec = check_synthesis(message, engine, "config", non_streaming_default=False)
+    spec = check(FakeEngine(task="base"), voice={"speaker_embedding": {"values": range(8)}})
+    assert spec.params.speaker is None and spec.voice_id == ""
     assert spec.params.x_vector is not None
-    assert spec.params.x_vector.tolist() == [1.0, 2.0]
-    assert spec.voice_id == ""
+    assert spec.params.x_vector.tolist() == [*range(8)] and spec.params.x_vector.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -141,17 +150,15 @@ def test_a_speaker_embedding_takes_the_place_of_a_speaker() -> None:
     ],
 )
 def test_speak_config(config: dict[str, Any], field: str) -> None:
-    engine: Any = FakeEngine()
     with pytest.raises(InvalidField) as caught:
-        check_speak_config(speak_pb2.SpeakConfig(**config), engine)
+        check_speak(speak_pb2.SpeakConfig(**config))
     assert caught.value.field == field
 
 
 def test_speak_config_defaults() -> None:
-    engine: Any = FakeEngine()
-    spec = check_speak_config(speak_pb2.SpeakConfig(), engine)
+    spec = check_speak(speak_pb2.SpeakConfig())
     assert (spec.max_lead_ms, spec.idle_timeout_s) == (2000, 120)
-    assert check_speak_config(speak_pb2.SpeakConfig(max_lead_ms=0), engine).max_lead_ms == 0
+    assert check_speak(speak_pb2.SpeakConfig(max_lead_ms=0)).max_lead_ms == 0
 
 
 def test_utterance_ids() -> None:

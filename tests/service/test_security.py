@@ -207,6 +207,7 @@ async def test_keys_are_reloaded_without_a_restart_and_a_bad_file_changes_nothin
         (table("ada", ADA, "max_sessions = 0"), "from 1"),
         (table("ada", ADA, "max_text_chars = true"), "from 1"),
         (table("ada", ADA, "max_text_chars_per_minute = 1.5"), "from 1"),
+        (table("ada", ADA, "max_voices = -1"), "from 0"),
         (table("ada", ADA, "voices = []"), "list of voice ids"),
     ],
 )

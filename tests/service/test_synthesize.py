@@ -242,10 +242,18 @@ async def test_voice_errors() -> None:
         assert details["ResourceInfo"].resource_name == "eve"
         for bad in (ListVoicesRequest(page_size=1001), ListVoicesRequest(page_token="x"), ListVoicesRequest(kind=9)):
             assert (await failure(server.voices.ListVoices(bad)))[0] == grpc.StatusCode.INVALID_ARGUMENT
-        for call in (
-            server.voices.CreateVoice(CreateVoiceRequest(design="deep")),
-            server.voices.DeleteVoice(DeleteVoiceRequest(voice_id="ada")),
+        for call, expected, reason in (
+            (
+                server.voices.CreateVoice(CreateVoiceRequest(design="deep")),
+                grpc.StatusCode.UNIMPLEMENTED,
+                "VOICES_NOT_KEPT",
+            ),
+            (
+                server.voices.DeleteVoice(DeleteVoiceRequest(voice_id="ada")),
+                grpc.StatusCode.FAILED_PRECONDITION,
+                "VOICE_IS_PRESET",
+            ),
         ):
             code, _, details = await failure(call)
-            assert code == grpc.StatusCode.UNIMPLEMENTED
-            assert details["ErrorInfo"].reason == "NOT_SERVED_YET"
+            assert code == expected
+            assert details["ErrorInfo"].reason == reason

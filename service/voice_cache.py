@@ -1,0 +1,40 @@
+"""What was used last, within a bound of bytes. Not for several threads."""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, Protocol, TypeVar
+
+
+class Sized(Protocol):
+    @property
+    def num_bytes(self) -> int: ...
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value", bound=Sized)
+
+
+class VoiceCache(Generic[Key, Value]):
+    def __init__(self, max_bytes: int) -> None:
+        """0 keeps nothing."""
+        self.num_bytes = 0
+        self._max_bytes = max_bytes
+        self._values: OrderedDict[Key, Value] = OrderedDict()  # the one used last is the last
+
+    def get(self, key: Key) -> Value | None:
+        value = self._values.get(key)
+        if value is not None:
+            self._values.move_to_end(key)
+        return value
+
+    def put(self, key: Key, value: Value) -> None:
+        """What was used longest ago makes room; a value over the bound is not kept."""
+        if (old := self._values.pop(key, None)) is not None:
+            self.num_bytes -= old.num_bytes
+        if value.num_bytes > self._max_bytes:
+            return
+        self._values[key] = value
+        self.num_bytes += value.num_bytes
+        while self.num_bytes > self._max_bytes:
+            _, dropped = self._values.popitem(last=False)
+            self.num_bytes -= dropped.num_bytes

@@ -1,0 +1,119 @@
+"""New stored voices: from a source of the request, or from the file of an exported one."""
+
+import asyncio
+import secrets
+import time
+from dataclasses import replace
+
+from engine import EnginePool, InvalidSynthesis, SynthesisParams
+from service import call_context
+from service.api_keys import Caller
+from service.errors import InvalidField, MethodNotServed, VoiceExists, VoiceNotAllowed
+from service.presets import Presets
+from service.stored_voices import StoredVoices
+from service.voice_choice import VoiceChoice, VoiceChooser
+from service.voice_file import NotAVoiceFile, unpack
+from service.voice_requests import check_create, check_imported, check_request
+from service.voice_store import RequestKey, VoiceAbout
+from sonorant.tts.v1 import voice_service_pb2
+
+_NOT_KEPT = "this server keeps no voices; start it with --voices-dir DIR, or send the voice along with each request"
+
+
+class VoiceCreation:
+    def __init__(
+        self, engine: EnginePool, presets: Presets, chooser: VoiceChooser, stored: StoredVoices | None
+    ) -> None:
+        """`stored`: None on a server that keeps no voices."""
+        self._engine = engine
+        self._presets = presets
+        self._chooser = chooser
+        self._stored = stored
+
+    async def create(self, request: voice_service_pb2.CreateVoiceRequest) -> VoiceAbout:
+        """The voice that is there for good, or with validate_only would be.
+
+        Raises what is wrong with the request, VoiceExists, RequestIdReused, VoiceQuotaReached, VoiceStoreFailed, and
+        what the engine's encoder raises.
+        """
+        caller, stored = self._may_create(request.voice_id)
+        about = check_create(request, time.time())
+        key = await asyncio.to_thread(check_request, request.request_id, request)  # which may be large
+        if key is not None and (made := await stored.repeated(caller, key)):
+            return made.about
+        await self._check_room(caller, stored, about.voice_id)
+        choice = await self._choose(request)
+        about = replace(
+            about,
+            transcript=choice.transcript,
+            design=choice.design,
+            reference_audio_ms=choice.reference_audio_ms,
+            model=choice.info.model,
+            fingerprint=choice.info.fingerprint,
+        )
+        if choice.is_complete:
+            self._check_with_engine(choice)
+        return about if request.validate_only else await self._keep(caller, stored, about, choice, key)
+
+    async def import_file(self, request: voice_service_pb2.ImportVoiceRequest) -> VoiceAbout:
+        """As `create`."""
+        caller, stored = self._may_create(request.voice_id)
+        try:
+            about, tensors = unpack(request.voice_file)
+        except NotAVoiceFile as error:
+            raise InvalidField("voice_file", f"not a file of ExportVoice: {error}", "NOT_A_VOICE_FILE") from error
+        about = check_imported(request, about, time.time())
+        key = check_request(request.request_id, request)
+        if key is not None and (made := await stored.repeated(caller, key)):
+            return made.about
+        await self._check_room(caller, stored, about.voice_id)
+        choice = self._chooser.kept(about, tensors, "voice_file")
+        self._check_with_engine(choice)
+        return about if request.validate_only else await self._keep(caller, stored, about, choice, key)
+
+    def _may_create(self, voice_id: str) -> tuple[Caller, StoredVoices]:
+        caller = call_context.current().caller
+        if self._stored is None:
+            raise MethodNotServed(_NOT_KEPT, "VOICES_NOT_KEPT")
+        if not caller.may_use(voice_id):
+            raise VoiceNotAllowed(f"voice_id: this API key is for {', '.join(sorted(caller.voices or ()))} only")
+        return caller, self._stored
+
+    async def _check_room(self, caller: Caller, stored: StoredVoices, voice_id: str) -> None:
+        """Before the work is done; what others do meanwhile is found when the voice is kept."""
+        if voice_id in self._presets.voices:
+            raise VoiceExists(voice_id)
+        await stored.check_room(caller, voice_id)
+
+    async def _choose(self, request: voice_service_pb2.CreateVoiceRequest) -> VoiceChoice:
+        match request.WhichOneof("source"):
+            case "reference" if request.validate_only:
+                return await self._chooser.check_recording(request.reference, "reference")
+            case "reference":
+                return await self._chooser.cloned(request.reference, "reference")
+            case "design":
+                return self._chooser.designed(request.design, "design")
+            case "speaker_embedding":
+                return self._chooser.embedded(request.speaker_embedding, "speaker_embedding")
+            case _:
+                return await self._chooser.mixed(request.mix, "mix")
+
+    def _check_with_engine(self, choice: VoiceChoice) -> None:
+        """That it can speak: a long recording, for instance, may leave no room for it."""
+        params = SynthesisParams(
+            choice.info.default_sampling,
+            instruct=choice.design,
+            x_vector=choice.x_vector,
+            reference_codes=choice.reference_codes,
+            reference_text=choice.transcript,
+        )
+        try:
+            self._engine.check(params)
+        except InvalidSynthesis as error:
+            raise InvalidField(choice.field, str(error)) from error
+
+    async def _keep(
+        self, caller: Caller, stored: StoredVoices, about: VoiceAbout, choice: VoiceChoice, key: RequestKey | None
+    ) -> VoiceAbout:
+        about = replace(about, voice_id=about.voice_id or f"voice-{secrets.token_hex(8)}")
+        return (await stored.add(caller, about, choice.tensors, key)).about
