@@ -27,7 +27,7 @@ class EngineConfig:
     max_context: int = 4096  # positions (prompt rows + frames) one stream may need
     num_pages: int = 0  # KV pages of `page_size` positions; 0 = all that the slots can need, as far as memory allows
     page_size: int = 16
-    max_prefill_rows: int = 512  # prompt rows per step, over all streams
+    max_prefill_rows: int = 256  # prompt rows per step, over all streams; live streams wait for them
     credit_frames: int = 48  # frames a stream may be ahead of what its client has taken
     chunk_ramp: tuple[int, ...] = (1, 2, 4, 8, 12)  # frames per Code2Wav chunk; the last one repeats
     max_decode_batch: int = 32  # streams per Code2Wav call

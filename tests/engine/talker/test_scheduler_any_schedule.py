@@ -1,0 +1,175 @@
+"""Whatever comes in whatever order, every stream is served as if it were alone, and ends once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.config import EngineConfig
+from engine.ipc.messages import (
+    BeginStream,
+    CancelStream,
+    EndStream,
+    EndText,
+    FlushStream,
+    FrameBatch,
+    FrameRecord,
+    GrantCredit,
+    OpenStream,
+    PushText,
+)
+from engine.talker.scheduler import Scheduler
+from engine.types import FinishReason
+from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint
+
+CHECKPOINT = published_checkpoint()
+NUM_STREAMS = 6
+
+
+@dataclass
+class Truth:
+    """What a stream has been given and what it has answered."""
+
+    command: OpenStream
+    credit: int
+    text: list[int]
+    text_ended: bool
+    is_cancelled: bool = False
+    codes: list[list[int]] = field(default_factory=list)
+    num_begins: int = 0
+    num_flushes: int = 0
+    is_paused: bool = False
+    end: EndStream | None = None
+
+    @property
+    def can_step(self) -> bool:
+        has_text = self.text_ended or len(self.codes) <= len(self.text)
+        return has_text and len(self.codes) < self.credit
+
+
+streams = st.builds(
+    dict,
+    num_rows=st.integers(1, 40),
+    trailing=st.lists(st.integers(11, 999), max_size=4).map(tuple),
+    text_ended=st.booleans(),
+    max_frames=st.integers(1, 16),
+    min_frames=st.integers(0, 3),
+    ignore_eos=st.booleans(),
+    credit_frames=st.integers(1, 6),
+    num_reference_frames=st.integers(0, 2),
+    voice=st.sampled_from([None, 1, 2]),
+)
+actions = st.lists(
+    st.tuples(st.sampled_from(["open", "text", "end", "grant", "cancel", "step", "step", "step"]), st.integers(0, 5)),
+    min_size=60,
+    max_size=120,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    specs=st.lists(streams, min_size=NUM_STREAMS, max_size=NUM_STREAMS),
+    actions=actions,
+    num_slots=st.integers(1, 4),
+    num_pages=st.integers(14, 30),
+    max_prefill_rows=st.integers(1, 50),
+)
+def test_any_schedule(
+    specs: list[dict[str, int]],
+    actions: list[tuple[str, int]],
+    num_slots: int,
+    num_pages: int,
+    max_prefill_rows: int,
+) -> None:
+    config = EngineConfig(
+        model=CHECKPOINT.folder, num_slots=num_slots, page_size=4, max_prefill_rows=max_prefill_rows, max_context=64
+    )
+    scheduler = Scheduler(config, CHECKPOINT, num_pages, FakeClock())
+    runner = FakeTalkerRunner(CHECKPOINT, config, num_pages)
+    truths: dict[int, Truth] = {}
+
+    def step() -> None:
+        plan = scheduler.next_step()
+        check(plan.records)
+        # Whoever can go on goes on in every step, however long the prompts beside it are.
+        live = [truth for truth in truths.values() if truth.codes and truth.can_step and not truth.end]
+        assert len(plan.decodes) == len(live)
+        if plan.has_rows:
+            check(scheduler.apply(runner.step(plan.prefills, plan.decodes)))
+        scheduler.check_conservation()
+        for truth in truths.values():
+            assert truth.is_paused or truth.can_step or not truth.codes or truth.end, "stopped without a flush"
+
+    def check(records: Sequence[FrameRecord]) -> None:
+        for record in records:
+            if isinstance(record, FrameBatch):
+                for stream_id, index, codes in zip(
+                    record.stream_ids.tolist(), record.frame_indices.tolist(), record.codes.tolist(), strict=True
+                ):
+                    truth = truths[stream_id]
+                    assert truth.can_step and not truth.is_cancelled and truth.end is None and truth.num_begins == 1
+                    assert index == len(truth.codes)
+                    truth.codes.append(codes)
+                    truth.is_paused = False
+                continue
+            assert isinstance(record, BeginStream | FlushStream | EndStream)
+            truth = truths[record.stream_id]
+            assert truth.end is None, "nothing comes after the end"
+            match record:
+                case BeginStream():
+                    truth.num_begins += 1
+                case FlushStream():
+                    assert not truth.is_paused and not truth.can_step, "flushed twice, or with more to come"
+                    truth.is_paused = True
+                case EndStream():
+                    truth.end = record
+
+    def act(action: str, index: int) -> None:
+        stream_id = index + 1
+        if action == "step":
+            step()
+        elif action == "open" and stream_id not in truths:
+            command = open_stream(stream_id, **specs[index])
+            plan = command.plan
+            truths[stream_id] = Truth(command, command.credit_frames, list(plan.trailing), plan.text_ended)
+            scheduler.on_record(command)
+        elif truth := truths.get(stream_id):
+            if action == "text" and not truth.text_ended:
+                ids = (100 + len(truth.text), 500 + stream_id)
+                truth.text += ids
+                scheduler.on_record(PushText(stream_id, ids))
+            elif action == "end" and not truth.text_ended:
+                truth.text_ended = True
+                scheduler.on_record(EndText(stream_id))
+            elif action == "grant":
+                truth.credit += 2
+                scheduler.on_record(GrantCredit(stream_id, 2))
+            elif action == "cancel":
+                truth.is_cancelled = True
+                scheduler.on_record(CancelStream(stream_id))
+
+    for action, index in actions:
+        act(action, index)
+
+    # Nobody who can go on is left behind, and with text and credit for all everything ends within a known time.
+    for index in range(NUM_STREAMS):
+        act("end", index)
+        for _ in range(10):
+            act("grant", index)
+    num_prompt_rows = sum(truth.command.plan.num_rows for truth in truths.values())
+    for _ in range(num_prompt_rows + sum(truth.command.sampling.max_frames for truth in truths.values()) + 1):
+        step()
+    assert scheduler.num_streams == 0
+    assert not scheduler.next_step().has_rows
+    scheduler.check_conservation()
+
+    for truth in truths.values():
+        assert truth.end is not None, "every open is answered"
+        assert truth.end.end.num_frames == len(truth.codes)
+        codes, reason = expected_codes(CHECKPOINT, truth.command, truth.text)
+        if truth.end.end.reason is FinishReason.CANCELLED:
+            assert truth.is_cancelled
+            assert truth.codes == codes.tolist()[: len(truth.codes)]
+        else:
+            assert (truth.codes, truth.end.end.reason) == (codes.tolist(), reason)
