@@ -3,16 +3,23 @@
 The message of each is shown to the caller: what was wrong, where, and what to do.
 """
 
+from collections.abc import Mapping
+
 
 class RequestError(Exception):
     """Base of all errors below."""
+
+    metadata: Mapping[str, str] = {}  # of ErrorInfo: numbers that a program need not read out of the message
 
 
 class InvalidField(RequestError):
     """A field of the request cannot be used. `field` is its path in the request message."""
 
-    def __init__(self, field: str, message: str, reason: str = "INVALID_FIELD") -> None:
+    def __init__(
+        self, field: str, message: str, reason: str = "INVALID_FIELD", metadata: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(f"{field}: {message}")
+        self.metadata = metadata or {}
         self.field = field
         self.description = message
         self.reason = reason
@@ -87,6 +94,13 @@ class MalformedMessage(RequestError):
 
 class AudioTooLong(RequestError):
     """The audio does not fit into one response."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"the audio is longer than the {limit_bytes} bytes that fit into one response; use SynthesizeStream, or "
+            "limit it with config.max_audio_ms"
+        )
+        self.metadata = {"limit_bytes": str(limit_bytes), "use_instead": "SynthesizeStream"}
 
 
 class Unauthenticated(RequestError):

@@ -79,10 +79,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
                         response.reason = reason
                         response.stats.CopyFrom(stats)
                 if len(audio) > MAX_UNARY_AUDIO_BYTES:
-                    raise AudioTooLong(
-                        f"the audio is longer than the {MAX_UNARY_AUDIO_BYTES} bytes that fit into one response; use "
-                        "SynthesizeStream, or limit it with config.max_audio_ms"
-                    )
+                    raise AudioTooLong(MAX_UNARY_AUDIO_BYTES)
         # In a thread, since FLAC takes long enough to be heard by others.
         response.audio = await asyncio.to_thread(utterance.spec.audio.file, bytes(audio))
         return response

@@ -130,7 +130,11 @@ def to_status(error: BaseException, request_id: str) -> status_pb2.Status:
         message = str(error)
     status = status_pb2.Status(code=kind.code, message=message)
     details = [
-        error_details_pb2.ErrorInfo(reason=kind.reason or getattr(error, "reason", ""), domain=DOMAIN),
+        error_details_pb2.ErrorInfo(
+            reason=kind.reason or getattr(error, "reason", ""),
+            domain=DOMAIN,
+            metadata=getattr(error, "metadata", None),
+        ),
         *kind.details(error),
         error_details_pb2.RequestInfo(request_id=request_id),
     ]

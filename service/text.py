@@ -23,7 +23,10 @@ def check_characters(text: str, field: str) -> None:
 def check_length(num_chars: int, limit: int, field: str) -> None:
     if num_chars > limit:
         raise InvalidField(
-            field, f"{num_chars} characters are over the limit of {limit}; split the text", "TEXT_TOO_LONG"
+            field,
+            f"{num_chars} characters are over the limit of {limit}; split the text",
+            "TEXT_TOO_LONG",
+            {"chars": str(num_chars), "limit_chars": str(limit)},
         )
 
 

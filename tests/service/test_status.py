@@ -23,7 +23,7 @@ CASES = [
     (errors.VoiceNotAllowed("x"), grpc.StatusCode.PERMISSION_DENIED, "VOICE_NOT_ALLOWED", None),
     (errors.ConfigRequired("x"), grpc.StatusCode.FAILED_PRECONDITION, "CONFIG_REQUIRED", "PreconditionFailure"),
     (errors.MalformedMessage("x"), grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE", None),
-    (errors.AudioTooLong("x"), grpc.StatusCode.OUT_OF_RANGE, "AUDIO_TOO_LONG", None),
+    (errors.AudioTooLong(9), grpc.StatusCode.OUT_OF_RANGE, "AUDIO_TOO_LONG", None),
     (errors.LimitReached("s", "x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED", "QuotaFailure"),
     (errors.SlowReader("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", None),
     (errors.Draining("x"), grpc.StatusCode.UNAVAILABLE, "DRAINING", "RetryInfo"),
