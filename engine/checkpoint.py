@@ -23,6 +23,7 @@ from engine.checkpoint_json import (
     Section,
 )
 from engine.errors import CheckpointError
+from engine.sampling_ranges import out_of_range
 from engine.types import SamplingParams
 
 PRESETS_DIR = Path(__file__).parent / "presets"
@@ -379,7 +380,7 @@ def _speaker_encoder(c: Section) -> SpeakerEncoderConfig:
 
 
 def _default_sampling(c: Section) -> SamplingParams:
-    return SamplingParams(
+    sampling = SamplingParams(
         do_sample=c.flag("do_sample"),
         temperature=c.number("temperature"),
         top_k=c.integer("top_k"),
@@ -394,3 +395,6 @@ def _default_sampling(c: Section) -> SamplingParams:
         # At max_new_tokens M the package returns M - 1 frames: the last first code never gets its other codebooks.
         max_frames=max(1, c.size("max_new_tokens") - 1),
     )
+    if wrong := out_of_range(sampling):  # now, and not with the first utterance that names none of its own
+        raise CheckpointError(f"{c.path}: {wrong.message}")
+    return sampling

@@ -35,7 +35,7 @@ class TensorFile:
         return self._shapes[name]
 
     def load(self, names: Collection[str], device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Copies of these tensors on `device`, as `dtype`."""
+        """Copies of these tensors on `device`, as `dtype`. Raises CheckpointError if one is not of finite numbers."""
         loaded = {}
         with _opened(self.path) as tensors:
             for name in names:
@@ -44,7 +44,15 @@ class TensorFile:
                     raise CheckpointError(f"{self.path}: {name} is {tensor.dtype}; weights are floating point numbers")
                 # A copy always: what the file maps need not be aligned, and dies with the file.
                 loaded[name] = tensor.to(device, dtype, copy=True)
+        self._check_finite(loaded, dtype)
         return loaded
+
+    def _check_finite(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        """By their sums, which one NaN or infinity spoils, and for which nothing but reading is needed."""
+        sums = {name: tensor.sum(dtype=torch.float32) for name, tensor in tensors.items()}
+        if sums and not torch.stack(list(sums.values())).isfinite().all():  # the one wait for a GPU
+            bad = [name for name, value in sums.items() if not value.isfinite()]
+            raise CheckpointError(f"{self.path}: not all numbers are finite, as {dtype}, in {listed(bad)}")
 
 
 class Embedding(nn.Embedding):

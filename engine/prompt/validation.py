@@ -1,6 +1,5 @@
 """Whether a checkpoint can speak as an utterance asks. Every message says what is wrong and what to do about it."""
 
-import math
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -9,9 +8,8 @@ import numpy as np
 
 from engine.checkpoint import Checkpoint
 from engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
+from engine.sampling_ranges import out_of_range
 from engine.types import Float32Array, SamplingParams, SynthesisParams
-
-MAX_SEED = 2**32 - 1
 
 _LANGUAGE_TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{1,8})*")  # BCP-47, near enough: only its first part counts
 _LANGUAGE_OF_SUBTAG = {
@@ -152,24 +150,9 @@ def _check_reference(params: SynthesisParams, checkpoint: Checkpoint) -> None:
         )
 
 
-def _check_sampling(s: SamplingParams) -> None:
-    def require(holds: bool, field: str, must: str) -> None:
-        if not holds:
-            raise InvalidSynthesis(field, f"{field} is {getattr(s, field)!r}; it must be {must}")
-
-    for prefix, sampled in (("", s.do_sample), ("subtalker_", s.subtalker_do_sample)):
-        temperature, top_p = getattr(s, f"{prefix}temperature"), getattr(s, f"{prefix}top_p")
-        require(
-            not sampled or 0 < temperature < math.inf,
-            f"{prefix}temperature",
-            f"above 0 and finite; for the likeliest code at each step turn {prefix}do_sample off",
-        )
-        require(getattr(s, f"{prefix}top_k") >= 0, f"{prefix}top_k", "0 (no limit) or more")
-        require(0 < top_p <= 1, f"{prefix}top_p", "above 0 and at most 1 (no limit)")
-    require(0 < s.repetition_penalty < math.inf, "repetition_penalty", "above 0 and finite; 1 is no penalty")
-    require(0 <= s.seed <= MAX_SEED, "seed", f"0 to {MAX_SEED}")
-    require(s.min_frames >= 0, "min_frames", "0 or more")
-    require(s.max_frames >= 1, "max_frames", "1 or more")
+def _check_sampling(sampling: SamplingParams) -> None:
+    if wrong := out_of_range(sampling):
+        raise InvalidSynthesis(*wrong)
 
 
 def _did_you_mean(wanted: str, names: Sequence[str]) -> str:

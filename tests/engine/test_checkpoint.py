@@ -1,4 +1,5 @@
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,12 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
         ),
         (GENERATION, lambda c: c.update(top_k=0.5), "top_k must be an integer"),
         (GENERATION, lambda c: c.update(max_new_tokens=0), "max_new_tokens must be 1 or more"),
+        (GENERATION, lambda c: c.update(temperature=0), "temperature is 0.0; it must be above 0 and finite"),
+        (GENERATION, lambda c: c.update(temperature=math.nan), "temperature is nan; it must be above 0"),
+        (GENERATION, lambda c: c.update(subtalker_temperature=-1), "subtalker_temperature is -1.0; it must be above 0"),
+        (GENERATION, lambda c: c.update(top_k=-1), "top_k is -1; it must be 0 (no limit) or more"),
+        (GENERATION, lambda c: c.update(subtalker_top_p=1.5), "subtalker_top_p is 1.5; it must be above 0 and at most"),
+        (GENERATION, lambda c: c.update(repetition_penalty=0), "repetition_penalty is 0.0; it must be above 0"),
     ],
 )
 def test_what_cannot_be_used_is_named(

@@ -147,6 +147,22 @@ def test_weights_that_are_whole_numbers(tmp_path: Path) -> None:
         load_module(linear(), file, "a.", CPU, torch.float32)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_weights_that_are_not_finite_are_named(tmp_path: Path, value: float) -> None:
+    weight = np.ones((2, 3), np.float32)
+    weight[1, 2] = value
+    file = write(tmp_path / "w", weight=weight, bias=np.ones(2, np.float32))
+    with pytest.raises(CheckpointError, match=r"not all numbers are finite, as torch.float32, in weight$"):
+        load_module(linear(), file, "", CPU, torch.float32)
+
+
+def test_weights_that_a_number_format_cannot_hold_are_named(tmp_path: Path) -> None:
+    file = write(tmp_path / "w", weight=np.full((2, 3), 6e4, np.float32), bias=np.full(2, 7e4, np.float32))
+    load_module(linear(), file, "", CPU, torch.float32)
+    with pytest.raises(CheckpointError, match=r"not all numbers are finite, as torch.float16, in bias$"):
+        load_module(linear(), file, "", CPU, torch.float16)
+
+
 def test_building_on_meta_does_not_load_the_compiler() -> None:
     """It takes a second of each worker's start; transformers brings it too, and has no business in the talker."""
     code = (
