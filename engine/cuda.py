@@ -32,6 +32,14 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def use_device(name: str) -> torch.device:
+    """Make it the one that this process computes on: kernels are launched, and graphs captured, on the current one."""
+    device = find_device(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
 def compute_dtype(wanted: DtypeName, on_disk: str, device: torch.device) -> torch.dtype:
     """`auto` is float32 on the CPU, and on CUDA what the checkpoint has on disk."""
     if wanted != "auto":

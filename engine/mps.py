@@ -5,11 +5,14 @@ its directory is removed. Workers find it by the directory; see `EngineConfig.mp
 """
 
 import asyncio
+import ctypes
 import logging
 import os
 import select
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -17,7 +20,6 @@ from contextlib import asynccontextmanager, closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from engine.errors import EngineError
 from engine.ipc.child import Child
 
 log = logging.getLogger(__name__)
@@ -25,38 +27,37 @@ log = logging.getLogger(__name__)
 PROGRAM = "nvidia-cuda-mps-control"
 START_TIMEOUT_S = 20.0
 QUIT_TIMEOUT_S = 5.0
+_PR_SET_PDEATHSIG = 1
 
 
 @asynccontextmanager
 async def mps_daemon() -> AsyncIterator[Path]:
     """Yields the pipe directory. Raises EngineError if the daemon does not start."""
     with closing(Child("mps", keep, ())) as keeper:
-        loop = asyncio.get_running_loop()
-        kind, value = await loop.run_in_executor(None, _greeting, keeper.ready)
-        if kind == "failed":
-            raise EngineError(value)
-        log.info("MPS daemon started in %s", value)
         try:
-            yield Path(value)
+            folder = await keeper.loaded()
+            log.info("MPS daemon started in %s", folder)
+            yield Path(folder)
         finally:
             keeper.ready.close()  # which is how the keeper hears that it is over
-            await loop.run_in_executor(None, keeper.wait)
-
-
-def _greeting(ready: Connection) -> tuple[str, str]:
-    try:
-        kind, value = ready.recv()
-    except EOFError:
-        return "failed", "the keeper of the MPS daemon died"
-    return kind, value
+            with suppress(TimeoutError):
+                async with asyncio.timeout(3 * QUIT_TIMEOUT_S):
+                    await keeper.dead()
 
 
 def keep(ready: Connection) -> None:
     """Entry of the keeper. Says on `ready` ("ready", directory) or ("failed", message); stays until it is closed."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # through `finally`
     folder = Path(tempfile.mkdtemp(prefix="sonorant-mps-"))
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     try:
-        daemon = subprocess.Popen([PROGRAM, "-f"], env=environment, stdin=subprocess.DEVNULL)
+        daemon = subprocess.Popen(
+            [PROGRAM, "-f"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is not for it
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # should we be killed
+        )
     except OSError as error:
         shutil.rmtree(folder)
         ready.send(("failed", f"cannot start {PROGRAM} ({error.strerror}); it comes with the NVIDIA driver"))

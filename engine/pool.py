@@ -10,12 +10,14 @@ import dataclasses
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from engine.checkpoint import Checkpoint, load_checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine, EngineInfo, EngineStats, EngineStream
 from engine.errors import CheckpointError, EngineError, EngineUnavailable
+from engine.mps import mps_daemon
 from engine.prompt.explain import Explanation
 from engine.routing import Load, Need, choose_model, choose_pair
 from engine.supervisor import EngineState
@@ -79,9 +81,12 @@ class _Pair:
 
 
 class EnginePool:
-    def __init__(self, pairs: Sequence[_Pair], on_state: Callable[[EngineState], None]) -> None:
-        """See `start`."""
+    def __init__(
+        self, pairs: Sequence[_Pair], on_state: Callable[[EngineState], None], resources: AsyncExitStack
+    ) -> None:
+        """See `start`. `resources` are released once the workers are gone."""
         self._pairs = pairs
+        self._resources = resources
         models: dict[object, list[_Pair]] = {}
         for pair in pairs:
             models.setdefault(pair.config.model, []).append(pair)
@@ -95,16 +100,26 @@ class EnginePool:
 
     @classmethod
     async def start(
-        cls, configs: Sequence[EngineConfig], on_state: Callable[[EngineState], None] | None = None
+        cls,
+        configs: Sequence[EngineConfig],
+        on_state: Callable[[EngineState], None] | None = None,
+        *,
+        mps: bool = False,
     ) -> "EnginePool":
         """Start a worker pair for each config and return when all have loaded; configs of one model are its replicas.
 
-        `on_state` gets the first state and each new one: READY means that one of the pairs at least has spoken. Raises
-        CheckpointError or EngineError, with nothing left running, if one of them cannot load.
+        `on_state` gets the first state and each new one: READY means that one of the pairs at least has spoken. With
+        `mps` the workers get a CUDA MPS daemon of their own. Raises CheckpointError or EngineError, with nothing left
+        running, if one of them cannot load.
         """
         _check_that_they_fit([load_checkpoint(model) for model in {config.model: None for config in configs}])
-        pairs = await _start_pairs(_sharing_cores(configs))
-        return cls(pairs, on_state or (lambda state: None))
+        configs = _sharing_cores(configs)
+        async with AsyncExitStack() as stack:
+            if mps:
+                directory = await stack.enter_async_context(mps_daemon())
+                configs = [dataclasses.replace(config, mps_pipe_directory=directory) for config in configs]
+            pairs = await _start_pairs(configs)
+            return cls(pairs, on_state or (lambda state: None), stack.pop_all())
 
     @property
     def state(self) -> EngineState:
@@ -156,10 +171,11 @@ class EnginePool:
 
     async def close(self) -> None:
         """Stop all workers; streams that are still live end."""
-        for follower in self._followers:
-            follower.cancel()
-        await asyncio.wait(self._followers)
-        await asyncio.gather(*(pair.engine.close() for pair in self._pairs))
+        async with self._resources:
+            for follower in self._followers:
+                follower.cancel()
+            await asyncio.wait(self._followers)
+            await asyncio.gather(*(pair.engine.close() for pair in self._pairs))
         self._tell()
 
     def _model(self, need: Need) -> list[_Pair]:

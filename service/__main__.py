@@ -41,7 +41,7 @@ async def serve(config: ServiceConfig) -> int:
         return 1
     states: asyncio.Queue[EngineState] = asyncio.Queue()
     try:
-        engine = await EnginePool.start(config.engines, states.put_nowait)
+        engine = await EnginePool.start(config.engines, states.put_nowait, mps=config.mps)
     except EngineError as error:
         log.error("cannot start the engine: %s", error)
         return 1

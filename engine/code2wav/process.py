@@ -81,9 +81,11 @@ def main(
             import torch  # here, because the parent imports this module and must stay without torch
 
             from engine.code2wav.runner import Code2WavRunner
+            from engine.cuda import use_device
             from engine.model.verify import verify_codec_encoder
 
             torch.set_num_threads(config.threads("code2wav"))
+            device = use_device(config.code2wav_device)
             checkpoint = load_checkpoint(config.model)
             runner = Code2WavRunner(checkpoint, config)
             if config.load_format == "safetensors":
@@ -94,7 +96,8 @@ def main(
                 log.exception("code2wav failed to start")
             ready.send(("failed", f"code2wav: {error}"))
             raise SystemExit(1) from None
-        ready.send(("ready", {"num_slots": runner.num_slots}))
+        info = {"device": str(device), "threads": torch.get_num_threads(), "num_slots": runner.num_slots}
+        ready.send(("ready", info))
     gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
     try:
         run(inbox, outbox, batcher, runner, heartbeat)

@@ -82,9 +82,11 @@ def main(
         try:
             import torch  # here, because the parent imports this module and must stay without torch
 
+            from engine.cuda import use_device
             from engine.talker.runner import TalkerRunner
 
             torch.set_num_threads(config.threads("talker"))
+            device = use_device(config.talker_device)
             checkpoint = load_checkpoint(config.model)
             runner = TalkerRunner(checkpoint, config)
             scheduler = Scheduler(config, checkpoint, runner.num_pages)
@@ -93,7 +95,8 @@ def main(
                 log.exception("talker failed to start")
             ready.send(("failed", f"talker: {error}"))
             raise SystemExit(1) from None
-        ready.send(("ready", {"num_pages": runner.num_pages}))
+        info = {"device": str(device), "threads": torch.get_num_threads(), "num_pages": runner.num_pages}
+        ready.send(("ready", info))
     gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
     try:
         run(inbox, outbox, scheduler, runner, heartbeat)

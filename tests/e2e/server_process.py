@@ -61,10 +61,10 @@ class ServerProcess:
 
     def children(self) -> list[str]:
         """What the server's child processes are, without the ids."""
-        return [name for pid, name in self._child_ids()]
+        return list(self.child_ids().values())
 
-    def _child_ids(self) -> list[tuple[int, str]]:
-        found = []
+    def child_ids(self) -> dict[int, str]:
+        found = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 pid, rest = stat.read_text().split(" (", 1)
@@ -72,7 +72,7 @@ class ServerProcess:
             except (FileNotFoundError, ProcessLookupError):
                 continue
             if int(fields.split()[1]) == self.process.pid and fields[0] != "Z":
-                found.append((int(pid), name))
+                found[int(pid)] = name
         return found
 
     def open_files(self) -> Counter[str]:

@@ -2,11 +2,14 @@
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +19,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine import BUILTIN_VOICE_DIR
+from engine.mps import PROGRAM
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 from tests.e2e.server_process import ServerProcess
+from tests.engine.test_mps import SCRIPT as MPS_SCRIPT
 from tests.service.harness import Stub, eventually, failure
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -95,6 +100,44 @@ async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_o
         assert (await stub.Synthesize(SynthesizeRequest(text="fox", config=EMBEDDING))).audio
 
 
+def test_workers_get_device_threads_and_share_of_their_stage_and_go_with_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(MPS_SCRIPT, tmp_path / PROGRAM)
+    (tmp_path / PROGRAM).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("MPS_STARTED", str(tmp_path / "started"))
+    model = write_tiny_checkpoint(tmp_path / "model")
+    flags = "--device cpu --pairs 2 --talker-cpu-threads 1 --code2wav-cpu-threads 2 --mps true"
+    limits = "--code2wav-sm-percent 25 --code2wav-priority below-normal"
+    with ServerProcess(tmp_path / "log", "--model", str(model), *flags.split(), *limits.split()) as server:
+        daemon, directory = (tmp_path / "started").read_text().split()
+        children = server.child_ids()
+        assert Counter(children.values()) == {"sonorant-talker": 2, "sonorant-code2w": 2, "sonorant-mps": 1}
+        for pid, name in children.items():
+            found = dict(pair.split("=", 1) for pair in Path(f"/proc/{pid}/environ").read_text().split("\0") if pair)
+            limited = name == "sonorant-code2w"
+            assert found.get("CUDA_MPS_PIPE_DIRECTORY") == (None if name == "sonorant-mps" else directory)
+            assert found.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == ("25" if limited else None)
+            assert found.get("CUDA_MPS_CLIENT_PRIORITY") == ("1" if limited else None)
+        log = server.log
+        assert log.count("'device': 'cpu', 'threads': 1, 'num_pages'") == 2
+        assert log.count("'device': 'cpu', 'threads': 2, 'num_slots'") == 2
+        with ExitStack() as stack:
+            fds = [os.pidfd_open(pid) for pid in (*children, int(daemon))]
+            for fd in fds:
+                stack.callback(os.close, fd)
+            server.process.kill()
+            assert all(_is_dead_soon(fd) for fd in fds)
+    assert not Path(directory).exists()
+
+
+def test_a_device_that_is_not_there_is_told_by_the_worker_that_wants_it(tmp_path: Path) -> None:
+    for stage in ("talker", "code2wav"):
+        with pytest.raises(AssertionError, match=f"cannot start the engine: {stage}: 'cuda:7' does not exist here"):
+            ServerProcess(tmp_path / "log", f"--{stage}-device", "cuda:7")
+
+
 async def test_a_voice_that_no_checkpoint_can_make_is_told_with_the_kind_that_could(stub: Any) -> None:
     code, message, details = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=DESIGN)))
     assert code == grpc.StatusCode.UNIMPLEMENTED
@@ -112,7 +155,11 @@ def test_a_server_goes_when_the_tests_that_own_it_are_killed(tmp_path: Path) -> 
         assert process.stdout is not None
         server = os.pidfd_open(int(process.stdout.readline()))
         process.kill()
-        poll = select.poll()
-        poll.register(server, select.POLLIN)
-        assert poll.poll(30_000)
+        assert _is_dead_soon(server)
         os.close(server)
+
+
+def _is_dead_soon(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(30_000))

@@ -1,0 +1,17 @@
+#!/bin/bash
+# Stands in for nvidia-cuda-mps-control where there is no GPU: with -f it stays and takes commands from a pipe, as the
+# real one does, without arguments it passes on what comes on stdin. Its process id goes where the test looks for it.
+pipe="$CUDA_MPS_PIPE_DIRECTORY/control"
+if [ "$1" != -f ]; then
+  exec cat >"$pipe"
+fi
+if [ -n "$MPS_REFUSES" ]; then
+  echo "$MPS_REFUSES" >"$CUDA_MPS_LOG_DIRECTORY/control.log"
+  exit 1
+fi
+mkfifo "$pipe"
+exec 3<>"$pipe"
+echo "$$ $CUDA_MPS_PIPE_DIRECTORY" >"$MPS_STARTED"
+while read -r command _ <&3; do
+  [ "$command" = quit ] && exit 0
+done
