@@ -13,13 +13,18 @@ SAVE_EVERY_S = 60.0
 
 
 class Clock:
-    """Of a stage that ends at `ends_at_s` (of time.time()), and whose state lies in `state_file`."""
+    """Of a stage whose state lies in `state_file`: `resume`, then `start`."""
 
-    def __init__(self, state_file: Path, ends_at_s: float) -> None:
+    def __init__(self, state_file: Path) -> None:
         self.steps = 0
-        self._begin, self._begun_s, self._ends_at_s = 0.0, time.time(), ends_at_s
-        self._saved_s = self._begun_s
         self._state_file = state_file
+        self._begin = 0.0
+        self.start(ends_at_s=0.0)
+
+    def start(self, ends_at_s: float) -> None:
+        """`ends_at_s`: of time.time()"""
+        self._begun_s, self._ends_at_s = time.time(), ends_at_s
+        self._saved_s = self._begun_s
 
     @property
     def done(self) -> float:

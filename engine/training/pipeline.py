@@ -105,7 +105,7 @@ def write_text(run: Run) -> None:
 
 def _with_teacher(run: Run) -> None:
     """The teacher works beside the training; and once there are codes, encoder and talker beside the decoder's
-    training, each as a process of its own."""
+    training, each as a process of its own. The talker begins at once, as its preparations take a while."""
     spawn = get_context("spawn")
     stop, spoken = spawn.Event(), spawn.Event()
     shards = (run.text, run.audio, run.codes, run.settings.sentences_per_shard)
@@ -117,30 +117,38 @@ def _with_teacher(run: Run) -> None:
         name="encoder",
     )
     talker = spawn.Process(target=_train_talker, args=(run,), name="talker")
-    started = [teacher]
+    started: list[SpawnProcess] = []
 
-    def start_talker() -> None:
+    def start(process: SpawnProcess) -> None:
+        process.start()
+        started.append(process)
+
+    def start_encoder() -> None:
         if "talker" in run.stages:
-            started.extend((encoder, talker))
-            encoder.start()
-            talker.start()
+            start(encoder)
 
-    teacher.start()
+    start(teacher)
     try:
+        if "talker" in run.stages:
+            start(talker)
         if "codec" in run.stages:
-            _train_codec(run, start_talker)
+            _train_codec(run, start_encoder, watch=lambda: _check(started))
         else:
-            start_talker()
-        if talker in started:
-            talker.join()
+            start_encoder()
+        while talker in started and talker.exitcode is None:
+            _check(started)
+            talker.join(timeout=1.0)
+        _check(started)
     finally:
         stop.set()
+        if talker in started:
+            talker.terminate()  # it is through, or something else has failed
         for process in started:
             process.join()
-    _check(started)
+    _check([process for process in started if process is not talker])
 
 
-def _train_codec(run: Run, on_codes: Callable[[], None]) -> None:
+def _train_codec(run: Run, on_codes: Callable[[], None], watch: Callable[[], None]) -> None:
     train_codec(
         load_checkpoint(run.checkpoint).codec,
         run.settings.codec,
@@ -150,6 +158,7 @@ def _train_codec(run: Run, on_codes: Callable[[], None]) -> None:
         frozenset(range(run.settings.num_held_out)),
         run.device,
         on_codes,
+        watch,
         ends_at_s=run.ends_at_s,
         seed=run.seed,
     )

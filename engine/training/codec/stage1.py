@@ -97,7 +97,13 @@ def initialize_encoder(model: QuantizedEncoder) -> None:
 
 
 def train_stage1(
-    encoder: CodecEncoder, pool: SpeechPool, settings: CodecSettings, poll: Callable[[], object], clock: Clock
+    encoder: CodecEncoder,
+    pool: SpeechPool,
+    settings: CodecSettings,
+    poll: Callable[[], object],
+    clock: Clock,
+    *,
+    ends_at_s: float,
 ) -> QuantizedEncoder:
     """`poll` lets the pool grow; called between steps. Goes on from the clock's state file, if there is one."""
     device = pool.device
@@ -112,6 +118,8 @@ def train_stage1(
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         logger.info("stage 1 goes on from step %d", clock.steps)
+
+    clock.start(ends_at_s)
 
     def save() -> None:
         clock.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()})

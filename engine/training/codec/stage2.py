@@ -74,11 +74,14 @@ def train_stage2(
     books: QuantizedEncoder,
     pool: SpeechPool,
     settings: CodecSettings,
-    clock: Clock,
+    poll: Callable[[], None],
     export: Callable[[TrainedDecoder], None],
+    clock: Clock,
+    *,
+    ends_at_s: float,
 ) -> TrainedDecoder:
-    """`code2wav` without weights, on the CPU. Returns the averaged decoder, which `export` gets from time to time.
-    Goes on from the clock's state file, if there is one."""
+    """`code2wav` without weights, on the CPU. Returns the averaged decoder, which `export` gets from time to time;
+    `poll` is called between steps. Goes on from the clock's state file, if there is one."""
     device = pool.device
     initialize_decoder(code2wav)
     model = TrainedDecoder(code2wav, books).to(device)
@@ -102,8 +105,10 @@ def train_stage2(
         for name, part in parts_of_state.items():
             part.load_state_dict(state[name])
         logger.info("stage 2 goes on from step %d", clock.steps)
+    clock.start(ends_at_s)
     progress = tqdm(desc="codec stage 2", unit="step", mininterval=10, disable=None)
     while (done := clock.done) < 1:
+        poll()
         for group in optimizer.param_groups:
             group["lr"] = settings.stage2_rate * _rate(done, clock.steps)
         for group in judges_optimizer.param_groups:

@@ -33,16 +33,18 @@ def train_codec(
     held_out: frozenset[int],
     device: torch.device,
     on_codes: Callable[[], None],
+    watch: Callable[[], None],
     *,
     ends_at_s: float,
     seed: int,
 ) -> None:
     """Trains on the shards of audio that there are, and those that come while stage 1 lasts. `on_codes` is called
-    once what encodes is in `folder`, for good; the decoder follows."""
+    once what encodes is in `folder`, for good; the decoder follows. `watch` is called between steps and may raise."""
     torch.manual_seed(seed)
     torch.backends.cudnn.benchmark = True  # crops come in few shapes
     pool = SpeechPool(device, settings.max_frames, held_out)
     while pool.num_frames < MIN_FRAMES:
+        watch()
         if pool.poll(audio_folder, KEPT_SHARDS) == 0:
             if time.time() > ends_at_s:
                 raise TimeoutError(f"no speech in {audio_folder} when the time was up")
@@ -50,8 +52,13 @@ def train_codec(
     begun_s = time.time()
     stage1, stage2 = (run_folder / name for name in STATE_FILES)
     encoder = CodecEncoder(config)
-    clock = Clock(stage1, begun_s + settings.stage1_share * (ends_at_s - begun_s))
-    books = train_stage1(encoder, pool, settings, lambda: pool.poll(audio_folder, 1), clock)
+
+    def poll() -> None:
+        watch()
+        pool.poll(audio_folder, 1)
+
+    stage1_ends_s = begun_s + settings.stage1_share * (ends_at_s - begun_s)
+    books = train_stage1(encoder, pool, settings, poll, Clock(stage1), ends_at_s=stage1_ends_s)
     _round_books(books.first.entries, books.rest.entries)
     code2wav = Code2Wav(config.decoder)
     initialize_decoder(code2wav)
@@ -62,7 +69,7 @@ def train_codec(
     if not stage2.exists():
         export(None)
     on_codes()
-    export(train_stage2(code2wav, books, pool, settings, Clock(stage2, ends_at_s), export))
+    export(train_stage2(code2wav, books, pool, settings, watch, export, Clock(stage2), ends_at_s=ends_at_s))
 
 
 def _round_books(*tables: torch.Tensor) -> None:

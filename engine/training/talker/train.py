@@ -52,21 +52,22 @@ def train_talker(
     checkpoint = load_checkpoint(checkpoint_folder)
     store = RowStore(checkpoint, checkpoint_folder, device, settings.store)
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))
-    feed.wait_for(settings.min_shards, ends_at_s)
     trainer = Trainer(checkpoint, store, settings.trainer, device, seed, eager=eager)
-    shape = settings.trainer.shape
-    sampler = Sampler(store, shape, settings.mix, seed)
-    held_out = [_held_out_batch(store, layout, shape) for layout in range(len(LAYOUTS))]
-    clock = Clock(checkpoint_folder.parent / RESUME_FILE, ends_at_s)
+    clock = Clock(checkpoint_folder.parent / RESUME_FILE)
     if state := clock.resume():
         trainer.load_state(state)
         logger.info("the talker goes on from step %d", clock.steps)
+    trainer.set_schedule(settings.learning_rate / WARM_UP_STEPS, GUIDE_WEIGHT_START)
+    trainer.prepare()
+    feed.wait_for(settings.min_shards, ends_at_s)
+    clock.start(ends_at_s)
+    shape = settings.trainer.shape
+    sampler = Sampler(store, shape, settings.mix, seed)
+    held_out = [_held_out_batch(store, layout, shape) for layout in range(len(LAYOUTS))]
     history = History()
     parameters = sum(p.numel() for p in trainer.model.talker.parameters())
     logger.info("talker of %.2f M parameters; %d sentences so far", parameters / 1e6, len(store.training))
     progress = tqdm(desc="talker", unit="step", mininterval=10, disable=None)
-    trainer.set_schedule(settings.learning_rate / WARM_UP_STEPS, GUIDE_WEIGHT_START)
-    trainer.prepare(sampler.batch())
     evaluated_s, batch = time.time(), sampler.batch()
     while (done := clock.done) < 1:
         trainer.set_schedule(

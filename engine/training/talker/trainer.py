@@ -90,13 +90,23 @@ class Trainer:
         self._block = run_block if self._eager else _compiled_block()
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
 
-    def prepare(self, batch: Batch) -> None:
-        """Compiles and captures both kinds of step, training on `batch` meanwhile. Takes a minute or two on CUDA."""
+    def prepare(self) -> None:
+        """Compiles and captures both kinds of step, which takes a minute or two on CUDA and no data: what the steps on
+        an empty batch make of the weights is undone."""
         if self._eager:
             return
-        self._load(batch)
+        before = [tensor.clone() for tensor in self._tensors()]
         for own_history in (False, True):
             self._graphs[own_history] = self._capture(own_history)
+        after = self._tensors()
+        before += [torch.zeros_like(tensor) for tensor in after[len(before) :]]  # the optimizer's, if these are new
+        torch._foreach_copy_(after, before)
+
+    def _tensors(self) -> list[Tensor]:
+        """All that a step changes; the optimizer's state last, which does not exist before the first step."""
+        states = [self._optimizer.state.get(parameter, {}) for parameter in self._parameters]
+        moments = [tensor for state in states for tensor in state.values()]
+        return [*(p.detach() for p in self._parameters), *self.average, *moments]
 
     def set_schedule(self, learning_rate: float, guide_weight: float) -> None:
         self._learning_rate.fill_(learning_rate)
@@ -145,7 +155,7 @@ class Trainer:
             getattr(self._batch, field.name).copy_(values, non_blocking=True)
 
     def _capture(self, own_history: bool) -> torch.cuda.CUDAGraph:
-        """The first steps run on a side stream, as capture wants it; they train like any other."""
+        """The first steps run on a side stream, as capture wants it."""
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

@@ -7,15 +7,17 @@ from engine.training.clock import Clock, falling_rate
 
 
 def test_a_stage_goes_on_from_where_it_was_stopped(tmp_path: Path) -> None:
-    first = Clock(tmp_path / "state.pt", time.time() + 0.4)
+    first = Clock(tmp_path / "state.pt")
     assert first.resume() is None
+    first.start(time.time() + 0.4)
     time.sleep(0.1)
     first.steps = 7
     first.save({"weight": torch.ones(3)})
     stopped_at = first.done
     assert 0.2 < stopped_at < 1
-    second = Clock(tmp_path / "state.pt", time.time() + 1000)
+    second = Clock(tmp_path / "state.pt")
     state = second.resume()
+    second.start(time.time() + 1000)
     assert state is not None
     assert torch.equal(state["weight"], torch.ones(3))
     assert second.steps == 7
