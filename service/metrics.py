@@ -1,13 +1,9 @@
 """What is counted and measured, under the names that dashboards and autoscalers use. Knows no calls."""
 
-from collections.abc import Iterator
-from itertools import accumulate
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from engine import ROW_BUCKETS, EnginePool, EngineState
+from engine import EnginePool
+from service.engine_metrics import EngineCollector
 
 _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 
@@ -57,41 +53,4 @@ class Metrics:
 
     def follow(self, engine: EnginePool) -> None:
         """Tell how busy the engine is, as of when it is asked."""
-        self.registry.register(_EngineCollector(engine))
-
-
-class _EngineCollector(Collector):
-    def __init__(self, engine: EnginePool) -> None:
-        self._engine = engine
-
-    def collect(self) -> Iterator[Metric]:
-        pairs = self._engine.pairs()
-        slots = sum(pair.num_slots for pair in pairs)
-        used = sum(min(pair.stats.num_streams, pair.num_slots) for pair in pairs)
-        queued = sum(pair.stats.num_streams for pair in pairs) - used
-        backlog = sum(pair.stats.backlog for pair in pairs)
-        yield GaugeMetricFamily("tts_slots", "Streams that the talkers step together.", value=slots)
-        yield GaugeMetricFamily("tts_slots_used", "Slots that streams have, or are about to take.", value=used)
-        yield GaugeMetricFamily("tts_slots_used_ratio", "tts_slots_used / tts_slots.", value=used / slots)
-        yield GaugeMetricFamily("tts_queued_streams", "Streams that wait for a slot.", value=queued)
-        yield GaugeMetricFamily(
-            "tts_engine_backlog", "Commands that wait for room on the rings to the talkers.", value=backlog
-        )
-        labels = ["pair", "model"]
-        ready = GaugeMetricFamily("tts_pair_ready", "Whether the worker pair takes streams.", labels=labels)
-        streams = GaugeMetricFamily("tts_pair_streams", "Live streams of the worker pair.", labels=labels)
-        rings = GaugeMetricFamily("tts_ring_bytes", "In flight between the processes.", labels=["pair", "ring"])
-        labels = ["pair", "worker"]
-        rows = HistogramMetricFamily("tts_batch_rows", "Streams in one step of a worker.", labels=labels)
-        busy = CounterMetricFamily("tts_busy_seconds", "Time a worker spent in steps.", labels=labels)
-        for number, pair in enumerate(pairs):
-            ready.add_metric([str(number), pair.model], pair.state is EngineState.READY)
-            streams.add_metric([str(number), pair.model], pair.stats.num_streams)
-            for name, num_bytes in zip(("commands", "frames", "pcm"), pair.stats.ring_bytes, strict=True):
-                rings.add_metric([str(number), name], num_bytes)
-            for name, work in pair.stats.work.items():
-                buckets = zip((*map(float, ROW_BUCKETS), "+Inf"), accumulate(work.num_steps), strict=True)
-                cumulated = [(str(upper), count) for upper, count in buckets]
-                rows.add_metric([str(number), name], cumulated, work.num_rows)
-                busy.add_metric([str(number), name], work.busy_s)
-        yield from (ready, streams, rings, rows, busy)
+        self.registry.register(EngineCollector(engine))

@@ -30,4 +30,13 @@ async def test_workers_tell_how_many_rows_their_steps_have_and_how_long_they_tak
     for worker in ("talker", "code2wav"):
         assert grown["tts_batch_rows_sum", worker] == grown["tts_batch_rows_count", worker], "it was alone"
         assert 0 < grown["tts_busy_seconds_total", worker] < clip.stats.generation_ms / 1000 + 1
+        assert grown["tts_step_seconds_count", worker] == grown["tts_batch_rows_count", worker]
+        assert grown["tts_step_seconds_sum", worker] == grown["tts_busy_seconds_total", worker]
+        assert grown["tts_eager_passes_total", worker] >= grown["tts_batch_rows_count", worker], "on the CPU"
+        assert grown["tts_graph_passes_total", worker] == 0
+        assert grown["tts_pass_rows_total", worker] >= grown["tts_batch_rows_sum", worker]
+        assert grown["tts_padding_rows_total", worker] >= 0
+    assert grown["tts_prompt_rows_count", "talker"] >= 1
+    assert grown["tts_prompt_rows_sum", "talker"] >= 10
+    assert grown["tts_prompt_rows_count", "code2wav"] == 0
     assert after["tts_slots_used", ""] == 0
