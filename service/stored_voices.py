@@ -57,17 +57,15 @@ class StoredVoices:
             raise _not_found(voice_id)
         return voice
 
-    async def repeated(self, caller: Caller, request: RequestKey) -> StoredVoice | None:
-        return await self._reads.call(lambda store: store.repeated(caller.name, request))
-
     async def page(
         self, caller: Caller, after: str, fits: Callable[[VoiceAbout], bool], limit: int
     ) -> list[StoredVoice]:
         return await self._reads.call(lambda store: store.page(caller.name, after, fits, limit))
 
-    async def check_room(self, caller: Caller, voice_id: str) -> None:
+    async def prepare(self, caller: Caller, voice_id: str, request: RequestKey | None) -> StoredVoice | None:
+        """What `add` would answer or raise now; None if it would make a voice."""
         limits = self._limits(caller)
-        await self._reads.call(lambda store: store.check_room(caller.name, voice_id, limits))
+        return await self._reads.call(lambda store: store.prepare(caller.name, voice_id, request, limits))
 
     async def add(
         self, caller: Caller, about: VoiceAbout, tensors: VoiceTensors, request: RequestKey | None

@@ -14,7 +14,7 @@ from service.stored_voices import StoredVoices
 from service.voice_choice import VoiceChoice, VoiceChooser
 from service.voice_file import NotAVoiceFile, unpack
 from service.voice_requests import check_create, check_imported, check_request
-from service.voice_store import RequestKey, VoiceAbout
+from service.voice_store import RequestKey, StoredVoice, VoiceAbout
 from sonorant.tts.v1 import voice_service_pb2
 
 _NOT_KEPT = "this server keeps no voices; start it with --voices-dir DIR, or send the voice along with each request"
@@ -39,9 +39,8 @@ class VoiceCreation:
         caller, stored = self._may_create(request.voice_id)
         about = check_create(request, time.time())
         key = await asyncio.to_thread(check_request, request.request_id, request)  # which may be large
-        if key is not None and (made := await stored.repeated(caller, key)):
+        if made := await self._prepare(caller, stored, about.voice_id, key):
             return made.about
-        await self._check_room(caller, stored, about.voice_id)
         choice = await self._choose(request)
         about = replace(
             about,
@@ -64,9 +63,8 @@ class VoiceCreation:
             raise InvalidField("voice_file", f"not a file of ExportVoice: {error}", "NOT_A_VOICE_FILE") from error
         about = check_imported(request, about, time.time())
         key = check_request(request.request_id, request)
-        if key is not None and (made := await stored.repeated(caller, key)):
+        if made := await self._prepare(caller, stored, about.voice_id, key):
             return made.about
-        await self._check_room(caller, stored, about.voice_id)
         choice = self._chooser.kept(about, tensors, "voice_file")
         self._check_with_engine(choice)
         return about if request.validate_only else await self._keep(caller, stored, about, choice, key)
@@ -79,11 +77,13 @@ class VoiceCreation:
             raise VoiceNotAllowed(f"voice_id: this API key is for {', '.join(sorted(caller.voices or ()))} only")
         return caller, self._stored
 
-    async def _check_room(self, caller: Caller, stored: StoredVoices, voice_id: str) -> None:
+    async def _prepare(
+        self, caller: Caller, stored: StoredVoices, voice_id: str, key: RequestKey | None
+    ) -> StoredVoice | None:
         """Before the work is done; what others do meanwhile is found when the voice is kept."""
         if voice_id in self._presets.voices:
             raise VoiceExists(voice_id)
-        await stored.check_room(caller, voice_id)
+        return await stored.prepare(caller, voice_id, key)
 
     async def _choose(self, request: voice_service_pb2.CreateVoiceRequest) -> VoiceChoice:
         match request.WhichOneof("source"):

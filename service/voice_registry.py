@@ -57,7 +57,7 @@ class VoiceRegistry:
             self._db = sqlite3.connect(folder / DATABASE, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
-            with self._writing():
+            with self._transaction("IMMEDIATE"):
                 self._set_up(folder)
                 self._remove_orphans()
 
@@ -65,15 +65,6 @@ class VoiceRegistry:
         with _failures():
             row = self._one(f"owner = ? AND voice_id = ? AND {_LIVE}", owner, voice_id, time.time())
         return _voice(row) if row else None
-
-    def repeated(self, owner: str, request: RequestKey) -> StoredVoice | None:
-        with _failures():
-            row = self._one(f"owner = ? AND request_id = ? AND {_LIVE}", owner, request.request_id, time.time())
-        if row is None:
-            return None
-        if row[3] != request.digest:
-            raise RequestIdReused(request.request_id)
-        return _voice(row)
 
     def page(self, owner: str, after: str, fits: Callable[[VoiceAbout], bool], limit: int) -> list[StoredVoice]:
         found: list[StoredVoice] = []
@@ -92,9 +83,12 @@ class VoiceRegistry:
             rows.close()
         return found
 
-    def check_room(self, owner: str, voice_id: str, limits: VoiceLimits) -> None:
-        with _failures():
-            self._check_room(owner, voice_id, 0, limits)
+    def prepare(self, owner: str, voice_id: str, request: RequestKey | None, limits: VoiceLimits) -> StoredVoice | None:
+        with _failures(), self._transaction("DEFERRED"):
+            made = self._repeated(owner, request)
+            if made is None:
+                self._check_room(owner, voice_id, 0, limits)
+            return made
 
     def add(
         self, owner: str, about: VoiceAbout, file: bytes, request: RequestKey | None, limits: VoiceLimits
@@ -103,8 +97,8 @@ class VoiceRegistry:
         voice = StoredVoice(about, f"{secrets.token_hex(16)}.safetensors", hashlib.sha256(file).digest())
         with _failures():
             try:
-                with self._writing():
-                    if request is not None and (made := self.repeated(owner, request)):
+                with self._transaction("IMMEDIATE"):
+                    if made := self._repeated(owner, request):
                         return made
                     self._check_room(owner, about.voice_id, len(file), limits)
                     self._write(voice.file, file)
@@ -128,7 +122,7 @@ class VoiceRegistry:
 
     def remove(self, owner: str, voice_id: str) -> bool:
         with _failures():
-            with self._writing():
+            with self._transaction("IMMEDIATE"):
                 rows = self._db.execute(
                     "DELETE FROM voices WHERE owner = ? AND voice_id = ? RETURNING file, expire_s", (owner, voice_id)
                 ).fetchall()
@@ -139,7 +133,7 @@ class VoiceRegistry:
         with _failures():
             if not self._db.execute("SELECT 1 FROM voices WHERE expire_s <= ?", (time.time(),)).fetchone():
                 return 0
-            with self._writing():
+            with self._transaction("IMMEDIATE"):
                 rows = self._db.execute("DELETE FROM voices WHERE expire_s <= ? RETURNING file", (time.time(),))
                 files = [file for (file,) in rows]
             self._unlink(files)
@@ -149,9 +143,9 @@ class VoiceRegistry:
         self._db.close()
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """The one write transaction; what is raised in it undoes it."""
-        self._db.execute("BEGIN IMMEDIATE")
+    def _transaction(self, kind: str) -> Iterator[None]:
+        """What is raised in it undoes it. Of the kind IMMEDIATE, which may write, there is one at a time."""
+        self._db.execute(f"BEGIN {kind}")
         try:
             yield
             self._db.execute("COMMIT")
@@ -181,6 +175,14 @@ class VoiceRegistry:
             f"SELECT about, file, file_digest, request_digest FROM voices WHERE {condition}", values
         ).fetchone()
         return row
+
+    def _repeated(self, owner: str, request: RequestKey | None) -> StoredVoice | None:
+        if request is None:
+            return None
+        row = self._one(f"owner = ? AND request_id = ? AND {_LIVE}", owner, request.request_id, time.time())
+        if row is not None and row[3] != request.digest:
+            raise RequestIdReused(request.request_id)
+        return _voice(row) if row else None
 
     def _check_room(self, owner: str, voice_id: str, num_bytes: int, limits: VoiceLimits) -> None:
         now_s = time.time()

@@ -134,7 +134,7 @@ async def _assemble(
         async with asyncio.timeout(UPLOAD_TIMEOUT_S):
             async for request in requests:
                 payload = request.WhichOneof("payload")
-                if (payload == "create") != (create is None):
+                if payload is None or (payload == "create") != (create is None):
                     raise InvalidField(payload or "payload", "`create` comes first, then `audio` as often as it takes")
                 if payload == "create":
                     create = request.create

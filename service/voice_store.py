@@ -69,22 +69,20 @@ class VoiceLimits:
 class VoiceStore(Protocol):
     def find(self, owner: str, voice_id: str) -> StoredVoice | None: ...
 
-    def repeated(self, owner: str, request: RequestKey) -> StoredVoice | None:
-        """The voice that this request has made. Raises RequestIdReused if another request had its id."""
-
     def page(self, owner: str, after: str, fits: Callable[[VoiceAbout], bool], limit: int) -> list[StoredVoice]:
         """At most `limit` voices that fit, sorted by id, from the first one behind `after` on."""
 
-    def check_room(self, owner: str, voice_id: str, limits: VoiceLimits) -> None:
-        """Raise VoiceExists or VoiceQuotaReached if `add` would now; "" is an id that nobody has."""
+    def prepare(self, owner: str, voice_id: str, request: RequestKey | None, limits: VoiceLimits) -> StoredVoice | None:
+        """What `add` would answer or raise now: the voice that the same request has made, if it has; else None.
+
+        Raises RequestIdReused if another request had its id, VoiceExists, VoiceQuotaReached. `voice_id` "" is one that
+        nobody has.
+        """
 
     def add(
         self, owner: str, about: VoiceAbout, file: bytes, request: RequestKey | None, limits: VoiceLimits
     ) -> StoredVoice:
-        """Keep a voice for good. If the same request made one before, that one is the answer.
-
-        Raises what `repeated` and `check_room` do.
-        """
+        """Keep a voice for good. If the same request made one before, that one is the answer. Raises as `prepare`."""
 
     def load(self, voice: StoredVoice) -> bytes | None:
         """Its file; None if the voice was deleted meanwhile. Raises VoiceDamaged if it is not what was written."""

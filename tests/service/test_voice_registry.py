@@ -104,23 +104,23 @@ def test_a_voice_is_what_was_written_and_only_its_owner_s(registry: VoiceRegistr
     with pytest.raises(VoiceExists):
         registry.add("ada", about("anna"), b"z", None, ROOMY)
     with pytest.raises(VoiceExists):
-        registry.check_room("ada", "anna", ROOMY)
+        registry.prepare("ada", "anna", None, ROOMY)
     assert registry.remove("ada", "anna") and not registry.remove("ada", "anna")
     assert registry.load(stored) is None and registry.find("bob", "anna") is not None
 
 
 def test_repeated_requests_make_one_voice(registry: VoiceRegistry) -> None:
     request = RequestKey("r1", b"digest")
-    assert registry.repeated("", request) is None
+    assert registry.prepare("", "", request, ROOMY) is None
     first = registry.add("", about("anna"), b"x", request, ROOMY)
-    assert registry.repeated("", request) == first
+    assert registry.prepare("", "", request, ROOMY) == first
     assert registry.add("", about("berta"), b"y", request, ROOMY) == first
     assert ids(registry) == ["anna"]
-    assert registry.repeated("ada", request) is None, "request ids are the owner's own"
+    assert registry.prepare("ada", "", request, ROOMY) is None, "request ids are the owner's own"
     with pytest.raises(RequestIdReused):
         registry.add("", about("carla"), b"z", RequestKey("r1", b"other"), ROOMY)
     registry.remove("", "anna")
-    assert registry.repeated("", request) is None
+    assert registry.prepare("", "", request, ROOMY) is None
 
 
 def test_pages_are_sorted_and_filtered(registry: VoiceRegistry) -> None:
@@ -140,7 +140,7 @@ def test_limits(registry: VoiceRegistry) -> None:
         registry.add("ada", about("b"), b"x" * 91, None, VoiceLimits(3, 100, 2))
     registry.add("ada", about("b"), b"x", None, limits)
     for attempt in (
-        lambda: registry.check_room("ada", "", limits),
+        lambda: registry.prepare("ada", "", None, limits),
         lambda: registry.add("ada", about("c"), b"x", None, limits),
     ):
         with pytest.raises(VoiceQuotaReached, match="all 2 voices of yours"):
@@ -158,7 +158,7 @@ def test_voices_expire(registry: VoiceRegistry, tmp_path: Path) -> None:
     assert registry.remove_expired() == 0
     time.sleep(0.25)
     assert registry.find("", "anna") is None and ids(registry) == []
-    assert registry.repeated("", RequestKey("r", b"other")) is None
+    assert registry.prepare("", "", RequestKey("r", b"other"), ROOMY) is None
     assert not registry.remove("", "anna"), "it is not there any more"
     assert registry.load(stored) is None
     registry.add(
