@@ -36,7 +36,7 @@ from engine.types import (
     StreamEnd,
     SynthesisParams,
 )
-from engine.warm_up import WarmUp, warm_up
+from engine.warm_up import WarmUp
 
 __all__ = [
     "BUILTIN_VOICE_DIR",
@@ -79,5 +79,4 @@ __all__ = [
     "Work",
     "mix_embeddings",
     "resolve_model",
-    "warm_up",
 ]

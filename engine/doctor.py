@@ -1,6 +1,6 @@
-"""What this machine is like for the engine: platform, torch, GPU, MPS, checkpoint, rings. Finds faults, mends nothing.
+"""What this machine is like for worker pairs: platform, torch, GPU, MPS, memory, checkpoints, rings. Mends nothing.
 
-Run as a process of its own (`python -m engine.doctor` with a pickled EngineConfig on stdin), because it needs torch,
+Run as a process of its own (`python -m engine.doctor` with pickled EngineConfigs on stdin), because it needs torch,
 and so that a driver which takes the process down is a finding, too.
 """
 
@@ -9,18 +9,25 @@ import os
 import pickle
 import platform
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from engine.checkpoint import load_checkpoint
 from engine.config import EngineConfig
 from engine.errors import EngineError
 from engine.ipc.ring import Ring
+from engine.mps import PROGRAM as MPS_PROGRAM
+from engine.mps import mps_answers
 from engine.supervisor import RingSizes
+
+T = TypeVar("T")
 
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 
@@ -38,21 +45,32 @@ class Finding:
     text: str
 
 
-def examine(config: EngineConfig) -> Iterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is to run here: a config for each worker pair, and whether they get an MPS daemon of their own."""
+
+    configs: Sequence[EngineConfig]
+    own_mps: bool = False
+
+
+def examine(examined: Examined) -> Iterator[Finding]:
     for subject, check in (
         ("platform", _platform),
         ("torch", _torch),
         ("gpu", _gpu),
         ("mps", _mps),
-        ("checkpoint", _checkpoint),
-        ("rings", _rings),
     ):
-        yield _finding(subject, check, config)
+        yield _finding(subject, check, examined)
+    models = {config.model: config for config in examined.configs}
+    for config in models.values():
+        yield _finding("checkpoint", _checkpoint, config)
+    yield _finding("memory", _memory, examined)
+    yield _finding("rings", _rings, examined)
 
 
-def _finding(subject: str, check: Callable[[EngineConfig], tuple[Verdict, str]], config: EngineConfig) -> Finding:
+def _finding(subject: str, check: Callable[[T], tuple[Verdict, str]], examined: T) -> Finding:
     try:
-        verdict, text = check(config)
+        verdict, text = check(examined)
     except EngineError as error:
         verdict, text = Verdict.FAIL, str(error)
     except Exception as error:  # whatever is wrong with this machine
@@ -60,7 +78,7 @@ def _finding(subject: str, check: Callable[[EngineConfig], tuple[Verdict, str]],
     return Finding(verdict, subject, text)
 
 
-def _platform(config: EngineConfig) -> tuple[Verdict, str]:
+def _platform(examined: Examined) -> tuple[Verdict, str]:
     cores = len(os.sched_getaffinity(0))
     text = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores to use"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
@@ -70,24 +88,29 @@ def _platform(config: EngineConfig) -> tuple[Verdict, str]:
     return Verdict.PASS, text
 
 
-def _torch(config: EngineConfig) -> tuple[Verdict, str]:
+def _torch(examined: Examined) -> tuple[Verdict, str]:
     import torch
 
     built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     text = f"{torch.__version__}, built for {built_for}"
-    if "cuda" in config.talker_device + config.code2wav_device and not torch.cuda.is_available():
+    if "cuda" in "".join(_device_names(examined)) and not torch.cuda.is_available():
         return Verdict.FAIL, f"{text}; a CUDA device is asked for and torch finds none"
     return Verdict.PASS, text
 
 
-def _gpu(config: EngineConfig) -> tuple[Verdict, str]:
+def _device_names(examined: Examined) -> list[str]:
+    return [name for config in examined.configs for name in (config.talker_device, config.code2wav_device)]
+
+
+def _gpu(examined: Examined) -> tuple[Verdict, str]:
     import torch
 
     from engine.cuda import find_device
 
-    devices = {find_device(name) for name in (config.talker_device, config.code2wav_device)}
+    names = _device_names(examined)
+    devices = {find_device(name) for name in names}
     if not torch.cuda.is_available():
-        hint = "" if "cpu" in (config.talker_device, config.code2wav_device) else "; the CPU is used, which is slow"
+        hint = "" if "cpu" in names else "; the CPU is used, which is slow"
         return Verdict.PASS if not hint else Verdict.WARN, f"no CUDA device{hint}"
     driver = "unknown driver"
     with suppress(OSError):
@@ -107,37 +130,27 @@ def _gpu(config: EngineConfig) -> tuple[Verdict, str]:
     return Verdict.PASS, f"{'; '.join(parts)}; {driver}"
 
 
-def _mps(config: EngineConfig) -> tuple[Verdict, str]:
-    import torch
-
+def _mps(examined: Examined) -> tuple[Verdict, str]:
     from engine.cuda import find_device
 
-    talker, codec = find_device(config.talker_device), find_device(config.code2wav_device)
-    if not torch.cuda.is_available() or "cpu" in (talker.type, codec.type):
-        return Verdict.PASS, "not needed: not both stages are on a GPU"
-    if _mps_is_active():
-        share = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
-        return (
-            Verdict.PASS,
-            f"active, {f'{share} % of the GPU per process' if share else 'without a limit per process'}",
-        )
-    if talker != codec:
-        return Verdict.PASS, "not active, and not needed: each stage has a GPU of its own"
+    devices = Counter(find_device(name) for name in _device_names(examined))
+    shared = sorted(str(device) for device, count in devices.items() if device.type == "cuda" and count > 1)
+    if examined.own_mps:
+        program = shutil.which(MPS_PROGRAM)
+        if program is None:
+            return Verdict.FAIL, f"asked for, and {MPS_PROGRAM} is not here; it comes with the NVIDIA driver"
+        return Verdict.PASS, f"the server will start {program}"
+    if mps_answers(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))):
+        return Verdict.PASS, "a daemon is running"
+    if any(config.code2wav_sm_percent or config.code2wav_priority != "normal" for config in examined.configs):
+        return Verdict.WARN, "not active, so that sm_percent and priority of the codec have no effect; set --mps true"
+    if not shared:
+        return Verdict.PASS, "not needed: no two workers share a GPU"
     return (
         Verdict.WARN,
-        f"not active: talker and codec take turns on {talker}, which makes steps up to twice as long under load; "
-        "start nvidia-cuda-mps-control -d before the server",
+        f"not active: workers take turns on {', '.join(shared)}, which makes steps up to twice as long under load; "
+        "set --mps true",
     )
-
-
-def _mps_is_active() -> bool:
-    """The control daemon reads from a pipe; without a reader it cannot be opened this way."""
-    pipe = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control")
-    try:
-        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
-        return False
-    return True
 
 
 def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
@@ -152,20 +165,45 @@ def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
     return Verdict.PASS, f"{text}; every tensor is there once, in its shape"
 
 
-def _rings(config: EngineConfig) -> tuple[Verdict, str]:
+def _memory(examined: Examined) -> tuple[Verdict, str]:
+    """What all workers of a device need together, against what is free there."""
+    from engine.model.memory import MemoryNeed, code2wav_need, free_bytes, gib, talker_need
+    from engine.talker.kv_cache import CUDA_SHARE
+
+    needs: list[MemoryNeed] = []
+    for config in examined.configs:
+        checkpoint = load_checkpoint(config.model)
+        needs += [talker_need(checkpoint, config), code2wav_need(checkpoint, config)]
+    verdict, parts = Verdict.PASS, []
+    for device in sorted({need.device for need in needs}, key=str):
+        here = [need for need in needs if need.device == device]
+        free, total = free_bytes(device), sum(need.total for need in here)
+        weights, wanted = sum(need.weights for need in here), sum(need.wanted_state for need in here)
+        text = f"{device}: {gib(weights)} for weights, {gib(wanted)} for streams in all slots, {gib(free)} free"
+        if total > free:
+            verdict, text = Verdict.FAIL, f"{text}; at least {gib(total)} are needed: fewer worker pairs or num_pages"
+        elif wanted > CUDA_SHARE * (free - weights):
+            verdict = max(verdict, Verdict.WARN, key=list(Verdict).index)
+            text += "; streams will wait for KV pages although slots are free, unless they are short"
+        parts.append(text)
+    return verdict, "; ".join(parts)
+
+
+def _rings(examined: Examined) -> tuple[Verdict, str]:
     """Whether there is the memory; that records come through is for an utterance to show."""
-    sizes = astuple(RingSizes.of(config, load_checkpoint(config.model)))
+    sizes = [
+        size for config in examined.configs for size in astuple(RingSizes.of(config, load_checkpoint(config.model)))
+    ]
     with ExitStack() as stack:
         for size in sizes:
             ring = stack.enter_context(closing(Ring(size)))
             while ring.write([bytes(ring.max_payload_bytes // 8)]):
                 pass
-    return Verdict.PASS, f"three, {sum(sizes) / 2**20:.1f} MiB of shared memory in all"
+    return Verdict.PASS, f"{len(sizes)}, {sum(sizes) / 2**20:.1f} MiB of shared memory in all"
 
 
 def main() -> None:
-    config = pickle.load(sys.stdin.buffer)
-    for finding in examine(config):
+    for finding in examine(pickle.load(sys.stdin.buffer)):
         print(json.dumps(asdict(finding)), flush=True)
 
 

@@ -22,7 +22,7 @@ from engine.prompt.explain import Explanation
 from engine.routing import Load, Need, choose_model, choose_pair
 from engine.supervisor import EngineState
 from engine.types import EncodedReference, Float32Array, RecordingInfo, SynthesisParams
-from engine.warm_up import warm_up
+from engine.warm_up import WarmUp, warm_up
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +168,10 @@ class EnginePool:
     def speaker_embedding(self, speaker: str) -> Float32Array:
         """Of a preset voice; see `Engine.speaker_embedding`."""
         return self._model(Need(("custom_voice",), speaker))[0].engine.speaker_embedding(speaker)
+
+    async def rehearse(self) -> list[WarmUp]:
+        """One utterance that nobody hears from each pair in turn. Raises EngineError if one does not speak."""
+        return [await warm_up(pair.engine) for pair in self._pairs]
 
     async def close(self) -> None:
         """Stop all workers; streams that are still live end."""

@@ -13,8 +13,8 @@ from importlib.metadata import version
 
 import grpc
 
-from engine import Engine, EngineError, warm_up
-from engine.doctor import Finding, Verdict
+from engine import EngineError, EnginePool
+from engine.doctor import Examined, Finding, Verdict
 from service.api_keys import ApiKeys, ApiKeysError
 from service.config import ServiceConfig
 from service.metrics_port import listening_socket
@@ -54,7 +54,11 @@ def _engine(config: ServiceConfig) -> Iterator[Finding]:
     command = [sys.executable, "-m", "engine.doctor"]
     try:
         result = subprocess.run(
-            command, input=pickle.dumps(config.engine), capture_output=True, check=False, timeout=ENGINE_TIMEOUT_S
+            command,
+            input=pickle.dumps(Examined(config.engines, config.mps)),
+            capture_output=True,
+            check=False,
+            timeout=ENGINE_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         yield Finding(Verdict.FAIL, "engine", f"no answer from torch or the driver within {ENGINE_TIMEOUT_S:g} s")
@@ -116,11 +120,11 @@ def _keys(config: ServiceConfig) -> Finding:
 async def _utterance(config: ServiceConfig) -> Finding:
     start_s = time.monotonic()
     try:
-        engine = await Engine.start(config.engine)
+        engine = await EnginePool.start(config.engines, mps=config.mps)
         try:
             loaded_s = time.monotonic() - start_s
-            await warm_up(engine)
-            spoken = await warm_up(engine)  # warm by now
+            await engine.rehearse()
+            spoken = max(await engine.rehearse(), key=lambda each: each.total_s / each.num_frames)  # warm by now
             audio_s = spoken.num_frames / engine.info.frame_rate_hz
         finally:
             await engine.close()
@@ -131,6 +135,8 @@ async def _utterance(config: ServiceConfig) -> Finding:
         f"{audio_s:.1f} s of audio, the first after {spoken.first_audio_s * 1000:.0f} ms, RTF {rtf:.2f}; "
         f"loaded in {loaded_s:.1f} s"
     )
+    if len(config.engines) > 1:
+        text = f"from the slowest of {len(config.engines)} worker pairs {text}"
     if rtf >= 1:
         return Finding(Verdict.WARN, "utterance", f"{text}; too slow to be heard without gaps")
     return Finding(Verdict.PASS, "utterance", text)

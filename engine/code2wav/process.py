@@ -82,11 +82,14 @@ def main(
 
             from engine.code2wav.runner import Code2WavRunner
             from engine.cuda import use_device
+            from engine.model.memory import check_fit, code2wav_need, free_bytes
             from engine.model.verify import verify_codec_encoder
 
             torch.set_num_threads(config.threads("code2wav"))
             device = use_device(config.code2wav_device)
             checkpoint = load_checkpoint(config.model)
+            if device.type == "cuda":
+                check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
             runner = Code2WavRunner(checkpoint, config)
             if config.load_format == "safetensors":
                 verify_codec_encoder(checkpoint)  # here and not in the talker, which takes longer to load

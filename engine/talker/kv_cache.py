@@ -14,12 +14,12 @@ from engine.config import EngineConfig
 from engine.cuda import upload
 from engine.errors import EngineError
 from engine.model.attention import PagedRows
+from engine.model.memory import kv_page_bytes, num_pages
 
 Int64Array = npt.NDArray[np.int64]
 
 CUDA_SHARE = 0.6  # of what is free once the weights are loaded; Code2Wav may share the device
 CPU_SHARE = 0.25  # of all memory; pages never written take none
-PROMPT_POSITIONS = 512  # room for a prompt beside the frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +103,17 @@ class KVCache:
 
 def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch.dtype, memory_bytes: int) -> int:
     """Pages for an utterance of default length in every slot, as far as there is memory for them."""
+    needed, wanted = num_pages(checkpoint, config)
     if config.num_pages:
         return config.num_pages
-    stack = checkpoint.talker.stack
-    page_bytes = stack.num_layers * 2 * config.page_size * stack.num_kv_heads * stack.head_dim * dtype.itemsize
-    positions = min(config.max_context, PROMPT_POSITIONS + checkpoint.default_sampling.max_frames)
-    wanted = config.num_slots * -(-positions // config.page_size)
-    needed = -(-config.max_context // config.page_size)
+    page_bytes = kv_page_bytes(checkpoint.talker.stack, config.page_size, dtype)
     affordable = memory_bytes // page_bytes
     if affordable < needed:
         raise EngineError(
             f"there is memory for {affordable} KV pages of {page_bytes} bytes; one stream of {config.max_context} "
             f"positions needs {needed}: lower max_context or free memory on the talker's device"
         )
-    return max(needed, min(wanted, affordable))
+    return min(wanted, affordable)
 
 
 def memory_budget_bytes(device: torch.device) -> int:

@@ -83,11 +83,14 @@ def main(
             import torch  # here, because the parent imports this module and must stay without torch
 
             from engine.cuda import use_device
+            from engine.model.memory import check_fit, free_bytes, talker_need
             from engine.talker.runner import TalkerRunner
 
             torch.set_num_threads(config.threads("talker"))
             device = use_device(config.talker_device)
             checkpoint = load_checkpoint(config.model)
+            if device.type == "cuda":
+                check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
             runner = TalkerRunner(checkpoint, config)
             scheduler = Scheduler(config, checkpoint, runner.num_pages)
         except Exception as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine import BUILTIN_VOICE_DIR
 from service.api_keys import new_key
+from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
 def doctor(*settings: str) -> tuple[int, dict[str, tuple[str, str]]]:
@@ -33,6 +34,7 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
         "gpu",
         "mps",
         "checkpoint",
+        "memory",
         "rings",
         "grpc",
         "opus",
@@ -71,6 +73,17 @@ def test_a_broken_checkpoint_and_all_else_that_is_wrong_is_told(tmp_path: Path) 
         assert found[subject][0] == "fail", found[subject]
         assert hint in found[subject][1]
     assert found["rings"][0] == "pass"
+
+
+def test_what_does_not_fit_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
+    flags = ("--model", str(write_tiny_checkpoint(tmp_path / "base", "base")), "--num-pages", str(2**40))
+    code, found = doctor("--model", "built-in", *flags, "--listen", "127.0.0.1:0", "--device", "cpu", "--mps", "true")
+    assert code == 1
+    assert (found["memory"][0], found["mps"][0]) == ("fail", "fail")
+    assert "are needed: fewer worker pairs or num_pages" in found["memory"][1]
+    assert "nvidia-cuda-mps-control is not here" in found["mps"][1]
+    assert found["rings"][1].startswith("6, ")
+    assert found["utterance"][1] == "not tried, because of what is wrong above"
 
 
 def test_an_open_port_without_tls_and_keys_is_worth_a_warning(tmp_path: Path) -> None:
