@@ -26,7 +26,8 @@ GUIDED_LAYERS = (1, 3)  # whose first head learns to look at the text being spok
 IGNORED = -100
 MASKED = -1e4
 # Log-mels are large and what stands beside the x-vector is small.
-ENCODER_GAINS = {"speaker_encoder.blocks.0.conv.weight": 0.15, "speaker_encoder.fc.weight": 0.1}
+ENCODER_GAINS = {"speaker_encoder.blocks.0.conv.weight": 0.3, "speaker_encoder.fc.weight": 0.1}
+MEAN_LOG_MEL = -6.5
 
 Block = Callable[
     [DecoderLayer, Tensor, Tensor, Tensor, int, Tensor | None, float, Tensor | None], tuple[Tensor, Tensor | None]
@@ -94,6 +95,9 @@ def initialize(model: TrainedTalker, seed: int) -> None:
         stack = model.predictor_config.stack if "code_predictor" in name else model.config.stack
         adds = name.endswith(("o_proj.weight", "down_proj.weight"))
         nn.init.normal_(parameter, std=0.04 / (2 * stack.num_layers) ** 0.5 if adds else 0.04, generator=generator)
+    if model.speaker_encoder is not None:
+        first = model.speaker_encoder.get_parameter("blocks.0.conv.weight").detach()
+        model.speaker_encoder.get_parameter("blocks.0.conv.bias").detach().copy_(-MEAN_LOG_MEL * first.sum((1, 2)))
 
 
 def run_block(

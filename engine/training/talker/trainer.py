@@ -57,6 +57,7 @@ class Trainer:
         eager: bool,
     ):
         torch.manual_seed(seed)
+        torch.backends.cudnn.benchmark = True  # all batches have one shape
         self.model = TrainedTalker(checkpoint)
         initialize(self.model, seed)
         self.model.to(device)
