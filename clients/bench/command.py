@@ -69,7 +69,7 @@ async def _measured(
                 began_s = time.monotonic()
                 parts = await crew.run(target, load, speech, args.timeout_s, processes_of(args, load))
                 print(f"{target}, {load}: {time.monotonic() - began_s:.0f} s", file=sys.stderr)
-                yield row(target, load, repeat, parts, args.max_client_lag_ms)
+                yield row(str(target), load, repeat, parts, args.max_client_lag_ms)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clients.bench.loads import Load, Target
+from clients.bench.loads import Load
 from clients.bench.measure import Measured, Outcome
 
 Row = Mapping[str, Any]
@@ -14,7 +14,7 @@ PERCENTS = (50, 95, 99)
 CONTINUITY_MS = (50, 100, 200)
 
 
-def row(target: Target, load: Load, repeat: int, parts: Sequence[Measured], max_client_lag_ms: float) -> Row:
+def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_client_lag_ms: float) -> Row:
     """
     ttfa_ms          first text sent -> first sample received
     audible_ms       first text sent -> first sound heard, by a listener without a start buffer
@@ -45,7 +45,7 @@ def row(target: Target, load: Load, repeat: int, parts: Sequence[Measured], max_
         **_percentiles("late_ms", late_ms),
     }
     return {
-        "target": str(target),
+        "target": target,
         "load": str(load),
         "kind": load.kind,
         "amount": load.amount,

@@ -45,7 +45,7 @@ async def run(
                 return await measure(share, speaker, start_s)
 
         parts = await asyncio.gather(*map(one, range(shares)))
-        return row(target, load, 0, parts, 1000.0), parts
+        return row(str(target), load, 0, parts, 1000.0), parts
 
 
 def counted(parts: Sequence[Measured]) -> int:

@@ -63,7 +63,7 @@ async def run(url: str, model: str = "a-model", **body: object) -> Row:
     speech = Speech(("One.", "Two."), seed=0, voice="anna")
     async with openai_speaker(target, speech) as speaker:
         part = await measure(Share(target, load, speech, 5.0, 10, 0, 1), speaker, time.monotonic())
-    return row(target, load, 0, [part], 1000.0)
+    return row(str(target), load, 0, [part], 1000.0)
 
 
 async def test_times_gaps_and_audio_are_those_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:

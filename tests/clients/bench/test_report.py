@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.bench import report
-from clients.bench.loads import Load, Target
+from clients.bench.loads import Load
 from clients.bench.measure import Measured
 from clients.bench.statistics import row
 from tests.clients.bench.test_statistics import outcome
 
 
 def row_of(kind: Any = "closed", amount: float = 2, address: str = "one:1", **changes: Any) -> dict[str, Any]:
-    measured = row(Target("speak", address), Load(kind, amount, 10.0, 1.0), 0, [Measured([outcome()])], 10.0)
+    measured = row(f"speak {address}", Load(kind, amount, 10.0, 1.0), 0, [Measured([outcome()])], 10.0)
     return {**measured, **changes}
 
 

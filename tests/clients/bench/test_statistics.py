@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bench.loads import Load, Target
+from clients.bench.loads import Load
 from clients.bench.measure import Measured, Outcome
 from clients.bench.statistics import peak_in_flight, percentile, row
 from clients.playback import PlaybackReport
 
-TARGET = Target("speak", "host:1")
+TARGET = "speak host:1"
 LOAD = Load("closed", 2, seconds=10.0, warm_up_s=1.0)
 
 
