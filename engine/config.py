@@ -27,8 +27,12 @@ class EngineConfig:
     max_context: int = 4096  # positions (prompt rows + frames) one stream may need
     num_pages: int = 0  # KV pages of `page_size` positions; 0 = all that the slots can need, as far as memory allows
     page_size: int = 16
+    kv_memory_share: float = 0.6  # of the GPU memory free beside the weights, for pages of all talkers on that GPU
     max_prefill_rows: int = 256  # prompt rows per step, over all streams; live streams wait for them
     credit_frames: int = 48  # frames a stream may be ahead of what its client has taken
+    runaway_frames_per_token: int = 12  # a stream with more per text token, and 96, has lost its way; 0 = no limit
+    runaway_repeated_frames: int = 64  # so many in a row, once it has half as many frames as that; 0 = no limit
+    runaway_silent_frames: int = 75  # in a row; 0 = no limit
     chunk_ramp: tuple[int, ...] = (1, 2, 4, 8, 12)  # frames per Code2Wav chunk; the last one repeats
     max_decode_batch: int = 32  # streams per Code2Wav call
     enforce_eager: bool = False  # CUDA: launch kernels one by one instead of replaying graphs, for finding faults

@@ -168,7 +168,6 @@ def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
 def _memory(examined: Examined) -> tuple[Verdict, str]:
     """What all workers of a device need together, against what is free there."""
     from engine.model.memory import MemoryNeed, code2wav_need, free_bytes, gib, talker_need
-    from engine.talker.kv_cache import CUDA_SHARE
 
     needs: list[MemoryNeed] = []
     for config in examined.configs:
@@ -182,7 +181,7 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
         text = f"{device}: {gib(weights)} for weights, {gib(wanted)} for streams in all slots, {gib(free)} free"
         if total > free:
             verdict, text = Verdict.FAIL, f"{text}; at least {gib(total)} are needed: fewer worker pairs or num_pages"
-        elif wanted > CUDA_SHARE * (free - weights):
+        elif wanted > examined.configs[0].kv_memory_share * (free - weights):
             verdict = max(verdict, Verdict.WARN, key=list(Verdict).index)
             text += "; streams will wait for KV pages although slots are free, unless they are short"
         parts.append(text)

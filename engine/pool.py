@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 CLONING = Need(("base",))
 
+_FIRST_GPU = {"auto": "cuda:0", "cuda": "cuda:0"}  # names for it, where there is one
+
 # What several pairs are together: the first of these that one of them is.
 _BEST_FIRST = (EngineState.READY, EngineState.STARTING, EngineState.RESTARTING, EngineState.FAILED, EngineState.CLOSED)
 
@@ -113,7 +115,7 @@ class EnginePool:
         running, if one of them cannot load.
         """
         _check_that_they_fit([load_checkpoint(model) for model in {config.model: None for config in configs}])
-        configs = _sharing_cores(configs)
+        configs = _sharing(configs)
         async with AsyncExitStack() as stack:
             if mps:
                 directory = await stack.enter_async_context(mps_daemon())
@@ -208,10 +210,19 @@ async def _start_pairs(configs: Iterable[EngineConfig]) -> list[_Pair]:
     return [task.result() for task in started]
 
 
-def _sharing_cores(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """As many threads for the workers of all pairs together as there are cores, where no number is given."""
-    share = max(1, len(os.sched_getaffinity(0)) // (2 * len(configs)))
-    return [dataclasses.replace(config, cpu_threads=config.cpu_threads or share) for config in configs]
+def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
+    """Where no number of threads is given, all workers together get as many as there are cores; talkers on the same GPU
+    share its memory, which each of them would otherwise find free."""
+    threads = max(1, len(os.sched_getaffinity(0)) // (2 * len(configs)))
+    devices = [_FIRST_GPU.get(config.talker_device, config.talker_device) for config in configs]
+    return [
+        dataclasses.replace(
+            config,
+            cpu_threads=config.cpu_threads or threads,
+            kv_memory_share=config.kv_memory_share / devices.count(device),
+        )
+        for config, device in zip(configs, devices, strict=True)
+    ]
 
 
 def _check_that_they_fit(checkpoints: Sequence[Checkpoint]) -> None:

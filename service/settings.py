@@ -96,6 +96,16 @@ def _percent(text: str) -> int:
     return int(text)
 
 
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise ValueError(f"{text!r} is not a number between 0 and 1")
+    return value
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(filter(None, text.split(",")))
 
@@ -144,9 +154,12 @@ SETTINGS = (
     Setting("max_queued_streams", "talker", _count, "N", "waiting for a slot"),
     Setting("max_context", "talker", _positive, "N", "prompt rows + frames per stream"),
     Setting("num_pages", "talker", _count, "N", "of the KV cache; 0 = all that fit and slots can need"),
+    Setting("kv_memory_share", "talker", _share, "X", "of a GPU's free memory for the KV cache of all talkers on it"),
     Setting("page_size", "talker", _positive, "N", "positions per page"),
     Setting("max_prefill_rows", "talker", _positive, "N", "prompt rows per step"),
     Setting("credit_frames", "talker", _positive, "N", "a stream may be ahead of what its client has taken"),
+    Setting("runaway_frames_per_token", "talker", _count, "N", "beside 96, end a stream that does not; 0 = never"),
+    Setting("runaway_repeated_frames", "talker", _count, "N", "in a row end a stream too long for its text; 0 = never"),
     Setting("code2wav_device", "code2wav", _device, _DEVICE, "of the codec"),
     Setting(
         "code2wav_dtype", "code2wav", _choice("float32", "tf32", "float16"), "TYPE", "of the codec; tf32 is for CUDA"
@@ -157,6 +170,7 @@ SETTINGS = (
         "code2wav_priority", "code2wav", _choice("normal", "below-normal"), "NAME", "of the codec's kernels under MPS"
     ),
     Setting("chunk_ramp", "code2wav", _ramp, "N,N,...", "frames per chunk, first to last; the last one repeats"),
+    Setting("runaway_silent_frames", "code2wav", _count, "N", "in a row end a stream; 0 = never"),
     Setting("max_decode_batch", "code2wav", _positive, "N", "streams per call"),
     Setting("encoder_device", "encoder", _device, _DEVICE, "of recordings to clone"),
     Setting("encoder_threads", "encoder", _count, "N", "0 = a quarter of the cores"),

@@ -18,7 +18,6 @@ from engine.model.memory import kv_page_bytes, num_pages
 
 Int64Array = npt.NDArray[np.int64]
 
-CUDA_SHARE = 0.6  # of what is free once the weights are loaded; Code2Wav may share the device
 CPU_SHARE = 0.25  # of all memory; pages never written take none
 
 
@@ -116,9 +115,9 @@ def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch
     return min(wanted, affordable)
 
 
-def memory_budget_bytes(device: torch.device) -> int:
-    """What all pages together may take."""
+def memory_budget_bytes(device: torch.device, cuda_share: float) -> int:
+    """What all pages together may take; `cuda_share` is of what is free beside the weights."""
     if device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(device)
-        return int(free_bytes * CUDA_SHARE)
+        return int(free_bytes * cuda_share)
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)

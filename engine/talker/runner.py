@@ -30,7 +30,7 @@ class TalkerRunner:
         device = find_device(config.talker_device)
         dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
         talker = _load(checkpoint, config, device, dtype)
-        self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device))
+        self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, config.kv_memory_share))
         self._cache = KVCache(
             checkpoint.talker.stack,
             num_pages=self.num_pages,

@@ -39,6 +39,6 @@ def test_the_configured_number_counts() -> None:
 def test_the_default_fits_here() -> None:
     config = dataclasses.replace(EngineConfig(Path(".")), max_context=64)
     assert (
-        fitting_num_pages(CHECKPOINT, config, torch.bfloat16, memory_budget_bytes(torch.device("cpu")))
+        fitting_num_pages(CHECKPOINT, config, torch.bfloat16, memory_budget_bytes(torch.device("cpu"), 0.6))
         == config.num_slots * 4
     )
