@@ -221,6 +221,11 @@ class FakeEngine:
     def num_streams(self) -> int:
         return len(self.live)
 
+    @property
+    def num_opened(self) -> int:
+        """Streams so far."""
+        return self._next_id - 1
+
     def pairs(self) -> list[PairStats]:
         return [PairStats(self.info.model, self.state, NUM_SLOTS, EngineStats(self.num_streams, 0, (0, 0, 0), {}))]
 
