@@ -9,7 +9,7 @@ TORCH ?= $(or $(shell cat $(VENV)/torch 2>/dev/null),torch==2.13.0)
 INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-gpu lint format proto bench train-voice judge-voice check
+.PHONY: help setup demo serve test test-gpu lint format proto bench train-voice judge-voice judge-clones check
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
@@ -69,5 +69,13 @@ judge-voice: setup ## let a recognizer judge the voice (ARGS="--model DIR"; defa
 	  $(BIN)/python -m engine.training.evaluation.sentences $$lines >voice-training/$$lines.tsv && \
 	  $(BIN)/python -m clients.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
 	  $(BIN)/python -m engine.training.evaluation.judge voice-training/$$lines || exit 1; done
+
+judge-clones: setup ## how like their references the clones of a Base checkpoint are (ARGS="--model DIR")
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
+	@clones=voice-training/clones; $(BIN)/python -m engine.training.evaluation.clones write $$clones && \
+	for way in embedding transcripts; do \
+	  $(BIN)/python -m clients.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
+	    $$(test $$way = embedding || echo --transcripts) --model engine/builtin_base $(ARGS) && \
+	  $(BIN)/python -m engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 
 check: lint test ## everything CI runs

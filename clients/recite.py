@@ -1,6 +1,7 @@
 """`python -m clients.recite LINES --out FOLDER`: every line of a file through a server, into WAV files.
 
-A line is `VOICE<TAB>TEXT`. Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl on how each went.
+A line is `VOICE<TAB>TEXT`; with --references DIR the voice is cloned from DIR/VOICE.wav.
+Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl on how each went.
 """
 
 import argparse
@@ -33,7 +34,7 @@ async def recite(args: argparse.Namespace) -> int:
 
         async def line(number: int, voice: str, text: str) -> dict[str, Any]:
             config = synthesis_config(
-                voice=voice, encoding="pcm_s16le", non_streaming_mode=args.non_streaming_mode, **sampling
+                encoding="pcm_s16le", non_streaming_mode=args.non_streaming_mode, **_voice(args, voice), **sampling
             )
             async with slots:
                 report = await _speak(client, config, text, args.out / f"{number:05d}.wav", whole=args.one_shot)
@@ -42,6 +43,13 @@ async def recite(args: argparse.Namespace) -> int:
         reports = await asyncio.gather(*(line(i, voice, text) for i, (voice, text) in enumerate(lines)))
     (args.out / "report.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports), encoding="utf-8")
     return 0
+
+
+def _voice(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    if not args.references:
+        return {"voice": name}
+    transcript = (args.references / f"{name}.txt").read_text(encoding="utf-8").strip() if args.transcripts else ""
+    return {"reference": (args.references / f"{name}.wav").read_bytes(), "transcript": transcript}
 
 
 async def _speak(
@@ -117,6 +125,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--server", default="", help="HOST:PORT (default: a server of its own)")
     parser.add_argument("--model", type=Path, help="checkpoint of that server of its own (default: the built-in one)")
+    parser.add_argument("--references", type=Path, metavar="DIR", help="recordings of the voices, for Base checkpoints")
+    parser.add_argument("--transcripts", action="store_true", help="with what they say, in DIR/VOICE.txt")
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument(
         "--temperature", type=float, help="of all sampling; 0 = greedy (default: the checkpoint's settings)"

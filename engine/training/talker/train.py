@@ -126,8 +126,8 @@ class _Feed:
 
     def wait_for(self, num_shards: int, ends_at_s: float) -> None:
         taken = 0
-        while taken < num_shards:
-            new = self.poll(num_shards - taken)
+        while taken < num_shards or not self._store.training:  # the first sentences may all be held out
+            new = self.poll(max(1, num_shards - taken))
             taken += new
             if new == 0:
                 if time.time() > ends_at_s:
