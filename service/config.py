@@ -21,6 +21,8 @@ from service.stored_voices import StoredVoicesConfig
 from service.tls import TlsFiles
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
+# Under MPS, unless told otherwise: a codec without a limit makes the steps of a talker on its GPU many times longer.
+MPS_CODEC_SM_PERCENT = 25
 _BUILT_IN = "built-in"
 # Kubernetes tells every container of the Services beside it, of one called `sonorant` under our prefix.
 _KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
@@ -98,6 +100,8 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
         devices = [f"cuda:{index}" for index in of_model["gpus"]] if "gpus" in of_model else [of_model.get("device")]
         for device in devices * of_model.get("pairs", 1):
             of_pair = {"talker_device": device, "code2wav_device": device, **of_model} if device else of_model
+            if values.get("mps") and of_pair.get("talker_device") == of_pair.get("code2wav_device"):
+                of_pair = {"code2wav_sm_percent": MPS_CODEC_SM_PERCENT, **of_pair}
             yield EngineConfig(**{f.name: of_pair[f.name] for f in fields(EngineConfig) if f.name in of_pair})
 
 

@@ -165,7 +165,13 @@ SETTINGS = (
         "code2wav_dtype", "code2wav", _choice("float32", "tf32", "float16"), "TYPE", "of the codec; tf32 is for CUDA"
     ),
     Setting("code2wav_cpu_threads", "code2wav", _count, "N", "of the codec; 0 = as --cpu-threads says"),
-    Setting("code2wav_sm_percent", "code2wav", _percent, "N", "of the GPU for the codec under MPS; 0 = no limit"),
+    Setting(
+        "code2wav_sm_percent",
+        "code2wav",
+        _percent,
+        "N",
+        "of the GPU for the codec under MPS; 0 = no limit; 25 if --mps",
+    ),
     Setting(
         "code2wav_priority", "code2wav", _choice("normal", "below-normal"), "NAME", "of the codec's kernels under MPS"
     ),

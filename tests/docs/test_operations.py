@@ -24,15 +24,38 @@ def snippets(language: str) -> list[str]:
 
 
 def test_the_settings_file_is_taken(tmp_path: Path) -> None:
-    settings, _ = snippets("toml")
+    settings, _, _ = snippets("toml")
     (tmp_path / "sonorant.toml").write_text(settings)
     config = parse_args(["--config", str(tmp_path / "sonorant.toml")], {})
     assert (config.engine.talker_device, config.engine.code2wav_device) == ("cpu", "auto")
     assert (config.engine.num_slots, config.max_sessions) == (16, 200)
 
 
+def test_each_topology_is_taken(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| .* \| `(--.*)` \|$", TEXT, re.MULTILINE)
+    found = []
+    for flags in rows:
+        engines = parse_args(flags.split(), {}).engines
+        found.append([(engine.talker_device, engine.code2wav_device, engine.code2wav_sm_percent) for engine in engines])
+    assert found == [
+        [("cuda:0", "cuda:0", 0)],
+        [("cuda:0", "cuda:0", 25)],
+        [("cuda:0", "cuda:1", 0)],
+        [(f"cuda:{n}", f"cuda:{n}", 25) for n in range(4)],
+        [("cuda:0", "cuda:2", 0), ("cuda:1", "cuda:2", 0)],
+        [("cpu", "cpu", 0)] * 2,
+    ]
+    (tmp_path / "sonorant.toml").write_text(snippets("toml")[1])
+    engines = parse_args(["--config", str(tmp_path / "sonorant.toml")], {}).engines
+    assert [(engine.model.name[-5:], engine.talker_device, engine.num_slots) for engine in engines] == [
+        ("voice", "auto", 32),
+        ("-base", "cuda:0", 64),
+        ("-base", "cuda:1", 64),
+    ]
+
+
 def test_the_keys_file_is_taken(tmp_path: Path) -> None:
-    _, keys = snippets("toml")
+    _, _, keys = snippets("toml")
     (tmp_path / "keys.toml").write_text(keys)
     caller = ApiKeys(tmp_path / "keys.toml").find("hello")
     assert caller is not None

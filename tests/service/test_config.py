@@ -184,6 +184,13 @@ def test_threads_and_mps_of_a_stage() -> None:
     assert config.engine.environment("code2wav") == limits
     assert config.engine.environment("talker") == {}
     assert parse_args([], {}).engine.environment("code2wav") == {}
+    for flags, percent in (
+        ("", 25),
+        ("--code2wav-sm-percent 0", 0),
+        ("--gpus 0,1", 25),
+        ("--code2wav-device cuda:1", 0),
+    ):
+        assert parse_args(["--mps", "true", *flags.split()], {}).engine.code2wav_sm_percent == percent
 
 
 @pytest.mark.parametrize(

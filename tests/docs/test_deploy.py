@@ -1,0 +1,105 @@
+"""deploy/: every file parses, and names what the server has."""
+
+import configparser
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.config import ServiceConfig, parse_args
+from service.metrics import Metrics
+from service.server import LIVENESS, READINESS
+from tests.service.fake_engine import FakeEngine
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+DOCKERFILE = (DEPLOY.parent / "Dockerfile").read_text()
+# What is before the image's arguments.
+ENTRYPOINT = json.loads(re.findall(r"^ENTRYPOINT (.*)$", DOCKERFILE, re.MULTILINE)[0])[1:]
+
+
+def taken(arguments: list[str], tmp_path: Path) -> ServiceConfig:
+    """As the server takes them, on a machine where the checkpoint is there."""
+    return parse_args([*ENTRYPOINT, *(re.sub(r"/models/[^ ]*", str(tmp_path), each) for each in arguments)], {})
+
+
+def port(address: str | None) -> int:
+    assert address is not None
+    return int(address.rpartition(":")[2])
+
+
+def test_systemd_unit(tmp_path: Path) -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "sonorant.service")
+    command, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    assert Path(command).name == "sonorant-server"
+    (tmp_path / "sonorant.toml").write_text("[service]\ndrain_grace_s = 30\n")
+    assert arguments[0] == "--config"
+    config = parse_args(["--config", str(tmp_path / "sonorant.toml")], {})
+    assert int(unit["Service"]["TimeoutStopSec"]) > config.drain_grace_s
+    assert unit["Service"]["KillMode"] == "mixed", "else the workers are told to stop before they have finished"
+    if shutil.which("systemd-analyze"):
+        result = subprocess.run(
+            ["systemd-analyze", "verify", DEPLOY / "sonorant.service"], capture_output=True, text=True
+        )
+        assert "Unknown" not in result.stderr
+
+
+def test_kubernetes_manifest(tmp_path: Path) -> None:
+    deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    pod = deployment["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    config = taken(container["args"], tmp_path)
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {"grpc": port(config.listen), "metrics": port(config.metrics_listen)}
+    assert str(ports["metrics"]) == pod["metadata"]["annotations"]["prometheus.io/port"]
+    for probe, name in (("startupProbe", READINESS), ("livenessProbe", LIVENESS), ("readinessProbe", READINESS)):
+        assert container[probe]["grpc"] == {"port": ports["grpc"], "service": name}
+    waits_s = container["lifecycle"]["preStop"]["sleep"]["seconds"] + config.drain_grace_s
+    assert pod["spec"]["terminationGracePeriodSeconds"] > waits_s
+    labels = deployment["spec"]["selector"]["matchLabels"]
+    assert labels == pod["metadata"]["labels"] == service["spec"]["selector"]
+    assert service["spec"]["ports"][0]["targetPort"] in ports
+    # The variables that a Service makes for its pods must not look like settings of the server.
+    prefix = service["metadata"]["name"].upper().replace("-", "_")
+    parse_args([], {f"{prefix}_SERVICE_HOST": "10.0.0.1", f"{prefix}_PORT": "tcp://10.0.0.1:50051"})
+
+
+def test_compose_and_prometheus(tmp_path: Path) -> None:
+    compose: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    sonorant = compose["services"]["sonorant"]
+    config = taken(sonorant["command"], tmp_path)
+    assert sonorant["ports"] == [f"{port(config.listen)}:{port(config.listen)}"]
+    assert int(sonorant["stop_grace_period"].removesuffix("s")) > config.drain_grace_s
+    scrape = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
+    assert scrape["static_configs"] == [{"targets": [f"sonorant:{port(config.metrics_listen)}"]}]
+    for each in compose["services"].values():
+        for source in (volume.split(":")[0] for volume in each.get("volumes", ())):
+            assert source.startswith("${") or (DEPLOY / source).is_file()
+    for name in ("datasources", "providers"):
+        file = "provisioning.yaml" if name == "datasources" else "dashboards.yaml"
+        assert yaml.safe_load((DEPLOY / "grafana" / file).read_text())[name]
+
+
+def test_the_dashboard_asks_for_metrics_and_labels_that_there_are() -> None:
+    metrics = Metrics()
+    metrics.follow(FakeEngine())
+    names = {f"{family.name}{suffix}" for family in metrics.registry.collect() for suffix in ("", "_total")}
+    names |= {f"{name}{suffix}" for name in names for suffix in ("_bucket", "_sum", "_count")}
+    dashboard = json.loads((DEPLOY / "grafana" / "dashboard.json").read_text())
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(queries) >= 10
+    for query in queries:
+        used = set(re.findall(r"\b(?:tts|grpc)_\w+", query))
+        assert used and used <= names, query
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in DEPLOY.glob("*.*")))
+def test_operations_tells_of_each_file(name: str) -> None:
+    assert f"deploy/{name}" in (DEPLOY.parent / "docs" / "operations.md").read_text()
