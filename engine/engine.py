@@ -29,6 +29,7 @@ from engine.ipc.messages import (
     PcmBatch,
     PcmRecord,
     PushText,
+    SilentStream,
 )
 from engine.prompt import layout
 from engine.prompt.explain import Explanation, explain_prompt
@@ -215,6 +216,8 @@ class Engine:
                         budget = budgets.pop(stream_id, None)
                         chunk = PcmChunk(first_frame, num_frames, samples[row].copy(), budget)
                         self._streams[stream_id]._deliver(chunk)
+                case SilentStream(stream_id, num_frames):
+                    self._streams[stream_id]._on_silence(num_frames)
                 case EndStream(stream_id, end):
                     self._end(stream_id, end)
 
@@ -244,6 +247,7 @@ class EngineStream:
         self._text_ended = False
         self._sent = False  # to the talker; until then the stream ends here
         self._cancelled = False
+        self._silence = ""  # why it was cancelled, if not by its caller
         self._granted_frames = 0  # not yet passed on
         self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
 
@@ -353,8 +357,16 @@ class EngineStream:
         if not self._cancelled:
             self._events.put_nowait(chunk)
 
+    def _on_silence(self, num_frames: int) -> None:
+        """Nothing more is coming: the stream is cancelled, and its end will say why. One that must not end goes on."""
+        if not (self._cancelled or self._silence or self._params.sampling.ignore_eos):
+            self._silence = f"the model was silent for {num_frames} frames"
+            self._engine._publish(CancelStream(self.stream_id))
+
     def _end(self, end: StreamEnd) -> None:
         self.ended = True
+        if self._silence and end.reason is FinishReason.CANCELLED and not self._cancelled:
+            end = dataclasses.replace(end, reason=FinishReason.RUNAWAY, detail=self._silence)
         self._events.put_nowait(end)
 
 

@@ -146,7 +146,8 @@ def _run(
     on_frames: Callable[[int], object],
 ) -> tuple[Int16Array, Float32Array, StreamEnd]:
     max_frames = params.sampling.max_frames
-    config = replace(config, max_context=plan.num_rows + max_frames)
+    # Whoever has one utterance made waits for it, and sees for themselves if it is silent.
+    config = replace(config, max_context=plan.num_rows + max_frames, runaway_silent_frames=0)
     talker = TalkerRunner(checkpoint, config)
     code2wav = Code2WavRunner(checkpoint, config, float_output=True)
     scheduler = Scheduler(config, checkpoint, talker.num_pages)

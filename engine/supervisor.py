@@ -75,7 +75,8 @@ class RingSizes:
         frames = max_frames * (record_bytes(row_bytes + codebooks * 2) + record_bytes(HEADER.size))  # each with a flush
         start_bytes = record_bytes(HEADER.size + max(TIMES.size, FIRST_CHUNK.size))
         starts_and_ends = config.max_streams * (start_bytes + end_bytes)
-        pcm = max_frames * record_bytes(row_bytes + frame_bytes) + starts_and_ends
+        silences = config.max_streams * record_bytes(HEADER.size)
+        pcm = max_frames * record_bytes(row_bytes + frame_bytes) + starts_and_ends + silences
         batch_bytes = config.max_decode_batch * (row_bytes + config.credit_frames * frame_bytes)
         return cls(
             commands=4 * open_bytes + 64 * 1024,

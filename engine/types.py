@@ -23,6 +23,7 @@ class FinishReason(IntEnum):
     CANCELLED = 3
     FAILED = 4  # this stream broke; `StreamEnd.detail` says why
     UNAVAILABLE = 5  # the workers went down with all streams, or the engine was closed; may be tried again
+    RUNAWAY = 6  # it no longer spoke its text; `StreamEnd.detail` says how that showed
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,7 @@ class PromptPlan:
     codec_items: tuple[int, ...]
     trailing: tuple[int, ...]
     text_ended: bool
+    num_text_tokens: int  # of the utterance's own text, those that trail included
 
     @property
     def num_rows(self) -> int:

@@ -97,6 +97,7 @@ def open_stream(
         codec_items=((stream_id if voice is None else voice) % 2048,) * num_rows,
         trailing=trailing,
         text_ended=text_ended,
+        num_text_tokens=1 + len(trailing),
     )
     reference = np.arange(num_reference_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048
     codes = reference if num_reference_frames else None

@@ -9,6 +9,7 @@ for the audio that came out. All rows of a batch have the same number of frames.
 * Listeners are taken to play without a pause from their first chunk on. A talker that keeps up makes a frame within
   the duration of a frame, so whoever has more lead than that, and than a call takes, can wait for one more.
 * Whoever runs dry first goes first. A waiting stream keeps its place and a served one moves back: none waits forever.
+* A stream that stays silent for too long is reported, once, so that the service may end it.
 * The reference of a cloned voice is decoded for the state it leaves; its audio is dropped.
 
 Slots are the runner's own: a stream may be decoded here long after its talker slot went to another.
@@ -22,8 +23,18 @@ from typing import TypeAlias
 
 import numpy as np
 
+from engine.code2wav.silence import silent_tail
 from engine.config import EngineConfig
-from engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch, PcmRecord
+from engine.ipc.messages import (
+    BeginStream,
+    EndStream,
+    FirstChunk,
+    FlushStream,
+    FrameBatch,
+    PcmBatch,
+    PcmRecord,
+    SilentStream,
+)
 from engine.types import FinishReason, Float32Array, Int16Array
 
 NO_SLOT = -1
@@ -58,6 +69,7 @@ class _Stream:
     slot: int = NO_SLOT
     num_chunks: int = 0
     num_received: int = 0
+    num_silent: int = 0  # frames in a row, the last ones heard
     is_flushed: bool = False
     end: EndStream | None = None  # to be sent after the last frame
 
@@ -80,6 +92,7 @@ class Batcher:
             raise ValueError(f"chunk_ramp must have sizes of at least 1 frame, not {config.chunk_ramp}")
         self._ramp = config.chunk_ramp
         self._max_rows = config.max_decode_batch
+        self._max_silent_frames = config.runaway_silent_frames
         self._frame_s = frame_s
         self._clock = clock
         self._num_slots = num_slots
@@ -194,6 +207,8 @@ class Batcher:
                     samples=samples if is_heard.all() else samples[is_heard],
                 )
             )
+        if self._max_silent_frames:
+            self._note_silence(batch, silent_tail(samples, self._batch_frames))
         for stream in batch:
             if stream.first_pending >= 0:
                 stream.num_chunks += 1
@@ -201,6 +216,15 @@ class Batcher:
             stream.first_pending += self._batch_frames
             self._finish_if_drained(stream)
         return self._take_records()
+
+    def _note_silence(self, batch: Sequence[_Stream], tails: Sequence[int]) -> None:
+        for stream, tail in zip(batch, tails, strict=True):
+            if stream.first_pending < 0:
+                continue
+            before = stream.num_silent
+            stream.num_silent = before + tail if tail == self._batch_frames else tail
+            if before < self._max_silent_frames <= stream.num_silent:
+                self._records.append(SilentStream(stream.stream_id, stream.num_silent))
 
     def _due_frames(self, stream: _Stream, now: float) -> int:
         """How many frames of a stream with frames to decode now; 0 if it had better wait for more."""

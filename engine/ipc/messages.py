@@ -2,7 +2,7 @@
 
 Ring A, service -> talker:    OpenStream (PushText | GrantCredit)* [EndText] [CancelStream]; Shutdown
 Ring B, talker -> code2wav:   BeginStream (row of FrameBatch | FlushStream)* EndStream; Shutdown
-Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch)+] EndStream
+Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch | SilentStream)+] EndStream
 
 Per stream the order above holds on every ring, and each OpenStream is answered by exactly one EndStream on ring C.
 A stream that ends before it got a slot has an EndStream and nothing else on rings B and C.
@@ -115,6 +115,14 @@ class FirstChunk:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentStream:
+    """This stream has been silent for so many frames that it has nothing to say any more."""
+
+    stream_id: int
+    num_frames: int
+
+
+@dataclass(frozen=True, slots=True)
 class PcmBatch:
     """The audio of one Code2Wav call, one row per stream, `num_frames` codec frames each."""
 
@@ -126,7 +134,7 @@ class PcmBatch:
 
 Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | Shutdown
 FrameRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream | Shutdown
-PcmRecord: TypeAlias = FirstChunk | PcmBatch | EndStream
+PcmRecord: TypeAlias = FirstChunk | PcmBatch | SilentStream | EndStream
 Record: TypeAlias = Command | FrameRecord | PcmRecord
 
 
@@ -139,6 +147,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   FrameBatch   rows         0             TIMES, i64 stream ids, i32 frame indices, i16 codes [rows, codebooks]
 #   FirstChunk   0            stream_id     FIRST_CHUNK
 #   PcmBatch     rows         num_frames    i64 stream ids, i32 first frames, i16 samples [rows, samples]
+#   SilentStream num_frames   stream_id
 #   EndStream    reason       stream_id     END, detail in UTF-8
 #   EndText, CancelStream, FlushStream: 0, stream_id; Shutdown: 0, 0
 HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what stands there instead)
@@ -160,6 +169,7 @@ class _Kind(IntEnum):
     END_STREAM = 10
     PCM_BATCH = 11
     FIRST_CHUNK = 12
+    SILENT_STREAM = 13
 
 
 def encode(record: Record) -> list[Buffer]:
@@ -192,6 +202,8 @@ def encode(record: Record) -> list[Buffer]:
             return [head, END.pack(end.num_frames, end.queue_s, end.generation_s), end.detail.encode()]
         case FirstChunk(stream_id):
             return [HEADER.pack(_Kind.FIRST_CHUNK, 0, stream_id), FIRST_CHUNK.pack(*astuple(record)[1:])]
+        case SilentStream(stream_id, num_frames):
+            return [HEADER.pack(_Kind.SILENT_STREAM, num_frames, stream_id)]
         case PcmBatch(stream_ids, first_frames, num_frames, samples):
             head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames)
             return [head, _bytes(stream_ids, np.int64), _bytes(first_frames, np.int32), _bytes(samples, np.int16)]
@@ -239,6 +251,8 @@ def decode(payload: Buffer) -> Record:
             return PcmBatch(stream_ids, first_frames, stream_id, samples)
         case _Kind.FIRST_CHUNK:
             return FirstChunk(stream_id, *FIRST_CHUNK.unpack_from(body))
+        case _Kind.SILENT_STREAM:
+            return SilentStream(stream_id, count)
     raise ValueError(f"ring record of unknown kind {kind}")
 
 

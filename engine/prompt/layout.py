@@ -70,12 +70,12 @@ class PromptAssembler:
             self._text += tokenizer.encode(params.reference_text)
         # Of the shortest prompt this may become: all rows in streaming layouts, all but the text's in the others.
         self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._text) + 1)
-        self._has_text = False  # of its own, not only the reference's
+        self._num_text_tokens = 0  # of its own, not the reference's
         self._ended = False
 
     def push_text(self, ids: Sequence[int]) -> None:
         self._text += ids
-        self._has_text = self._has_text or bool(ids)
+        self._num_text_tokens += len(ids)
 
     def end_text(self) -> None:
         self._text.append(self._ids.tts_eos)
@@ -83,7 +83,7 @@ class PromptAssembler:
 
     def plan(self) -> PromptPlan | None:
         """The prompt, once: None while the layout needs more text, and for ever if the text ends without a token."""
-        if not self._has_text or not (self._ended or (self._streaming and len(self._text) >= len(self._codec))):
+        if not self._num_text_tokens or not (self._ended or (self._streaming and len(self._text) >= len(self._codec))):
             return None
         tts_pad, num_codec = self._ids.tts_pad, len(self._codec)
         if self._streaming:
@@ -94,7 +94,7 @@ class PromptAssembler:
             text, self._text = self._text, []
             rows = [(text_id, self._codec_pad) for text_id in text] + [(tts_pad, item) for item in self._codec]
         text_ids, codec_items = zip(*self._head, *rows, strict=True)
-        return PromptPlan(text_ids, codec_items, trailing=self.take_trailing(), text_ended=self._ended)
+        return PromptPlan(text_ids, codec_items, self.take_trailing(), self._ended, self._num_text_tokens)
 
     def take_trailing(self) -> tuple[int, ...]:
         """After the plan: the ids that came since, one for each codec frame to come. The last of all is tts_eos."""

@@ -121,7 +121,7 @@ class _Bench:
         talker = self._checkpoint.talker
         text_ids = tuple(self._rng.integers(0, talker.text_vocab_size, num_rows).tolist())
         codec_ids = tuple(self._rng.integers(0, self._checkpoint.code_predictor.vocab_size, num_rows).tolist())
-        plan = PromptPlan(text_ids, codec_ids, trailing=(), text_ended=True)
+        plan = PromptPlan(text_ids, codec_ids, trailing=(), text_ended=True, num_text_tokens=1)
         sampling = replace(self._checkpoint.default_sampling, seed=slot)
         pages = tuple(self._pages[slot])
         return PrefillRow(slot, pages, plan, 0, num_rows, sampling, None, None, allow_eos=False)

@@ -30,7 +30,9 @@ class TalkerRunner:
         device = find_device(config.talker_device)
         dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
         talker = _load(checkpoint, config, device, dtype)
-        self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, config.kv_memory_share))
+        self.num_pages = fitting_num_pages(
+            checkpoint, config, dtype, memory_budget_bytes(device, config.kv_memory_share)
+        )
         self._cache = KVCache(
             checkpoint.talker.stack,
             num_pages=self.num_pages,
@@ -64,7 +66,7 @@ class TalkerRunner:
 
     def _warm_up(self, sampling: SamplingParams) -> None:
         """One frame of each kind of step, so that the first stream finds libraries and allocators in motion."""
-        plan = PromptPlan((self._pad_text_id,), (NO_ID,), trailing=(), text_ended=True)
+        plan = PromptPlan((self._pad_text_id,), (NO_ID,), trailing=(), text_ended=True, num_text_tokens=1)
         prompt = PrefillRow(0, (0,), plan, 0, 1, sampling, x_vector=None, reference_codes=None, allow_eos=False)
         self.step([prompt], [])
         self.step([], [DecodeRow(0, self._pad_text_id, position=1, frame_index=1, allow_eos=False)])

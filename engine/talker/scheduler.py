@@ -10,12 +10,12 @@ command is taken between `next_step` and `apply`, so every decision sees the res
 * A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. All its
   limits are folded into one frame number, `stop_at`, which changes only with a command: a step costs each row one
   comparison.
+* A stream that has far more frames than its text can take is ended as a runaway. From half of that on it is a suspect,
+  whose frames are looked at one by one for repetitions.
 """
 
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -38,45 +38,12 @@ from engine.talker.faults import fault_of_ids, fault_of_stream
 from engine.talker.pages import PagePool
 from engine.talker.prefix import page_keys
 from engine.talker.rows import DecodeRow, PrefillRow, StepPlan
+from engine.talker.runaway import GRACE_FRAMES, Repetition
 from engine.talker.slots import SlotState, SlotTable
+from engine.talker.stream import NEVER, NO_SLOT, Stream
 from engine.types import FinishReason, Int16Array, StreamEnd
 
 StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream
-
-NEVER = sys.maxsize  # a frame number that no stream reaches
-NO_SLOT = -1
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """One open stream. Whatever a step reads or writes is a plain field: there are a thousand of these per step."""
-
-    stream_id: int
-    open: OpenStream
-    opened_s: float
-    first_position: int  # frame t is sampled there + t
-    trailing: list[int]  # text ids after the prompt; frame t is fed trailing[t - 1]
-    text_ended: bool
-    granted_frames: int  # frames that may be made, from the first on
-    page_keys: tuple[bytes, ...]
-    slot: int = NO_SLOT
-    pages: tuple[int, ...] = ()
-    num_shared_rows: int = 0
-    started_s: float = 0.0
-    last_frame_s: float = 0.0
-    num_rows_done: int = 0
-    num_frames: int = 0  # frames made, which is also the index of the next
-    stop_at: int = field(init=False)  # frames below this need nothing that is not there
-    eos_from: int = field(init=False)  # first frame that may be the end token
-
-    def __post_init__(self) -> None:
-        self.update_limits()
-
-    def update_limits(self) -> None:
-        sampling = self.open.sampling
-        text_limit = NEVER if self.text_ended else len(self.trailing) + 1
-        self.stop_at = min(self.granted_frames, text_limit, sampling.max_frames)
-        self.eos_from = sampling.min_frames if self.text_ended and not sampling.ignore_eos else NEVER
 
 
 class Scheduler:
@@ -93,16 +60,19 @@ class Scheduler:
         self._clock = clock
         self._max_context = config.max_context
         self._max_prefill_rows = config.max_prefill_rows
+        self._frames_per_token = config.runaway_frames_per_token
+        self._max_repeated_frames = config.runaway_repeated_frames or NEVER
         self._tts_pad_id = checkpoint.text_ids.tts_pad
         self._eos_id = checkpoint.talker.codec_eos_id
         self._slots = SlotTable(config.num_slots)
         self._pages = PagePool(num_pages, config.page_size)
         # Each open stream is in `_streams` and in one of: waiting, prefilling, decoding, paused (STARVED or BLOCKED).
-        self._streams: dict[int, _Stream] = {}
-        self._waiting: dict[int, _Stream] = {}  # a dict is a queue that forgets from the middle at no cost
-        self._prefilling: dict[int, _Stream] = {}
-        self._decoding: dict[int, _Stream] = {}
-        self._stepped: list[_Stream] = []  # the streams that sample in the step under way, in row order
+        self._streams: dict[int, Stream] = {}
+        self._waiting: dict[int, Stream] = {}  # a dict is a queue that forgets from the middle at no cost
+        self._prefilling: dict[int, Stream] = {}
+        self._decoding: dict[int, Stream] = {}
+        self._suspects: dict[int, Stream] = {}  # some of those that decode or pause
+        self._stepped: list[Stream] = []  # the streams that sample in the step under way, in row order
         self._step_began_s = 0.0
         self._num_first_frames = 0  # so many of these come from prefill
         self._records: list[FrameRecord] = []  # to be published with the next plan
@@ -141,7 +111,7 @@ class Scheduler:
             raise ValueError(f"stream {stream_id} was opened twice")
         if command.credit_frames < 1:
             raise ValueError(f"stream {stream_id} was opened with a credit of {command.credit_frames}; frame 0 needs 1")
-        stream = _Stream(
+        stream = Stream(
             stream_id=stream_id,
             open=command,
             opened_s=command.opened_s,
@@ -150,6 +120,8 @@ class Scheduler:
             text_ended=command.plan.text_ended,
             granted_frames=command.credit_frames,
             page_keys=(),
+            frames_per_token=0 if command.sampling.ignore_eos else self._frames_per_token,
+            num_text_tokens=command.plan.num_text_tokens,
         )
         self._streams[stream_id] = stream
         self._waiting[stream_id] = stream
@@ -172,16 +144,17 @@ class Scheduler:
             )
         return fault_of_stream(command, self._checkpoint)
 
-    def _on_text(self, stream: _Stream, token_ids: Sequence[int]) -> None:
+    def _on_text(self, stream: Stream, token_ids: Sequence[int]) -> None:
         if stream.text_ended:
             raise ValueError(f"stream {stream.stream_id} got text after the end of its text")
         if fault := fault_of_ids("text", token_ids, 0, self._checkpoint.talker.text_vocab_size):
             self._end(stream, FinishReason.FAILED, fault)
             return
         stream.trailing.extend(token_ids)
+        stream.num_text_tokens += len(token_ids)
         self._on_limits_changed(stream)
 
-    def _on_limits_changed(self, stream: _Stream) -> None:
+    def _on_limits_changed(self, stream: Stream) -> None:
         stream.update_limits()
         if stream.slot != NO_SLOT and self._slots.state(stream.slot) in (SlotState.STARVED, SlotState.BLOCKED):
             self._settle(stream)
@@ -243,6 +216,8 @@ class Scheduler:
             stream.num_frames += 1
             if stream.num_frames >= stream.stop_at:
                 self._on_limit_reached(stream)
+        if self._suspects:
+            self._watch_suspects(made, codes)
         for stream in ended:
             self._end(stream, FinishReason.COMPLETED)
         return self._take_records()
@@ -299,16 +274,37 @@ class Scheduler:
 
     # Changes of state
 
-    def _on_limit_reached(self, stream: _Stream) -> None:
-        """The stream cannot be stepped again as things are: it is complete, or it pauses."""
+    def _on_limit_reached(self, stream: Stream) -> None:
+        """The stream cannot be stepped again as things are: it is over, it pauses, or it becomes a suspect."""
         if stream.num_frames >= stream.open.sampling.max_frames:
             self._end(stream, FinishReason.MAX_FRAMES)
             return
+        if stream.num_frames >= stream.runaway_at:
+            limit = f"{GRACE_FRAMES} + {stream.frames_per_token} per token"
+            self._end_runaway(stream, f"which is the limit ({limit})")
+            return
+        if stream.num_frames >= stream.suspect_at:
+            stream.repetition = Repetition()
+            self._suspects[stream.stream_id] = stream
+            stream.update_limits()
+            if stream.num_frames < stream.stop_at:
+                return
         del self._decoding[stream.stream_id]
         self._settle(stream)
         self._records.append(FlushStream(stream.stream_id))
 
-    def _settle(self, stream: _Stream) -> None:
+    def _watch_suspects(self, made: Sequence[Stream], codes: Int16Array) -> None:
+        for stream, code in zip(made, codes[:, 0].tolist(), strict=True):
+            if stream.stream_id in self._suspects and stream.repetition is not None:
+                num_repeated = stream.repetition.add(code)
+                if num_repeated >= self._max_repeated_frames:
+                    self._end_runaway(stream, f"the last {num_repeated} of them repeating what came before")
+
+    def _end_runaway(self, stream: Stream, sign: str) -> None:
+        made = f"{stream.num_frames} frames for {stream.num_text_tokens} text tokens"
+        self._end(stream, FinishReason.RUNAWAY, f"the model made {made}, {sign}")
+
+    def _settle(self, stream: Stream) -> None:
         """Bring the state of a stream that has a slot and a frame 0 in line with what it has to go on with.
 
         Without credit it is BLOCKED, whatever its text: text is late only once it could be used.
@@ -323,10 +319,10 @@ class Scheduler:
         if state is not self._slots.state(stream.slot):
             self._slots.move(stream.slot, state)
 
-    def _end(self, stream: _Stream, reason: FinishReason, detail: str = "") -> None:
+    def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
         """The one way out: everything the stream holds is free again, and its EndStream is on the way."""
         del self._streams[stream.stream_id]
-        for group in (self._waiting, self._prefilling, self._decoding):
+        for group in (self._waiting, self._prefilling, self._decoding, self._suspects):
             group.pop(stream.stream_id, None)
         if stream.slot == NO_SLOT:
             queue_s, generation_s = self._clock() - stream.opened_s, 0.0

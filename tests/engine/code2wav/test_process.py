@@ -49,7 +49,8 @@ def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, C
     audio: QueueChannel[PcmRecord] = QueueChannel()
     frames.publish([begin_stream(1), one_frame(4), END])
     main(settings(tiny), frames, audio, Heartbeat(), pipe[1])
-    assert pipe[0].recv() == ("ready", {"num_slots": 2})
+    kind, info = pipe[0].recv()
+    assert kind == "ready" and info["num_slots"] == 2
     first, pcm, end = audio.drain()
     assert isinstance(first, FirstChunk) and first.stream_id == 1
     assert isinstance(pcm, PcmBatch) and pcm.num_frames == 1 and pcm.samples.dtype == np.int16

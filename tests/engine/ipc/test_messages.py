@@ -22,6 +22,7 @@ from engine.ipc.messages import (
     PushText,
     Record,
     Shutdown,
+    SilentStream,
     decode,
     encode,
 )
@@ -53,7 +54,7 @@ def batches(draw: st.DrawFn) -> Record:
 def openings(draw: st.DrawFn) -> OpenStream:
     rows = draw(st.lists(st.tuples(ids, ids), min_size=1, max_size=20))
     text_ids, codec_items = zip(*rows, strict=True)
-    plan = PromptPlan(text_ids, codec_items, tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans()))
+    plan = PromptPlan(text_ids, codec_items, tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans()), draw(counts))
     x_vector = draw(st.none() | arrays.arrays(np.float32, 8, elements=st.floats(-9, 9, width=32)))
     codes = draw(st.none() | int16(3, 4))
     return OpenStream(draw(stream_ids), plan, SAMPLING, draw(counts), draw(seconds), x_vector, codes)
@@ -68,6 +69,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(BeginStream, stream_ids, seconds, seconds, st.none() | int16(5, 3)),
     st.builds(EndStream, stream_ids, ends),
     st.builds(FirstChunk, stream_ids, *[seconds] * 7),
+    st.builds(SilentStream, stream_ids, counts),
     st.builds(EndText, stream_ids),
     st.builds(CancelStream, stream_ids),
     st.builds(FlushStream, stream_ids),

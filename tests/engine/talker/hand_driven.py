@@ -17,10 +17,10 @@ EOS = CHECKPOINT.talker.codec_eos_id
 
 
 class Talker:
-    def __init__(self, *, num_slots: int = 4, num_pages: int = 64, max_prefill_rows: int = 512) -> None:
-        config = EngineConfig(
-            model=CHECKPOINT.folder, num_slots=num_slots, max_prefill_rows=max_prefill_rows, max_context=256
-        )
+    def __init__(
+        self, *, num_slots: int = 4, num_pages: int = 64, max_context: int = 256, **config_fields: int
+    ) -> None:
+        config = EngineConfig(CHECKPOINT.folder, num_slots=num_slots, max_context=max_context, **config_fields)
         self.clock = FakeClock()
         self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock)
         self.plan = StepPlan([], [], [])

@@ -25,7 +25,7 @@ prompts = st.lists(rows, min_size=1, max_size=14)
 
 
 def command(prompt: list[tuple[int, int]], x_vector: object, reference: object) -> OpenStream:
-    plan = PromptPlan(*map(tuple, zip(*prompt, strict=True)), trailing=(), text_ended=True)  # type: ignore[arg-type]
+    plan = PromptPlan(*map(tuple, zip(*prompt, strict=True)), trailing=(), text_ended=True, num_text_tokens=1)  # type: ignore[arg-type]
     return dataclasses.replace(open_stream(1), plan=plan, x_vector=x_vector, reference_codes=reference)
 
 

@@ -53,7 +53,7 @@ def settings(model: Path) -> EngineConfig:
 def tiny_stream(stream_id: int, model: Path) -> OpenStream:
     """Three frames of a tiny checkpoint."""
     ids = load_checkpoint(model).text_ids
-    plan = PromptPlan((ids.tts_bos, ids.tts_pad), (-1, 0), (), text_ended=True)
+    plan = PromptPlan((ids.tts_bos, ids.tts_pad), (-1, 0), (), text_ended=True, num_text_tokens=1)
     command = open_stream(stream_id, max_frames=3, ignore_eos=True)
     return OpenStream(stream_id, plan, command.sampling, command.credit_frames, command.opened_s)
 
