@@ -114,9 +114,8 @@ async def test_a_bad_recording_harms_nobody(encoder: OnDemandEncoder) -> None:
     assert encoder.pid == pid
 
 
-async def test_ten_thousand_rates_take_no_memory(encoder: OnDemandEncoder) -> None:
-    """Of ten thousand, every tenth: each costs a resampler of its own, and none may stay."""
-    rates_hz = np.linspace(8001, 191_999, 1000).astype(int)
+async def test_many_recordings_leave_nothing_behind(encoder: OnDemandEncoder) -> None:
+    rates_hz = np.linspace(8001, 191_999, 400).astype(int)
     for rate_hz in rates_hz[:50]:
         await encoder.encode(audio_file(noise(1.01, rate_hz), rate_hz), Want.NOTHING)
     before_kb = resident_kb(encoder)
