@@ -69,11 +69,6 @@ class PlaybackMeter:
         """Audio that arrived in [begin, end)."""
         return sum(n for now_s, n in self._arrivals if begin_s <= now_s < end_s) / self._sample_rate_hz
 
-    def played_until_s(self) -> float:
-        """When a listener who has all that arrived is done with it; NaN without any."""
-        playing = self._playing()
-        return playing[-1][1] if playing else _NAN
-
     def report(self, until_s: float | None = None) -> PlaybackReport:
         """`until_s`: more audio was due until then, so that having run out of it before is a gap, too."""
         playing = self._playing()

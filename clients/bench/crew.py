@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import pickle
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -12,8 +11,8 @@ from typing import Any
 
 from clients.bench.loads import Load, Share, Speech, Target
 from clients.bench.measure import Measured
+from clients.bench.records import LENGTH, packed, unpacked
 from clients.bench.speakers import UtteranceFailed
-from clients.bench.worker import LENGTH
 
 STREAMS_PER_PROCESS = 100
 MAX_IN_FLIGHT = 4096  # of an open loop, over all processes
@@ -66,11 +65,10 @@ async def crew_of(size: int) -> AsyncIterator[Crew]:
 
 async def _ask(process: asyncio.subprocess.Process, record: object) -> Any:
     assert process.stdin is not None and process.stdout is not None
-    payload = pickle.dumps(record)
-    process.stdin.write(LENGTH.pack(len(payload)) + payload)
+    process.stdin.write(packed(record))
     await process.stdin.drain()
     try:
         (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-        return pickle.loads(await process.stdout.readexactly(length))
+        return unpacked(await process.stdout.readexactly(length))
     except asyncio.IncompleteReadError:
         raise UtteranceFailed("CLIENT", f"a client process ended with status {await process.wait()}") from None

@@ -58,6 +58,6 @@ class Share:
     load: Load
     speech: Speech
     timeout_s: float  # per utterance
-    max_in_flight: int  # utterances of this process
+    max_in_flight: int  # utterances of this process, in an open loop
     index: int
     of: int

@@ -48,7 +48,7 @@ class _Run:
         self._begin_s = start_s + share.load.warm_up_s
         self._end_s = self._begin_s + share.load.seconds
         self._result = Measured()
-        self._num_in_flight = 0
+        self._num_in_flight = 0  # of an open loop
         self._num_due = 0  # utterances that count and are not over
         self._all_over = asyncio.Event()
 
@@ -70,10 +70,12 @@ class _Run:
         return self._result
 
     async def _closed(self) -> None:
+        """Speakers come one after another in the first half of the warm-up, so as not to begin in step for ever."""
         share = self._share
         concurrency = int(share.load.amount)
 
         async def speaker(first: int) -> None:
+            await _sleep_until(self._start_s + share.load.warm_up_s / 2 * first / concurrency)
             number = first
             while True:
                 planned_s = time.monotonic()
@@ -87,6 +89,13 @@ class _Run:
 
     async def _open(self) -> None:
         share = self._share
+
+        async def utterance(number: int, planned_s: float, counted: bool) -> None:
+            try:
+                await self._utterance(number, planned_s, counted)
+            finally:
+                self._num_in_flight -= 1
+
         async with asyncio.TaskGroup() as tasks:
             for number, arrival_s in enumerate(poisson_arrivals(share.load.amount, share.speech.seed)):
                 if number % share.of != share.index:
@@ -94,7 +103,12 @@ class _Run:
                 planned_s = self._start_s + arrival_s
                 counted = self._due(planned_s)
                 await _sleep_until(planned_s)
-                tasks.create_task(self._utterance(number, planned_s, counted))
+                if self._num_in_flight >= share.max_in_flight:
+                    failed = UtteranceFailed("CLIENT_LIMIT", f"more than {share.max_in_flight} at once in one process")
+                    self._record(planned_s, time.monotonic(), counted, PlaybackMeter(SAMPLE_RATE_HZ), failed)
+                    continue
+                self._num_in_flight += 1
+                tasks.create_task(utterance(number, planned_s, counted))
 
     async def _paced(self) -> None:
         """Listeners come one after another during the warm-up, and all go at the end."""
@@ -122,12 +136,7 @@ class _Run:
         texts = self._share.speech.texts
         meter = PlaybackMeter(SAMPLE_RATE_HZ)
         begun_s = time.monotonic()
-        if self._num_in_flight >= self._share.max_in_flight:
-            failed = UtteranceFailed("CLIENT_LIMIT", f"more than {self._share.max_in_flight} at once in one process")
-            self._record(planned_s, begun_s, counted, meter, failed)
-            return False
         failure: UtteranceFailed | None = UtteranceFailed("CANCELLED", "dropped by the benchmark")
-        self._num_in_flight += 1
         try:
             async with asyncio.timeout(self._share.timeout_s):
                 await self._speaker.speak(texts[number % len(texts)], number, meter)
@@ -137,7 +146,6 @@ class _Run:
         except TimeoutError:
             failure = UtteranceFailed("TIMEOUT", f"not over after {self._share.timeout_s:g} s")
         finally:
-            self._num_in_flight -= 1
             self._record(planned_s, begun_s, counted, meter, failure)
         return failure is None
 

@@ -1,6 +1,7 @@
 """Rows as tables, several repeats as one row, and whether rows may be compared at all. Pure."""
 
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,6 +64,9 @@ def merged(repeats: Sequence[Row]) -> Row:
             result[key] = sum(values) if key in ("ok", "failed") else spread[key][1]
     result["repeat"] = None
     result["spread"] = spread
+    result["failures"] = dict(sum((Counter(row["failures"]) for row in repeats), Counter()))
+    quantiles = [row["ttfa_ms_quantiles"] for row in repeats if row["ttfa_ms_quantiles"]]
+    result["ttfa_ms_quantiles"] = [statistics.median(values) for values in zip(*quantiles, strict=True)]
     result["messages"] = sorted({message for row in repeats for message in row["messages"]})
     result["client_verdict"] = next((row["client_verdict"] for row in repeats if row["client_verdict"]), "")
     return result

@@ -3,28 +3,25 @@
     in   share       out  None once connected, or the status and message that say why not
     in   start_s     out  Measured, when all that counts is over
 
-Records are pickles with their length before them. Times are of CLOCK_MONOTONIC, which all processes of a machine share.
+Times are of CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 import asyncio
 import ctypes
 import gc
-import pickle
 import signal
-import struct
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import IO, Any
+from typing import IO
 
 import uvloop
 
 from clients.bench.grpc_speech import grpc_speaker
 from clients.bench.loads import Share
 from clients.bench.measure import measure
+from clients.bench.records import receive, send
 from clients.bench.speakers import Speaker, UtteranceFailed
-
-LENGTH = struct.Struct("<Q")
 
 
 async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
@@ -56,18 +53,6 @@ async def _speaker(share: Share) -> AsyncIterator[Speaker]:
     else:
         async with grpc_speaker(share.target, share.speech) as over_grpc:
             yield over_grpc
-
-
-def send(stream: IO[bytes], record: object) -> None:
-    payload = pickle.dumps(record)
-    stream.write(LENGTH.pack(len(payload)) + payload)
-    stream.flush()
-
-
-def receive(stream: IO[bytes]) -> Any:
-    """None at the end of the stream."""
-    header = stream.read(LENGTH.size)
-    return pickle.loads(stream.read(*LENGTH.unpack(header))) if header else None
 
 
 def main() -> None:
