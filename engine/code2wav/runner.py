@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from engine.config import CodecDtypeName, EngineConfig
 from engine.cuda import Buckets, bucket_sizes, download, find_device
 from engine.errors import EngineError
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from engine.model.code2wav_state import CodecState
 from engine.model.weights import TensorFile, init_random, load_module
 from engine.types import Float32Array, Int16Array, PassCounts
 
@@ -42,6 +44,14 @@ _DTYPES: dict[CodecDtypeName, torch.dtype] = {
 }
 
 
+class Decoder(Protocol):
+    """The network, plain or out of fused kernels."""
+
+    def new_state(self, num_slots: int) -> CodecState: ...
+
+    def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor: ...
+
+
 class Code2WavRunner:
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False) -> None:
         self.frame_samples = checkpoint.codec.frame_samples
@@ -55,16 +65,18 @@ class Code2WavRunner:
             raise EngineError("code2wav_dtype tf32 needs a CUDA device; use float32")
         dtype = _DTYPES[config.code2wav_dtype]
         with torch.device("meta"):
-            self._decoder = Code2Wav(checkpoint.codec.decoder)
+            decoder = Code2Wav(checkpoint.codec.decoder)
         if config.load_format == "dummy":
-            init_random(self._decoder, self._device, dtype, config.seed)
+            init_random(decoder, self._device, dtype, config.seed)
         else:
             file = TensorFile(checkpoint.folder / "speech_tokenizer" / "model.safetensors")
-            load_module(self._decoder, file, "decoder.", self._device, dtype, optional_unused=UNUSED_TENSORS)
+            load_module(decoder, file, "decoder.", self._device, dtype, optional_unused=UNUSED_TENSORS)
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
         self._buckets: dict[int, Buckets] = {}  # by number of frames
         with torch.inference_mode():
-            self._decoder.prepare()
+            decoder.prepare()
+            is_fused = dtype == torch.float16 and self._device.type == "cuda"
+            self._decoder: Decoder = _fused(decoder) if is_fused else decoder
             self._state = self._decoder.new_state(self.num_slots + 1)  # the last slot is that of no stream
             if self._device.type == "cuda":
                 self._make_buckets(config)
@@ -132,6 +144,12 @@ class Code2WavRunner:
         for num_frames in sorted(set(chunk_sizes)):
             self.decode([0], np.zeros((1, num_frames, self._num_codebooks), np.int16))
         self.reset(0)
+
+
+def _fused(decoder: Code2Wav) -> Decoder:
+    from engine.model.code2wav_fused import FusedCode2Wav  # here, because Triton comes with CUDA builds of torch only
+
+    return FusedCode2Wav(decoder)
 
 
 @contextmanager

@@ -254,14 +254,7 @@ class Code2Wav(nn.Module):
 
     def new_state(self, num_slots: int) -> CodecState:
         weight = self.pre_conv.conv.weight
-        stack = self.config.stack
-        kept = (num_slots, stack.num_layers, stack.num_kv_heads, self.config.sliding_window - 1, stack.head_dim)
-        return CodecState(
-            torch.zeros(num_slots, dtype=torch.int64, device=weight.device),
-            weight.new_zeros(num_slots, self.tail_size),
-            weight.new_zeros(kept),
-            weight.new_zeros(kept),
-        )
+        return CodecState.zeros(self.config, num_slots, self.tail_size, weight.device, weight.dtype)
 
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor:
         """Decode the next frames of some slots, each of which may be anywhere in its stream; the state moves on.

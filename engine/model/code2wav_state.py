@@ -7,7 +7,10 @@ from before the stream's beginning are masked by the reader, not trusted to be z
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from engine.checkpoint import CodecDecoderConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +21,20 @@ class CodecState:
     tails: Tensor  # [rows, tail_size]
     keys: Tensor  # [rows, layers, kv_heads, window - 1, head_dim]
     values: Tensor  # [rows, layers, kv_heads, window - 1, head_dim]
+
+    @classmethod
+    def zeros(
+        cls, config: CodecDecoderConfig, num_slots: int, tail_size: int, device: torch.device, dtype: torch.dtype
+    ) -> "CodecState":
+        """Of streams that have not begun."""
+        stack = config.stack
+        kept = (num_slots, stack.num_layers, stack.num_kv_heads, config.sliding_window - 1, stack.head_dim)
+        return cls(
+            torch.zeros(num_slots, dtype=torch.int64, device=device),
+            torch.zeros(num_slots, tail_size, device=device, dtype=dtype),
+            torch.zeros(kept, device=device, dtype=dtype),
+            torch.zeros(kept, device=device, dtype=dtype),
+        )
 
     def gather(self, slots: Tensor) -> "CodecState":
         return CodecState(
