@@ -33,7 +33,8 @@ COPY . .
 RUN pip install --constraint constraints.txt '.[opus,channelz,otel]'
 
 FROM base AS runtime
-RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin sonorant
+RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin sonorant \
+    && install -d -o sonorant -g sonorant /home/sonorant/.triton
 USER 10001:10001
 WORKDIR /home/sonorant
 EXPOSE 50051

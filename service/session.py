@@ -160,7 +160,7 @@ class Session:
         if self._spec is None:
             started = speak_pb2.SessionStarted(
                 session_id=self._session_id,
-                model=self._engine.info.model,
+                model=spec.utterance.info.model,
                 audio=spec.utterance.audio.to_proto(),
                 max_utterance_chars=self._max_text_chars,
                 max_lead_ms=spec.max_lead_ms,

@@ -106,6 +106,7 @@ class VoiceCreation:
             x_vector=choice.x_vector,
             reference_codes=choice.reference_codes,
             reference_text=choice.transcript,
+            checkpoint=choice.info.fingerprint,
         )
         try:
             self._engine.check(params)

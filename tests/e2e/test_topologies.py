@@ -25,7 +25,8 @@ from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 from tests.e2e.server_process import ServerProcess
 from tests.engine.test_mps import SCRIPT as MPS_SCRIPT
-from tests.service.harness import Stub, eventually, failure
+from tests.service.harness import Stub, eventually, failure, say, speak
+from tests.service.harness import config as speak_config
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 SAMPLING = {"max_frames": 8, "ignore_eos": True}
@@ -84,6 +85,8 @@ async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_o
         for config in (PRESET, EMBEDDING, DESIGN):
             clip = await stub.Synthesize(SynthesizeRequest(text="the quick brown fox", config=config))
             assert clip.stats.codec_frames == 8
+        spoken = await speak(stub, [speak_config(**DESIGN), say("the quick brown fox")])
+        assert spoken.responses[0].session.model == "design"
         refused = {"voice": {"speaker_embedding": {"values": [0.5] * 31}}}
         code, _, _ = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=refused)))
         assert code == grpc.StatusCode.INVALID_ARGUMENT
