@@ -41,6 +41,8 @@ def encode_all(
         ended = spoken.is_set()
         paths = [p for p in sorted(audio_folder.glob("?????.npz")) if not (codes_folder / p.name).exists()]
         for path in paths[:8]:
+            if stop.is_set():
+                return
             shard = Shard.load(path)
             references = references_of(shard.voices, references_each)
             replace(
