@@ -67,9 +67,7 @@ def keep(ready: Connection) -> None:
             ready.send(("failed", message))
             return
         ready.send(("ready", str(folder)))
-        poll = select.poll()
-        poll.register(ready.fileno(), 0)  # an error is told unasked: nobody listens any more
-        poll.poll()
+        _stay(daemon, ready)
     except OSError:
         pass  # nobody listened from the start
     finally:
@@ -97,6 +95,21 @@ def _wait_for_it(daemon: "subprocess.Popen[bytes]", folder: Path) -> str:
         time.sleep(0.02)
     words = [line for log_file in folder.glob("*.log") for line in log_file.read_text(errors="replace").splitlines()]
     return f"{PROGRAM} ended with status {daemon.returncode}: {' | '.join(words[-3:]) or 'it wrote no log'}"
+
+
+def _stay(daemon: "subprocess.Popen[bytes]", ready: Connection) -> None:
+    """Until nobody listens any more. Without the daemon the server goes on, and its workers take turns."""
+    poll = select.poll()
+    poll.register(ready.fileno(), 0)  # an error is told unasked
+    pidfd = os.pidfd_open(daemon.pid)
+    try:
+        poll.register(pidfd, select.POLLIN)
+        if any(fd == pidfd for fd, _ in poll.poll()):
+            log.error("the MPS daemon ended with status %d; restart the server to have one again", daemon.wait())
+            poll.unregister(pidfd)
+            poll.poll()
+    finally:
+        os.close(pidfd)
 
 
 def _quit(daemon: "subprocess.Popen[bytes]", environment: dict[str, str]) -> None:

@@ -114,7 +114,7 @@ class EnginePool:
         `mps` the workers get a CUDA MPS daemon of their own. Raises CheckpointError or EngineError, with nothing left
         running, if one of them cannot load.
         """
-        _check_that_they_fit([load_checkpoint(model) for model in {config.model: None for config in configs}])
+        _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
         configs = _sharing(configs)
         async with AsyncExitStack() as stack:
             if mps:
@@ -225,7 +225,7 @@ def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
     ]
 
 
-def _check_that_they_fit(checkpoints: Sequence[Checkpoint]) -> None:
+def _check_same_codec(checkpoints: Sequence[Checkpoint]) -> None:
     """The service cuts and paces audio of one frame length and one sample rate."""
     first = checkpoints[0]
     for other in checkpoints[1:]:

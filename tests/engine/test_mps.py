@@ -88,6 +88,8 @@ async def test_it_goes_when_its_owner_is_killed(started: Path, killed: str) -> N
         pid, directory = daemon(started)
         os.kill(owner.pid if killed == "owner" else pid, signal.SIGKILL)
         if killed == "daemon":
+            await asyncio.sleep(0.2)  # the keeper stays, for its owner does
+            assert directory.exists()
             owner.kill()
         async with asyncio.timeout(10):
             while not nothing_is_left(pid, directory):  # noqa: ASYNC110

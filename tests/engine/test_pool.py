@@ -187,3 +187,13 @@ def test_the_talkers_of_a_gpu_share_its_memory(custom_voice: Path) -> None:
     devices = ("cuda", "cuda:0", "auto", "cuda:1")
     configs = [replace(config(custom_voice), talker_device=device, kv_memory_share=0.6) for device in devices]
     assert [round(c.kv_memory_share, 6) for c in pool._sharing(configs)] == [0.2, 0.2, 0.2, 0.6]
+
+
+async def test_starting_can_be_cancelled(custom_voice: Path) -> None:
+    for delay_s in (0.0, 0.3):
+        task = asyncio.create_task(EnginePool.start([config(custom_voice)] * 2))
+        await asyncio.sleep(delay_s)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert_no_children()
