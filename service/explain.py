@@ -64,7 +64,7 @@ def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -
 def _tell_prompt(
     response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: EnginePool, text: str, max_response_bytes: int
 ) -> None:
-    explanation = engine.explain(spec.params, text)
+    explanation = engine.explain(spec.params, spec.lexicon.respell(text))
     response.language = explanation.language
     response.text = explanation.text
     for token_id, token in zip(explanation.token_ids, explanation.tokens, strict=True):

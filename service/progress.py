@@ -8,11 +8,13 @@ word is measured. What was told once stays; corrections spread over the words to
 import re
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from service.pcm import Samples
+from service.text import WIDE, is_wide
 
 DEFAULT_MS_PER_UNIT = 61.0  # of the built-in voice
 SILENCE_AFTER_MS = 200.0  # usual at the end of a segment
@@ -20,12 +22,8 @@ LOUD = 400.0  # root mean square of what is no silence any more
 BLOCK_MS = 10
 MIN_UNITS = 20  # that a rate can be learned from
 
-_WIDE = (
-    "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # scripts without spaces, and Hangul: a character is a syllable or more
-)
-_WORD = re.compile(rf"[{_WIDE}]|[^\s{_WIDE}]+")
-_WIDE_ONE = re.compile(rf"[{_WIDE}]")
-_LONG = re.compile(rf"[\d{_WIDE}]")  # a digit is a word
+_WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
+_LONG = re.compile(rf"[\d{WIDE}]")  # a digit is a word
 _PAUSES = frozenset(",;:.!?…，。；：！？、")
 
 
@@ -50,7 +48,7 @@ def units(word: str) -> int:
 class _Part:
     """A segment: its words that were not told yet, and what is known of its audio."""
 
-    words: deque[tuple[int, str]] = field(default_factory=deque)  # with their offsets
+    words: deque[tuple[int, str, int]] = field(default_factory=deque)  # with their offsets before, their units after
     units_left: int = 0  # in these
     units: int = 0
     unfinished: str = ""  # a word of which more may come
@@ -68,11 +66,18 @@ class _Part:
 class Progress:
     """Text and audio come from two sides, each in its order and by the same parts."""
 
-    def __init__(self, rate_hz: int, speed: float, ms_per_unit: float = DEFAULT_MS_PER_UNIT) -> None:
-        """`rate_hz` of the samples that are pushed; `speed` is applied after that."""
+    def __init__(
+        self,
+        rate_hz: int,
+        speed: float,
+        ms_per_unit: float = DEFAULT_MS_PER_UNIT,
+        respell: Callable[[str], str] = str,
+    ) -> None:
+        """`rate_hz` of the samples that are pushed; `speed` comes after that. `respell`: what is said for a word."""
         self.ms_per_unit = ms_per_unit
         self._rate_hz = rate_hz
         self._speed = speed
+        self._respell = respell
         self._num_chars = 0
         self._parts = deque([_Part()])  # text is added to the last, the first is being told
         # Times in here are before `speed`.
@@ -87,16 +92,16 @@ class Progress:
         self._num_chars += len(text)
         text, part.unfinished = part.unfinished + text, ""
         for match in _WORD.finditer(text):
-            if match.end() == len(text) and not _WIDE_ONE.match(match[0]):
+            if match.end() == len(text) and not is_wide(match[0]):
                 part.unfinished = match[0]
             else:
-                _add(part, start + match.start(), match[0])
+                self._add(part, start + match.start(), match[0])
 
     def end_text(self) -> None:
         """Of this part; what is pushed next belongs to another one."""
         part = self._parts[-1]
         if part.unfinished:
-            _add(part, self._num_chars - len(part.unfinished), part.unfinished)
+            self._add(part, self._num_chars - len(part.unfinished), part.unfinished)
             part.unfinished = ""
         part.text_end = self._num_chars
         self._parts.append(_Part())
@@ -151,8 +156,7 @@ class Progress:
         return next(part for part in self._parts if not part.audio_ended)
 
     def _next_word(self, part: _Part) -> Word:
-        start, text = part.words.popleft()
-        num_units = units(text)
+        start, text, num_units = part.words.popleft()
         begins_ms, ends_ms = self._at_ms, self._at_ms + num_units * self.ms_per_unit
         if part.audio_ended and part.text_end is not None:
             speech_end_ms = max(begins_ms, self._start_ms + part.speech_end_ms())
@@ -162,17 +166,16 @@ class Progress:
         self._told(ends_ms, start + len(text))
         return Word(text, start, start + len(text), round(begins_ms / self._speed), round(ends_ms / self._speed))
 
+    def _add(self, part: _Part, start: int, word: str) -> None:
+        spoken = self._respell(word)
+        if any(map(str.isalnum, spoken)):
+            part.words.append((start, word, units(spoken)))
+            part.units += units(spoken)
+            part.units_left += units(spoken)
+
     def _told(self, end_ms: float, text_end: int) -> None:
         self._ends_ms.append(max(end_ms, self._ends_ms[-1]))
         self._text_ends.append(text_end)
-
-
-def _add(part: _Part, start: int, word: str) -> None:
-    if not any(map(str.isalnum, word)):
-        return
-    part.words.append((start, word))
-    part.units += units(word)
-    part.units_left += units(word)
 
 
 def _onset_ms(samples: Samples, rate_hz: int) -> float | None:

@@ -13,6 +13,7 @@ from engine import EngineInfo, EnginePool, InvalidSynthesis, SamplingParams, Syn
 from service.audio import AudioSpec
 from service.errors import InvalidField, NotServed
 from service.formats import check_audio, decimal
+from service.pronunciations import Lexicon, check_pronunciations
 from service.script import CommitMode, TextPolicy
 from service.sentences import language_code
 from service.text import MAX_INSTRUCTION_CHARS, check_characters, check_length
@@ -62,6 +63,7 @@ class UtteranceSpec:
     warnings: tuple[Warned, ...]
     timestamps: bool = False
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
+    lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
 
     def with_seed(self) -> "UtteranceSpec":
         """For one utterance: with a seed of its own, unless the caller fixed it."""
@@ -190,14 +192,13 @@ def check_synthesis(
         seed_given=config.sampling.HasField("seed"),
         max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
         warnings=tuple(warnings),
+        lexicon=check_pronunciations(config.pronunciations, f"{path}.pronunciations"),
     )
 
 
 def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
     if config.normalize_text:
         raise NotServed(f"{path}.normalize_text", "text normalization is not served yet; leave it unset")
-    if config.pronunciations:
-        raise NotServed(f"{path}.pronunciations", "pronunciations are not served yet; leave them out")
 
 
 def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str, choice: VoiceChoice) -> None:

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from engine import EngineStream
 from service.errors import LimitReached
 from service.progress import Progress
+from service.pronunciations import Lexicon, Respeller
 from service.sentences import certain_end
 from service.text import check_characters, check_length, is_speakable
 
@@ -78,13 +79,14 @@ class Segment:
 class Script:
     """After an InvalidField, LimitReached or InvalidSynthesis out of any of its methods the utterance cannot go on."""
 
-    def __init__(self, policy: TextPolicy, progress: Progress, max_chars: int) -> None:
+    def __init__(self, policy: TextPolicy, progress: Progress, max_chars: int, lexicon: Lexicon) -> None:
         self.num_chars = 0
         self.first_text_s = 0.0  # when something speakable came; 0 = never
         self.ended = False
         self.segments = deque([Segment()])  # the first one is being spoken
         self._policy = policy
         self._progress = progress
+        self._respeller = Respeller(lexicon)
         self._max_chars = max_chars
         self._uncommitted = ""
         self._begun = False  # something was committed
@@ -93,8 +95,7 @@ class Script:
         check_length(self.num_chars + len(text), self._max_chars, "text")
         check_characters(text, "text")
         self.num_chars += len(text)
-        if not self.first_text_s and is_speakable(text):
-            self.first_text_s = time.monotonic()
+        self._note_first(text)
         mode = self._policy.mode
         if mode is CommitMode.TOKEN and self._begun:
             self._commit(text)
@@ -116,8 +117,7 @@ class Script:
         if not self.ended:
             self.ended = True
             self._commit_rest()
-            self._progress.end_text()
-            self.segments[-1].close(last=True)
+            self._close(last=True)
 
     def commit_tail(self) -> None:
         """Speak what waits for more text, since none has come for a while."""
@@ -126,6 +126,7 @@ class Script:
         waits = bool(self._uncommitted)
         self._commit_rest()
         if self._policy.mode is CommitMode.TOKEN:
+            self._say(self._respeller.flush())
             stream = self.segments[-1].stream
             if stream is not None:
                 stream.flush_text()
@@ -150,9 +151,22 @@ class Script:
     def _commit(self, text: str) -> None:
         self._begun = True
         self._progress.push_text(text)
-        self.segments[-1].push(text)
+        self._say(self._respeller.push(text))
+
+    def _say(self, spoken: str) -> None:
+        if spoken:
+            self._note_first(spoken)  # a sign that is respelled may be all there is
+            self.segments[-1].push(spoken)
+
+    def _note_first(self, text: str) -> None:
+        if not self.first_text_s and is_speakable(text):
+            self.first_text_s = time.monotonic()
 
     def _cut(self, flush_id: int | None = None) -> None:
-        self._progress.end_text()
-        self.segments[-1].close(flush_id)
+        self._close(flush_id)
         self.segments.append(Segment())
+
+    def _close(self, flush_id: int | None = None, *, last: bool = False) -> None:
+        self._say(self._respeller.flush())
+        self._progress.end_text()
+        self.segments[-1].close(flush_id, last=last)

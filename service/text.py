@@ -1,10 +1,13 @@
 """What text is taken: its length, its characters, and whether there is anything in it to say. Pure."""
 
+import re
 import unicodedata
 
 from service.errors import InvalidField
 
 MAX_INSTRUCTION_CHARS = 1024
+WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # for a regular expression; see `is_wide`
+_WIDE_ONE = re.compile(rf"[{WIDE}]")
 _ALLOWED_CONTROLS = frozenset("\t\n\r")
 
 
@@ -33,6 +36,11 @@ def check_length(num_chars: int, limit: int, field: str) -> None:
 def is_speakable(text: str) -> bool:
     """Whether it has a letter or a digit of any script."""
     return any(char.isalnum() for char in text)
+
+
+def is_wide(char: str) -> bool:
+    """Whether it is of a script without spaces between words, or Hangul: a character is a syllable or more."""
+    return bool(_WIDE_ONE.match(char))
 
 
 def check_whole(text: str, limit: int, field: str) -> None:

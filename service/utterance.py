@@ -69,14 +69,14 @@ class Utterance:
     ) -> None:
         self.id = utterance_id
         self.spec = spec.with_seed()
-        self.progress = Progress(spec.audio.native_rate_hz, spec.audio.speed, ms_per_unit)
+        self.progress = Progress(spec.audio.native_rate_hz, spec.audio.speed, ms_per_unit, respell=spec.lexicon.respell)
         self.played_ms = 0
         self.num_frames = 0  # delivered by the engine
         self.first_audio_ms = 0
         self._engine = engine
         self._playback = playback
         self._max_lead_ms = max_lead_ms
-        self._script = Script(spec.policy, self.progress, max_chars)
+        self._script = Script(spec.policy, self.progress, max_chars, spec.lexicon)
         self._heard_ms: float | None = None  # known for good
         self._end: StreamEnd | None = None  # of the segment being spoken
         self._started = False

@@ -89,7 +89,6 @@ def test_values_that_change_nothing_are_no_requests_for_what_is_not_served() -> 
         ({"voice": {"reference": {"audio": b"x"}}}, "voice.reference"),
         ({"voice": {"design": "deep"}}, "voice.design"),
         ({"normalize_text": True}, "normalize_text"),
-        ({"pronunciations": {"a": "b"}}, "pronunciations"),
     ],
 )
 def test_what_is_not_served_is_refused_by_name(config: dict[str, Any], field: str) -> None:

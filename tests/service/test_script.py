@@ -2,11 +2,12 @@ import pytest
 
 from service.errors import InvalidField, LimitReached
 from service.progress import Progress
+from service.pronunciations import Lexicon
 from service.script import MAX_PENDING_FLUSHES, CommitMode, Script, TextPolicy
 
 
 def script(mode: CommitMode = CommitMode.TOKEN, first_chunk_min_chars: int = 0) -> Script:
-    return Script(TextPolicy(mode, first_chunk_min_chars=first_chunk_min_chars), Progress(24_000, 1.0), 1000)
+    return Script(TextPolicy(mode, first_chunk_min_chars=first_chunk_min_chars), Progress(24_000, 1.0), 1000, Lexicon())
 
 
 def held(text: Script) -> list[str]:

@@ -2,6 +2,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.progress import Progress
+from service.pronunciations import Lexicon
 from service.script import CommitMode, Script, TextPolicy
 from service.sentences import certain_end, language_code
 
@@ -16,7 +17,7 @@ PROSE = (
 
 
 def script(**policy: object) -> Script:
-    return Script(TextPolicy(mode=CommitMode.SENTENCE, **policy), Progress(24_000, 1.0), 10_000)  # type: ignore[arg-type]
+    return Script(TextPolicy(mode=CommitMode.SENTENCE, **policy), Progress(24_000, 1.0), 10_000, Lexicon())  # type: ignore[arg-type]
 
 
 def committed(text: Script) -> list[str]:
