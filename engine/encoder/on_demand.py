@@ -116,9 +116,8 @@ class OnDemandEncoder:
                 return await self._worker.ask(request, talker.stack.hidden_size, talker.num_codebooks)
         except TimeoutError:
             what = f"encoding the recording was not done in {self._config.encode_timeout_s:g} s"
-        except (ConnectionError, asyncio.IncompleteReadError):
-            await self._worker.child.dead()
-            what = f"the encoder died of the recording (exit code {self._worker.child.wait()})"
+        except _Died as death:
+            what = f"the encoder died of the recording (exit code {death})"
         except ValueError as error:
             what = f"the encoder answered what cannot be ({error})"
         log.error("%s; another is started for the next one", what)
@@ -129,6 +128,10 @@ class OnDemandEncoder:
         if self._worker is not None:
             worker, self._worker = self._worker, None
             await worker.stop()
+
+
+class _Died(Exception):
+    """Says the exit code."""
 
 
 class _Worker:
@@ -142,32 +145,47 @@ class _Worker:
     @classmethod
     async def start(cls, config: EngineConfig) -> "_Worker":
         """Raises EngineUnavailable if it cannot load."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            end = SocketEnd(theirs)
-            child = Child("encoder", process.main, (config, end), [end])
-        worker = cls(child, *await asyncio.open_unix_connection(sock=ours))
+        worker = None
         try:
+            worker = await cls._spawn(config)
             async with asyncio.timeout(config.start_timeout_s):
-                log.info("encoder worker %d is ready: %s", child.pid, await child.loaded())
-        except (EngineError, TimeoutError) as error:
-            await worker.stop()
+                log.info("encoder worker %d is ready: %s", worker.child.pid, await worker.child.loaded())
+            return worker
+        except BaseException as error:
+            if worker is not None:
+                await worker.stop()
+            if not isinstance(error, EngineError | OSError):
+                raise
             reason = str(error) or f"it did not load within {config.start_timeout_s:g} s"
             raise EngineUnavailable(f"recordings cannot be encoded: {reason}") from error
-        except BaseException:
-            await worker.stop()
-            raise
-        return worker
+
+    @classmethod
+    async def _spawn(cls, config: EngineConfig) -> "_Worker":
+        ours, theirs = socket.socketpair()
+        with theirs:  # only the child may hold it: that it closes tells of its death
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            end = SocketEnd(theirs)
+            try:
+                return cls(Child("encoder", process.main, (config, end), [end]), reader, writer)
+            except OSError:
+                writer.close()
+                raise
 
     async def ask(self, request: Request, hidden_size: int, num_codebooks: int) -> Answer | EngineError:
-        """Raises ConnectionError or IncompleteReadError if it dies meanwhile, ValueError if it answers nonsense."""
-        write_request(self._writer, request)
-        await self._writer.drain()
-        return await read_answer(self._reader, hidden_size, num_codebooks)
+        """Raises _Died if it dies meanwhile, ValueError if it answers nonsense."""
+        try:
+            write_request(self._writer, request)
+            await self._writer.drain()
+            return await read_answer(self._reader, hidden_size, num_codebooks)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            await self.child.dead()
+            raise _Died(self.child.wait()) from None
 
     async def stop(self) -> None:
         """At once: there is nothing in it to be saved."""
         self._writer.close()
         self.child.kill()
-        await self.child.dead()
-        self.child.close()
+        try:
+            await self.child.dead()
+        finally:
+            self.child.close()

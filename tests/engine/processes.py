@@ -1,9 +1,13 @@
-"""A process with an engine in it, for tests that kill it; apart from them, so that it does not import pytest."""
+"""Processes with an engine or an encoder in them, for tests that kill them; apart from these, so as not to import pytest."""
 
 import asyncio
 from multiprocessing.connection import Connection
 
 from engine import Engine, EngineConfig, PcmChunk
+from engine.checkpoint import load_checkpoint
+from engine.encoder.on_demand import OnDemandEncoder
+from engine.encoder.wire import Want
+from tests.engine.encoder.recordings import spoken
 from tests.engine.speech import speech
 
 
@@ -19,5 +23,17 @@ def run_engine(config: EngineConfig, ready: Connection) -> None:
             ready.send([child.pid for child in engine._supervisor._workers.children])
             while isinstance(event := await stream.next_event(), PcmChunk):
                 stream.grant(event.num_frames)
+
+    asyncio.run(main())
+
+
+def run_encoder(config: EngineConfig, ready: Connection) -> None:
+    """Have a recording encoded, tell the encoder's pid, and wait."""
+
+    async def main() -> None:
+        encoder = OnDemandEncoder(config, load_checkpoint(config.model))
+        await encoder.encode(spoken(), Want.NOTHING)
+        ready.send(encoder.pid)
+        await asyncio.sleep(60)
 
     asyncio.run(main())

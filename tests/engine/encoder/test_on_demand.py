@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from engine.encoder.on_demand import OnDemandEncoder
 from engine.encoder.recording import read_upload
 from engine.encoder.wire import Answer, Want
 from engine.errors import EncodingFailed, EngineOverloaded, EngineUnavailable, InvalidRecording
+from engine.ipc.child import Child
 from engine.model.reference import ReferenceEncoder
 from tests.engine.encoder.recordings import audio_file, flac_that_claims, noise, spoken
+from tests.engine.processes import run_encoder
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -227,6 +229,13 @@ async def test_closing_while_it_starts(config: EngineConfig) -> None:
         await encoder.close()
         with pytest.raises(EngineUnavailable):
             await job
+
+
+async def test_no_encoder_outlives_a_killed_parent(config: EngineConfig) -> None:
+    with closing(Child("parent", run_encoder, (config,), [])) as parent:
+        pid = await asyncio.to_thread(parent.ready.recv)
+        parent.kill()
+        await until(lambda: not is_running(pid))
 
 
 async def test_weights_that_cannot_be_loaded(config: EngineConfig, tmp_path: Path) -> None:
