@@ -1,4 +1,4 @@
-"""Processes with an engine or an encoder in them, for tests that kill them; apart from these, so as not to import pytest."""
+"""Processes with an engine or an encoder in them, which tests kill; apart from these, so that pytest is not imported."""
 
 import asyncio
 from multiprocessing.connection import Connection
