@@ -1,4 +1,4 @@
-"""Processes with an engine or an encoder in them, which tests kill; apart from these, so that pytest is not imported."""
+"""Processes with an engine or an encoder in them, which tests kill. Not beside those: they would import pytest."""
 
 import asyncio
 from multiprocessing.connection import Connection
