@@ -91,6 +91,8 @@ def check(args: argparse.Namespace) -> None:
     """Raises ValueError for what does not go together."""
     if args.openai and args.paced:
         raise ValueError("--paced needs servers that keep the pace in one session; --openai has none")
+    if args.paced and args.max_lead_ms == 0:
+        raise ValueError("--paced needs a pace: --max-lead-ms of more than 0")
     if args.words_per_s and (args.paced or args.openai or args.rpc != "speak"):
         raise ValueError("--words-per-s is for closed and open loads by Speak: not with --paced, --openai or --rpc")
 

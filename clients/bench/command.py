@@ -5,7 +5,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ from clients.bench import report
 from clients.bench.arguments import check, loads_of, processes_of, speech_of, targets_of
 from clients.bench.crew import Crew, crew_of
 from clients.bench.environment import config_hash, environment
-from clients.bench.loads import Target
+from clients.bench.loads import Load, Target
 from clients.bench.speakers import UtteranceFailed
 from clients.bench.statistics import Row, row
 from clients.client import SpeechClient
@@ -35,6 +35,9 @@ async def run(args: argparse.Namespace) -> int:
     try:
         async with _targets(args) as targets, _crew(args) as crew:
             described = [await _describe(target) for target in targets]
+            for about in described:
+                for note in too_much(loads_of(args), about):
+                    print(f"note: {note}", file=sys.stderr)
             async for measured in _measured(args, crew, targets, described):
                 rows.append(measured)
     except (ServerFailed, UtteranceFailed) as error:  # what was measured before is good
@@ -70,6 +73,20 @@ async def _measured(
                 parts = await crew.run(target, load, speech, args.timeout_s, processes_of(args, load))
                 print(f"{target}, {load}: {time.monotonic() - began_s:.0f} s", file=sys.stderr)
                 yield row(str(target), load, repeat, parts, args.max_client_lag_ms)
+
+
+def too_much(loads: Sequence[Load], about: Mapping[str, Any]) -> list[str]:
+    """What the server says it will refuse."""
+    limits = {
+        "sessions (--max-sessions)": about.get("max_sessions"),
+        "streams (--num-slots, --max-queued-streams)": about.get("max_streams"),
+    }
+    return [
+        f"{load} is more than the {limit} {what} that this server takes; the rest will be refused"
+        for load in loads
+        for what, limit in limits.items()
+        if limit and load.kind != "open" and load.amount > limit
+    ]
 
 
 @asynccontextmanager

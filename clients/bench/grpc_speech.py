@@ -63,6 +63,7 @@ class GrpcSpeaker:
             finally:
                 if sending is not None:
                     sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)  # what ended it, the reader knows better
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
         """The next utterance is sent once one begins to be heard, so that the server always knows what comes next."""
@@ -104,6 +105,7 @@ class GrpcSpeaker:
         return config
 
 
+_GOOD = (FinishReason.FINISH_REASON_COMPLETED, FinishReason.FINISH_REASON_MAX_AUDIO)
 _IDEOGRAPHS = r"\u3040-\u30ff\u3400-\u9fff"
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]\W*|[^{_IDEOGRAPHS}\s]+\s*|\s+")
 
@@ -116,6 +118,9 @@ def words_of(text: str) -> list[str]:
 def _take(payload: object, meter: PlaybackMeter) -> None:
     if isinstance(payload, AudioChunk):
         meter.audio_arrived(time.monotonic(), payload.num_samples, payload.data if meter.wants_samples else b"")
-    elif isinstance(payload, UtteranceDone) and payload.reason == FinishReason.FINISH_REASON_FAILED:
-        error = from_status(payload.error)
-        raise UtteranceFailed(error.code.name, str(error))
+    elif isinstance(payload, UtteranceDone) and payload.reason not in _GOOD:
+        if payload.reason == FinishReason.FINISH_REASON_FAILED:
+            error = from_status(payload.error)
+            raise UtteranceFailed(error.code.name, str(error))
+        reason = FinishReason.Name(payload.reason).removeprefix("FINISH_REASON_")
+        raise UtteranceFailed(reason, f"the server ended an utterance as {reason}")

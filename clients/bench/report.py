@@ -77,7 +77,7 @@ def spread_table(rows: Sequence[Row]) -> str:
     keys = ("ttfa_ms_p50", "ttfa_ms_p95", "audible_ms_p95", "rtf_p95", "audio_s_per_s")
     lines = [["load", *(COLUMNS[key] if key != "ttfa_ms_p95" else "TTFA p95" for key in keys), ""]]
     for row in rows:
-        cells = ["/".join(_cell(value) for value in row["spread"].get(key, [])) or "-" for key in keys]
+        cells = ["/".join(_cell(value) for value in row.get("spread", {}).get(key, [])) or "-" for key in keys]
         lines.append([row["load"], *cells, ""])
     return aligned(lines)
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from clients.bench.command import too_much
+from clients.bench.loads import Load
 from clients.cli import parser
 from tests.e2e.server_process import ServerProcess
 
@@ -74,8 +76,18 @@ async def test_a_server_that_is_not_there_is_one_line() -> None:
 async def test_what_does_not_go_together_is_said_at_once() -> None:
     status, _, log = await bench("--openai", "http://127.0.0.1:9/v1", "--paced", "2")
     assert status == 1 and "--paced needs servers" in log
+    status, _, log = await bench("--server", "127.0.0.1:9", "--paced", "2", "--max-lead-ms", "0")
+    assert status == 1 and "--paced needs a pace" in log
     status, _, log = await bench("--server", "127.0.0.1:9", "--rpc", "synthesize-stream", "--words-per-s", "3")
     assert status == 1 and "--words-per-s" in log
+
+
+def test_a_load_that_the_server_will_refuse_is_told_before_it_is_put_there() -> None:
+    limits = {"max_sessions": 100, "max_streams": 64}
+    loads = [Load("closed", 64, 1.0, 1.0), Load("paced", 80, 1.0, 1.0), Load("open", 1000, 1.0, 1.0)]
+    (note,) = too_much(loads, limits)
+    assert note.startswith("paced 80 is more than the 64 streams (--num-slots")
+    assert too_much(loads, {"model": "of another server"}) == []
 
 
 @pytest.mark.parametrize("arguments", ["--closed 0", "--open 0", "--seconds -1", "--open nan", "--openai-body []"])

@@ -125,3 +125,8 @@ async def test_words_come_one_by_one() -> None:
     assert measured["ttfa_ms_p50"] < 150
     whole, _ = await run(FakeEngine(), "closed", 1)
     assert measured["end_to_end_ms_p50"] > whole["end_to_end_ms_p50"]
+
+
+async def test_words_that_nobody_takes_are_the_failure_of_their_utterance() -> None:
+    measured, _ = await run(FakeEngine(frame_s=0.05), "open", 20, words_per_s=20.0, max_sessions=1)
+    assert measured["ok"] > 0 and set(measured["failures"]) == {"RESOURCE_EXHAUSTED"}
