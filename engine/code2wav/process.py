@@ -1,25 +1,20 @@
 """The Code2Wav process: frames in, calls of the decoder, audio out. The loop knows channels and runner by interface.
 
-An exception in a call is fatal to the process, and the supervisor starts a new pair: what a call leaves behind when it
-breaks off half-way is not known for any stream in it.
+An exception in a call is fatal to the process, see engine.ipc.worker.
 """
 
-import gc
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
 
 from engine.checkpoint import load_checkpoint
 from engine.code2wav.batcher import Batcher
 from engine.config import EngineConfig
-from engine.errors import EngineError
-from engine.ipc.channel import Inbox, Outbox, PeerGone
+from engine.ipc.channel import Inbox, Outbox
 from engine.ipc.heartbeat import Heartbeat, Step
 from engine.ipc.messages import FrameRecord, PcmRecord, Shutdown
+from engine.ipc.worker import serve, tell_loaded
 from engine.types import Float32Array, Int16Array, PassCounts
-
-log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
@@ -75,37 +70,27 @@ def main(
     heartbeat: Heartbeat,
     ready: Connection,
 ) -> None:
-    """Entry of the child process. Says on `ready` how loading went, as ("ready", info) or ("failed", message)."""
-    with ready:
-        try:
-            import torch  # here, because the parent imports this module and must stay without torch
+    """Entry of the child process."""
+    batcher, runner = tell_loaded("code2wav", ready, lambda: _load(config))
+    serve("code2wav", lambda: run(inbox, outbox, batcher, runner, heartbeat), lambda: batcher.num_streams)
 
-            from engine.code2wav.runner import Code2WavRunner
-            from engine.cuda import use_device
-            from engine.model.memory import check_fit, code2wav_need, free_bytes
-            from engine.model.verify import verify_codec_encoder
 
-            torch.set_num_threads(config.threads("code2wav"))
-            device = use_device(config.code2wav_device)
-            checkpoint = load_checkpoint(config.model)
-            if device.type == "cuda":
-                check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
-            runner = Code2WavRunner(checkpoint, config)
-            if config.load_format == "safetensors":
-                verify_codec_encoder(checkpoint)  # here and not in the talker, which takes longer to load
-            batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz)
-        except Exception as error:
-            if not isinstance(error, EngineError):  # which say all there is to say, and the parent logs it
-                log.exception("code2wav failed to start")
-            ready.send(("failed", f"code2wav: {error}"))
-            raise SystemExit(1) from None
-        info = {"device": str(device), "threads": torch.get_num_threads(), "num_slots": runner.num_slots}
-        ready.send(("ready", info))
-    gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
-    try:
-        run(inbox, outbox, batcher, runner, heartbeat)
-    except PeerGone:
-        log.info("the other end of a ring is gone, code2wav stops")
-    except Exception:
-        log.exception("code2wav stopped by an error with %d streams open", batcher.num_streams)
-        raise SystemExit(1) from None
+def _load(config: EngineConfig) -> tuple[tuple[Batcher, Runner], Mapping[str, object]]:
+    import torch  # here, because the parent imports this module and must stay without torch
+
+    from engine.code2wav.runner import Code2WavRunner
+    from engine.cuda import use_device
+    from engine.model.memory import check_fit, code2wav_need, free_bytes
+    from engine.model.verify import verify_codec_encoder
+
+    torch.set_num_threads(config.threads("code2wav"))
+    device = use_device(config.code2wav_device)
+    checkpoint = load_checkpoint(config.model)
+    if device.type == "cuda":
+        check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
+    runner = Code2WavRunner(checkpoint, config)
+    if config.load_format == "safetensors":
+        verify_codec_encoder(checkpoint)  # here and not in the talker, which takes longer to load
+    batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz)
+    info = {"device": str(device), "threads": torch.get_num_threads(), "num_slots": runner.num_slots}
+    return (batcher, runner), info

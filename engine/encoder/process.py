@@ -4,9 +4,9 @@ A recording that cannot be used is answered so. Anything else that goes wrong wi
 process goes on; should it die or hang, the engine starts another.
 """
 
-import gc
 import logging
 import os
+from collections.abc import Mapping
 from io import BufferedRWPair
 from multiprocessing.connection import Connection
 from typing import Protocol
@@ -18,7 +18,8 @@ from engine.config import EngineConfig
 from engine.encoder.limits import lower_priority, memory_limit
 from engine.encoder.recording import read_upload
 from engine.encoder.wire import Answer, Request, SocketEnd, Want, read_request, write_answer
-from engine.errors import EncodingFailed, EngineError, InvalidRecording
+from engine.errors import EncodingFailed, InvalidRecording
+from engine.ipc.worker import tell_loaded
 from engine.types import Float32Array, Int16Array
 
 log = logging.getLogger(__name__)
@@ -63,26 +64,22 @@ def _answer(request: Request, encoder: Encoder) -> Answer | InvalidRecording | E
 
 
 def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
-    """Entry of the child process. Says on `ready` how loading went, as ("ready", info) or ("failed", message)."""
-    with ready:
-        try:
-            lower_priority()
-            import torch  # here, because the parent imports this module and must stay without torch
-
-            from engine.model.reference import ReferenceEncoder
-
-            torch.set_num_threads(config.encoder_threads or max(1, len(os.sched_getaffinity(0)) // 4))
-            encoder = ReferenceEncoder(load_checkpoint(config.model), config)
-            encoder.load()
-        except Exception as error:
-            if not isinstance(error, EngineError):  # which say all there is to say, and the parent logs it
-                log.exception("encoder failed to start")
-            ready.send(("failed", f"encoder: {error}"))
-            raise SystemExit(1) from None
-        ready.send(("ready", {"threads": torch.get_num_threads()}))
-    gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
+    """Entry of the child process."""
+    encoder = tell_loaded("encoder", ready, lambda: _load(config))
     try:
         with end.socket, end.socket.makefile("rwb") as stream:
             serve(stream, encoder)
     except (BrokenPipeError, ConnectionResetError):
         log.info("the engine is gone, encoder stops")
+
+
+def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
+    lower_priority()
+    import torch  # here, because the parent imports this module and must stay without torch
+
+    from engine.model.reference import ReferenceEncoder
+
+    torch.set_num_threads(config.encoder_threads or max(1, len(os.sched_getaffinity(0)) // 4))
+    encoder = ReferenceEncoder(load_checkpoint(config.model), config)
+    encoder.load()
+    return encoder, {"threads": torch.get_num_threads()}

@@ -1,27 +1,22 @@
 """The talker process: commands in, steps of the model, frames out. The loop knows its channels and runner by interface.
 
-An exception in a step is fatal to the process, and the supervisor starts a new pair: what a step leaves behind when it
-breaks off half-way is not known for any stream in it. Faults of single streams are found before they get that far, see
-engine.talker.faults.
+An exception in a step is fatal to the process, see engine.ipc.worker. Faults of single streams are found before they
+get that far, see engine.talker.faults.
 """
 
-import gc
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Protocol
 
 from engine.checkpoint import load_checkpoint
 from engine.config import EngineConfig
-from engine.errors import EngineError
-from engine.ipc.channel import Inbox, Outbox, PeerGone
+from engine.ipc.channel import Inbox, Outbox
 from engine.ipc.heartbeat import Heartbeat, Step
 from engine.ipc.messages import Command, FrameRecord, Shutdown
+from engine.ipc.worker import serve, tell_loaded
 from engine.talker.rows import DecodeRow, PrefillRow
 from engine.talker.scheduler import Scheduler
 from engine.types import Int16Array, PassCounts
-
-log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
@@ -77,34 +72,24 @@ def main(
     heartbeat: Heartbeat,
     ready: Connection,
 ) -> None:
-    """Entry of the child process. Says on `ready` how loading went, as ("ready", info) or ("failed", message)."""
-    with ready:
-        try:
-            import torch  # here, because the parent imports this module and must stay without torch
+    """Entry of the child process."""
+    scheduler, runner = tell_loaded("talker", ready, lambda: _load(config))
+    serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat), lambda: scheduler.num_streams)
 
-            from engine.cuda import use_device
-            from engine.model.memory import check_fit, free_bytes, talker_need
-            from engine.talker.runner import TalkerRunner
 
-            torch.set_num_threads(config.threads("talker"))
-            device = use_device(config.talker_device)
-            checkpoint = load_checkpoint(config.model)
-            if device.type == "cuda":
-                check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
-            runner = TalkerRunner(checkpoint, config)
-            scheduler = Scheduler(config, checkpoint, runner.num_pages)
-        except Exception as error:
-            if not isinstance(error, EngineError):  # which say all there is to say, and the parent logs it
-                log.exception("talker failed to start")
-            ready.send(("failed", f"talker: {error}"))
-            raise SystemExit(1) from None
-        info = {"device": str(device), "threads": torch.get_num_threads(), "num_pages": runner.num_pages}
-        ready.send(("ready", info))
-    gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
-    try:
-        run(inbox, outbox, scheduler, runner, heartbeat)
-    except PeerGone:
-        log.info("the other end of a ring is gone, talker stops")
-    except Exception:
-        log.exception("talker stopped by an error with %d streams open", scheduler.num_streams)
-        raise SystemExit(1) from None
+def _load(config: EngineConfig) -> tuple[tuple[Scheduler, Runner], Mapping[str, object]]:
+    import torch  # here, because the parent imports this module and must stay without torch
+
+    from engine.cuda import use_device
+    from engine.model.memory import check_fit, free_bytes, talker_need
+    from engine.talker.runner import TalkerRunner
+
+    torch.set_num_threads(config.threads("talker"))
+    device = use_device(config.talker_device)
+    checkpoint = load_checkpoint(config.model)
+    if device.type == "cuda":
+        check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
+    runner = TalkerRunner(checkpoint, config)
+    scheduler = Scheduler(config, checkpoint, runner.num_pages)
+    info = {"device": str(device), "threads": torch.get_num_threads(), "num_pages": runner.num_pages}
+    return (scheduler, runner), info
