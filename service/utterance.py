@@ -50,6 +50,7 @@ Message: TypeAlias = (
 _REASONS = {
     FinishReason.COMPLETED: synthesis_pb2.FINISH_REASON_COMPLETED,
     FinishReason.MAX_FRAMES: synthesis_pb2.FINISH_REASON_MAX_AUDIO,
+    FinishReason.RUNAWAY: synthesis_pb2.FINISH_REASON_RUNAWAY,
 }
 
 
@@ -199,6 +200,8 @@ class Utterance:
                 num_chars = self._script.num_chars
                 what = f"no letter or digit in {num_chars} characters" if num_chars else "no text"
                 yield synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}")
+            if reason == FinishReason.RUNAWAY and self._end is not None:
+                yield synthesis_pb2.Warning(code="RUNAWAY", message=self._end.detail)
             yield synthesis_pb2.UtteranceDone(reason=_REASONS[reason], stats=self.stats(reason))
         finally:
             self.abort()
@@ -210,7 +213,7 @@ class Utterance:
         if reason == FinishReason.COMPLETED:
             spoken_chars = num_chars
         else:
-            heard_ms = sent_ms if reason == FinishReason.MAX_FRAMES else self._heard_by_now_ms()
+            heard_ms = self._heard_by_now_ms() if reason == FinishReason.CANCELLED else sent_ms
             spoken_chars = self.progress.position(heard_ms)
         return synthesis_pb2.SynthesisStats(
             input_chars=num_chars,

@@ -4,7 +4,7 @@ import asyncio
 
 import grpc
 
-from engine import EngineState
+from engine import EngineState, FinishReason
 from service.script import MAX_PENDING_FLUSHES
 from service.session import MAX_OPEN_UTTERANCES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
@@ -81,6 +81,25 @@ async def test_max_frames_ends_the_utterance_over_all_its_segments() -> None:
         assert transcript.done["u1"].stats.codec_frames == 5
         capped = await speak(server.stub, [config(max_audio_ms=250), say("abcdef")])
         assert capped.done["u1"].stats.codec_frames == 3
+
+
+async def test_a_runaway_is_stopped_and_told_and_the_session_goes_on() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
+        await call.write(say("a" * 200, "x"))
+        await read_until(call, transcript, "audio")
+        next(iter(engine.live.values())).end(FinishReason.RUNAWAY, "the model was silent for 75 frames")
+        await read_until(call, transcript, "done", "x")
+        assert transcript.done["x"].reason == synthesis_pb2.FINISH_REASON_RUNAWAY
+        assert not transcript.done["x"].HasField("error")
+        assert transcript.warnings == [("x", "RUNAWAY")]
+        assert "75 frames" in transcript.responses[-2].warning.message
+        await call.write(say("b", "y"))
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["y"] == spoken("b", 7)
 
 
 async def test_first_message_must_be_config() -> None:

@@ -24,6 +24,7 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_CANCELLED: _ClassVar[FinishReason]
     FINISH_REASON_FAILED: _ClassVar[FinishReason]
     FINISH_REASON_MAX_AUDIO: _ClassVar[FinishReason]
+    FINISH_REASON_RUNAWAY: _ClassVar[FinishReason]
 TIMESTAMP_MODE_UNSPECIFIED: TimestampMode
 TIMESTAMP_MODE_PROGRESS: TimestampMode
 TIMESTAMP_MODE_WORD: TimestampMode
@@ -32,6 +33,7 @@ FINISH_REASON_COMPLETED: FinishReason
 FINISH_REASON_CANCELLED: FinishReason
 FINISH_REASON_FAILED: FinishReason
 FINISH_REASON_MAX_AUDIO: FinishReason
+FINISH_REASON_RUNAWAY: FinishReason
 
 class Sampling(_message.Message):
     __slots__ = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "do_sample", "subtalker_do_sample", "subtalker_temperature", "subtalker_top_k", "subtalker_top_p", "min_frames", "max_frames", "ignore_eos")
