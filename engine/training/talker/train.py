@@ -131,7 +131,10 @@ class _Feed:
             taken += new
             if new == 0:
                 if time.time() > ends_at_s:
-                    raise TimeoutError(f"only {taken} of {num_shards} shards in {self._folder} when the time was up")
+                    raise TimeoutError(
+                        f"{taken} shards in {self._folder} when the time was up, with {len(self._store.training)} "
+                        f"sentences to train on; {num_shards} are the least to begin with"
+                    )
                 time.sleep(0.2)
 
 
