@@ -129,7 +129,7 @@ def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], re
         raise ValueError(f"the server does not speak {language}; it speaks {', '.join(languages)}")
     default_lead_ms = LISTENER_LEAD_MS if load.kind == "paced" else 0
     return Speech(
-        texts=texts.texts(language, args.text_length, args.seed),
+        texts=texts.texts(language, args.text_length, args.seed + repeat),
         seed=args.seed + repeat,
         voice=args.voice,
         language=language if language in languages else "",

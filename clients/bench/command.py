@@ -23,6 +23,8 @@ from clients.bench.statistics import Row, row
 from clients.client import SpeechClient
 from clients.local_server import ServerFailed, local_server
 
+CAPACITY_MS = (50.0, 100.0)  # audible TTFA at p95
+
 
 async def run(args: argparse.Namespace) -> int:
     """Returns the exit status: 1 if anything failed or cannot be compared."""
@@ -50,6 +52,9 @@ async def run(args: argparse.Namespace) -> int:
     print(report.table(summary))
     if args.repeats > 1:
         print(f"\nleast/median/most of {args.repeats} repeats\n{report.spread_table(summary)}")
+    for target in dict.fromkeys(r["target"] for r in summary if r["kind"] == "open"):
+        borne = {limit_ms: report.capacity(summary, target, limit_ms) for limit_ms in CAPACITY_MS}
+        print(f"{target} bears", "; ".join(f"{_rate(rate)} within {ms:g} ms" for ms, rate in borne.items()))
     for message in sorted({message for r in rows for message in r["messages"]}):
         print(f"failed: {message}")
     comparable = _complain(summary, args.max_difference)
@@ -150,6 +155,10 @@ def _complain(rows: Sequence[Row], max_difference: float) -> bool:
     for complaint in complaints:
         print(complaint)
     return not complaints
+
+
+def _rate(rate: float | None) -> str:
+    return "none of these rates" if rate is None else f"{rate:g}/s"
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:

@@ -82,6 +82,17 @@ def spread_table(rows: Sequence[Row]) -> str:
     return aligned(lines)
 
 
+def capacity(rows: Sequence[Row], target: str, audible_p95_ms: float) -> float | None:
+    """The highest rate that this target bears: up to it nothing fails, nobody waits, and first sounds come in time."""
+    borne = None
+    for row in sorted((row for row in rows if row["target"] == target and row["kind"] == "open"), key=_amount):
+        audible_ms = row["audible_ms_p95"]
+        if row["failed"] or row["underruns"] or audible_ms is None or audible_ms > audible_p95_ms:
+            break
+        borne = _amount(row)
+    return borne
+
+
 def incomparable(rows: Sequence[Row], max_difference: float) -> list[str]:
     """A message for each row whose audio is longer or shorter than the others': early ends look like speed."""
     known = [row for row in rows if row["mean_audio_s"] and row["kind"] != "paced"]
@@ -94,6 +105,10 @@ def incomparable(rows: Sequence[Row], max_difference: float) -> list[str]:
         for row in known
         if abs(row["mean_audio_s"] - middle) > max_difference * middle
     ]
+
+
+def _amount(row: Row) -> float:
+    return float(row["amount"])
 
 
 def _remark(row: Row) -> str:

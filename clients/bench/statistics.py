@@ -70,6 +70,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
         **{f"c{ms}": share_of(gap <= ms for gap in longest_ms) for ms in CONTINUITY_MS},
         "audio_s_per_s": _rounded(sum(outcome.window_audio_s for outcome in outcomes) / load.seconds),
         "per_s": _rounded(len(good) / load.seconds),
+        **_percentiles("audio_s", [report.audio_s for report in reports]),
         "mean_audio_s": _rounded(sum(report.audio_s for report in reports) / len(reports)) if reports else None,
         "peak_in_flight": peak_in_flight(outcomes),
         "ttfa_ms_quantiles": [_rounded(percentile(ttfa_ms, q)) for q in range(101)] if ttfa_ms else [],

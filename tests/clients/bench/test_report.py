@@ -40,6 +40,21 @@ def test_repeats_become_least_median_and_most(values: list[float]) -> None:
     assert report.spread_table([merged]).splitlines()[1].startswith("closed 2")
 
 
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=9, unique_by=lambda each: each[0]))
+def test_capacity_is_the_last_rate_before_the_first_that_is_too_much(rates: list[tuple[int, bool]]) -> None:
+    rows = [row_of("open", rate, audible_ms_p95=40 if fine else 60) for rate, fine in rates]
+    rows += [row_of("open", 5, "two:2", audible_ms_p95=1), row_of("closed", 10, audible_ms_p95=1)]
+    too_much = min((rate for rate, fine in rates if not fine), default=10)
+    expected = max((rate for rate, _ in rates if rate < too_much), default=None)
+    assert report.capacity(rows, "speak one:1", 50.0) == expected
+
+
+def test_what_fails_or_waits_is_not_borne() -> None:
+    fine = row_of("open", 1, audible_ms_p95=1)
+    for wrong in ({"failed": 1}, {"underruns": 0.01}, {"audible_ms_p95": None}):
+        assert report.capacity([fine, row_of("open", 2, **{"audible_ms_p95": 1, **wrong})], "speak one:1", 50.0) == 1
+
+
 def test_audio_of_another_length_is_not_comparable() -> None:
     alike = [row_of(mean_audio_s=4.0), row_of(mean_audio_s=4.05), row_of("open", 3, mean_audio_s=3.95)]
     assert report.incomparable(alike, 0.03) == []
