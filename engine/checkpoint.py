@@ -172,14 +172,16 @@ class Checkpoint:
 
 
 def resolve_model(name_or_path: str) -> Path:
-    """Folder of a preset name (see `engine/presets`) or of a path. Raises CheckpointError if neither exists."""
-    preset = PRESETS_DIR / name_or_path.lower()
-    if "/" not in name_or_path and preset.joinpath("config.json").is_file():
-        return preset
+    """Folder of a built-in checkpoint's name, of a preset's (see `engine/presets`) or of a path. Raises
+    CheckpointError if none exists."""
+    files = (*BUILTIN_VOICE_DIR.parent.glob("builtin_*/config.json"), *PRESETS_DIR.glob("*/config.json"))
+    named = {file.parent.name: file.parent for file in files}
+    if name_or_path.lower() in named:
+        return named[name_or_path.lower()]
     folder = Path(name_or_path).expanduser()
     if not folder.is_dir():
-        names = ", ".join(sorted(p.parent.name for p in PRESETS_DIR.glob("*/config.json")))
-        raise CheckpointError(f"no checkpoint folder at {folder}; give a folder or one of the presets: {names}")
+        names = ", ".join(sorted(named))
+        raise CheckpointError(f"no checkpoint folder at {folder}; give a folder or one of these names: {names}")
     return folder
 
 

@@ -168,8 +168,9 @@ def test_files_that_are_missing_or_broken(folder: Path, file: str) -> None:
 
 def test_resolving_names(folder: Path) -> None:
     assert resolve_model("qwen3-tts-12hz-0.6b-base") == PRESETS_DIR / "qwen3-tts-12hz-0.6b-base"
+    assert resolve_model("builtin_voice") == BUILTIN_VOICE_DIR
     assert resolve_model(str(folder)) == folder
-    with pytest.raises(CheckpointError, match=r"no checkpoint folder at .*nowhere.*presets: qwen3-tts"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint folder at .*nowhere.*names: builtin_.*qwen3-tts"):
         resolve_model("nowhere")
 
 
