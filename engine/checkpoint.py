@@ -181,7 +181,7 @@ def resolve_model(name_or_path: str) -> Path:
     folder = Path(name_or_path).expanduser()
     if not folder.is_dir():
         names = ", ".join(sorted(named))
-        raise CheckpointError(f"no checkpoint folder at {folder}; give a folder or one of these names: {names}")
+        raise CheckpointError(f"no checkpoint folder at {folder}; give a folder or one of the presets: {names}")
     return folder
 
 

@@ -170,7 +170,7 @@ def test_resolving_names(folder: Path) -> None:
     assert resolve_model("qwen3-tts-12hz-0.6b-base") == PRESETS_DIR / "qwen3-tts-12hz-0.6b-base"
     assert resolve_model("builtin_voice") == BUILTIN_VOICE_DIR
     assert resolve_model(str(folder)) == folder
-    with pytest.raises(CheckpointError, match=r"no checkpoint folder at .*nowhere.*names: builtin_.*qwen3-tts"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint folder at .*nowhere.*presets: builtin_.*qwen3-tts"):
         resolve_model("nowhere")
 
 
