@@ -7,7 +7,7 @@ from typing import Any
 
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from engine import EngineOverloaded, EngineUnavailable, InvalidSynthesis, StreamFailed
+from engine import EncodingFailed, EngineOverloaded, EngineUnavailable, InvalidSynthesis, StreamFailed
 from service.errors import (
     AudioTooLong,
     ConfigRequired,
@@ -113,6 +113,7 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (EngineUnavailable, _Kind(code_pb2.UNAVAILABLE, "ENGINE_UNAVAILABLE", lambda _: [_retry(RETRY_LATER_MS)])),
     (InvalidSynthesis, _Kind(code_pb2.INVALID_ARGUMENT, "INVALID_FIELD", _bad_synthesis)),
     (StreamFailed, _Kind(code_pb2.INTERNAL, "STREAM_FAILED")),
+    (EncodingFailed, _Kind(code_pb2.INTERNAL, "ENCODING_FAILED")),
 )
 
 

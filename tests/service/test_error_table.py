@@ -16,7 +16,8 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
-from engine import EngineState
+from engine import EngineState, FinishReason
+from service import utterance as utterance_module
 from service.session import MAX_OPEN_UTTERANCES
 from service.status import DOMAIN
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
@@ -204,6 +205,22 @@ async def workers_that_die_in_a_session(server: Served, engine: FakeEngine) -> T
     return in_band(transcript.done["x"])
 
 
+async def a_stream_that_breaks(server: Served, engine: FakeEngine) -> Told:
+    call = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="a" * 200))
+    await call.read()
+    next(iter(engine.live.values())).end(FinishReason.FAILED, "logits are not finite")
+    return await failure(call)
+
+
+async def a_stream_that_breaks_in_a_session(server: Served, engine: FakeEngine) -> Told:
+    call, transcript = await written(server, config(), say("a" * 500, "x")), Transcript()
+    await read_until(call, transcript, "audio")
+    next(iter(engine.live.values())).end(FinishReason.FAILED, "logits are not finite")
+    await read_until(call, transcript, "done")
+    call.cancel()
+    return in_band(transcript.done["x"])
+
+
 async def no_message_at_all(server: Served, engine: FakeEngine) -> Told:
     return await failure(server.stub.Speak())
 
@@ -287,6 +304,8 @@ CASES = [
     Case("workers load", workers_that_load, AWAY, "ENGINE_UNAVAILABLE", LATER),
     Case("workers die", workers_that_die, AWAY, "ENGINE_UNAVAILABLE", LATER),
     Case("workers die, in a session", workers_that_die_in_a_session, AWAY, "ENGINE_UNAVAILABLE", LATER),
+    Case("stream breaks", a_stream_that_breaks, Code.INTERNAL, "STREAM_FAILED", says="not finite"),
+    Case("stream breaks, in a session", a_stream_that_breaks_in_a_session, Code.INTERNAL, "STREAM_FAILED"),
     Case("too long for one response", clip("a" * 600), Code.OUT_OF_RANGE, "AUDIO_TOO_LONG",
          tells(limit_bytes="4128768", use_instead="SynthesizeStream"), "SynthesizeStream"),
     Case("not of this checkpoint", clip(voice={"design": "deep"}), UNSERVED, "CHECKPOINT_LACKS_DESIGN",
@@ -314,6 +333,20 @@ async def test_each_condition_has_its_status_and_details(case: Case, tmp_path: P
         for kind, holds in case.details.items():
             assert holds(details[kind]), details[kind]
         await eventually(lambda: engine.num_streams, 0)
+
+
+async def test_who_takes_no_audio_for_long_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utterance_module, "WRITE_TIMEOUT_S", 0.3)
+    engine = FakeEngine()
+    async with served(engine) as server:
+        options = (("grpc.http2.lookahead_bytes", 65_536), ("grpc.http2.bdp_probe", 0))
+        async with grpc.aio.insecure_channel(server.address, options=options) as channel:
+            call = type(server.stub)(channel).SynthesizeStream(SynthesizeStreamRequest(text="a" * 900))
+            await call.read()
+            await eventually(lambda: engine.num_streams, 0)
+            code, message, details = await failure(call)
+    assert (code, details["ErrorInfo"].reason) == (Code.RESOURCE_EXHAUSTED, "SLOW_READER")
+    assert "no audio was taken for 0.3 s" in message
 
 
 async def test_a_deadline_ends_everything() -> None:

@@ -31,6 +31,7 @@ CASES = [
     (engine.EngineUnavailable("x"), grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE", "RetryInfo"),
     (engine.InvalidSynthesis("text", "x"), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", "BadRequest"),
     (engine.StreamFailed("x"), grpc.StatusCode.INTERNAL, "STREAM_FAILED", None),
+    (engine.EncodingFailed("x"), grpc.StatusCode.INTERNAL, "ENCODING_FAILED", None),
 ]
 
 
@@ -48,6 +49,13 @@ def test_each_kind(error: Exception, code: grpc.StatusCode, reason: str, detail:
 def test_the_table_knows_every_error_of_the_service() -> None:
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RequestError)}
     assert kinds - {type(error) for error, *_ in CASES} == {errors.RequestError}
+
+
+def test_the_table_knows_every_error_of_the_engine_that_a_call_can_meet() -> None:
+    kinds = {kind for kind in vars(engine).values() if isinstance(kind, type) and issubclass(kind, engine.EngineError)}
+    not_in_calls = {engine.EngineError, engine.CheckpointError}
+    known = tuple({type(error) for error, *_ in CASES})
+    assert {kind for kind in kinds if not issubclass(kind, known)} == not_in_calls
 
 
 def test_anything_else_is_internal_and_tells_nothing() -> None:
