@@ -19,7 +19,7 @@ examples:
   sonorant voices export anna anna.voice
   sonorant say "Hello." --voice anna --wav hello.wav
 
-Made voices need a server with --voices-dir. `sonorant voices COMMAND --help` tells more.
+Voices are kept by servers with --voices-dir. COMMAND --help tells more.
 """
 
 

@@ -53,7 +53,9 @@ def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
             raise NotAVoiceFile(
                 f"{name} is {array.dtype} {list(array.shape)}; {np.dtype(dtype)} with {num_axes} axes is right"
             )
-    tensors = VoiceTensors(**arrays)
+    tensors = VoiceTensors(
+        **{name: array.copy() for name, array in arrays.items()}
+    )  # of the file, nothing is held on to
     _check_whole(about, tensors)
     return about, tensors
 

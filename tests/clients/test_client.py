@@ -18,9 +18,11 @@ from clients import (
     UtteranceStarted,
     Warning,
     synthesis_config,
+    voice_mix,
 )
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_WAV
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_COMPLETED
+from sonorant.tts.v1.voice_pb2 import MIX_METHOD_SPHERICAL
 from tests.clients.scripted_server import LOUD, RATE_HZ, scripted_server
 
 
@@ -179,6 +181,20 @@ def test_config_by_keyword() -> None:
     assert config.HasField("non_streaming_mode") and not synthesis_config().HasField("non_streaming_mode")
     assert synthesis_config(design="a calm voice").voice.WhichOneof("voice") == "design"
     assert not synthesis_config().HasField("voice")
+
+
+def test_voices_by_keyword() -> None:
+    assert synthesis_config(voice="anna").voice.voice_id == "anna"
+    assert synthesis_config(design="deep").voice.design == "deep"
+    reference = synthesis_config(reference=b"RIFF", transcript="hello").voice.reference
+    assert (reference.audio, reference.transcript) == (b"RIFF", "hello")
+    mix = synthesis_config(mix=voice_mix({"anna": 0.25, "ben": 0.75}, spherical=True)).voice.mix
+    assert [(part.voice_id, part.weight) for part in mix.voices] == [("anna", 0.25), ("ben", 0.75)]
+    assert mix.method == MIX_METHOD_SPHERICAL
+    assert not synthesis_config().HasField("voice")
+    for both in ({"voice": "anna", "design": "deep"}, {"transcript": "hello"}):
+        with pytest.raises(ValueError, match=r"exclude|give both"):
+            synthesis_config(**both)
 
 
 def test_misspelled_settings_are_errors() -> None:

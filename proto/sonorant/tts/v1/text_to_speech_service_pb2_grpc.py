@@ -46,7 +46,8 @@ class TextToSpeechServiceStub(object):
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
-    FAILED_PRECONDITION  `Speak` did not begin with a config
+    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
+    ALREADY_EXISTS       there is a voice of this id; the request_id belongs to another request
     UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not for this voice
     NOT_FOUND            no such voice
@@ -54,6 +55,7 @@ class TextToSpeechServiceStub(object):
     RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
     UNAVAILABLE          starting, restarting or draining; try again, or elsewhere
     UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not serve
+    DATA_LOSS            a stored voice is damaged
     INTERNAL             a bug; the message has the request id to look for in the log
     """
 
@@ -109,7 +111,8 @@ class TextToSpeechServiceServicer(object):
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
-    FAILED_PRECONDITION  `Speak` did not begin with a config
+    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
+    ALREADY_EXISTS       there is a voice of this id; the request_id belongs to another request
     UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not for this voice
     NOT_FOUND            no such voice
@@ -117,6 +120,7 @@ class TextToSpeechServiceServicer(object):
     RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
     UNAVAILABLE          starting, restarting or draining; try again, or elsewhere
     UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not serve
+    DATA_LOSS            a stored voice is damaged
     INTERNAL             a bug; the message has the request id to look for in the log
     """
 
@@ -214,7 +218,8 @@ class TextToSpeechService(object):
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
     BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
-    FAILED_PRECONDITION  `Speak` did not begin with a config
+    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
+    ALREADY_EXISTS       there is a voice of this id; the request_id belongs to another request
     UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not for this voice
     NOT_FOUND            no such voice
@@ -222,6 +227,7 @@ class TextToSpeechService(object):
     RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
     UNAVAILABLE          starting, restarting or draining; try again, or elsewhere
     UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not serve
+    DATA_LOSS            a stored voice is damaged
     INTERNAL             a bug; the message has the request id to look for in the log
     """
 
