@@ -36,6 +36,7 @@ class EngineConfig:
     chunk_ramp: tuple[int, ...] = (1, 2, 4, 8, 12)  # frames per Code2Wav chunk; the last one repeats
     max_decode_batch: int = 32  # streams per Code2Wav call
     enforce_eager: bool = False  # CUDA: launch kernels one by one instead of replaying graphs, for finding faults
+    kept_references: int = 16  # codec states after references, so that a cloned voice decodes its own once
     encoder_device: str = "cpu"  # of recordings to clone, which then take nothing from the streams of a GPU
     encoder_threads: int = 0  # 0 = a quarter of the cores this process may use
     max_queued_recordings: int = 8  # the one being encoded included

@@ -178,6 +178,7 @@ SETTINGS = (
     Setting("chunk_ramp", "code2wav", _ramp, "N,N,...", "frames per chunk, first to last; the last one repeats"),
     Setting("runaway_silent_frames", "code2wav", _count, "N", "in a row end a stream; 0 = never"),
     Setting("max_decode_batch", "code2wav", _positive, "N", "streams per call"),
+    Setting("kept_references", "code2wav", _count, "N", "of cloned voices, which are decoded once while they are kept"),
     Setting("encoder_device", "encoder", _device, _DEVICE, "of recordings to clone"),
     Setting("encoder_threads", "encoder", _count, "N", "0 = a quarter of the cores"),
     Setting("max_queued_recordings", "encoder", _positive, "N", "waiting, the one being encoded included"),

@@ -6,6 +6,7 @@ stream's own input what must be heard, whatever the schedule was.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -245,6 +246,9 @@ class FakeCode2WavRunner:
     def reset(self, slot: int) -> None:
         assert 0 <= slot < self.num_slots
         self._speakers[slot] = _Speaker()
+
+    def copy(self, source: int, target: int) -> None:
+        self._speakers[target] = copy(self._speakers[source])
 
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array:
         rows, frames, _ = codes.shape

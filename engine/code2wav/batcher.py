@@ -10,7 +10,8 @@ for the audio that came out. All rows of a batch have the same number of frames.
   the duration of a frame, so whoever has more lead than that, and than a call takes, can wait for one more.
 * Whoever runs dry first goes first. A waiting stream keeps its place and a served one moves back: none waits forever.
 * A stream that stays silent for too long is reported, once, so that the service may end it.
-* The reference of a cloned voice is decoded for the state it leaves; its audio is dropped.
+* The reference of a cloned voice is decoded for the state it leaves; its audio is dropped. The state is kept, and a
+  later stream in the same voice begins with a copy of it.
 
 Slots are the runner's own: a stream may be decoded here long after its talker slot went to another.
 """
@@ -23,6 +24,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from engine.code2wav.references import KeptReferences
 from engine.code2wav.silence import silent_tail
 from engine.config import EngineConfig
 from engine.ipc.messages import (
@@ -51,9 +53,10 @@ FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStrea
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """What to do now: publish `records`, reset `new_slots`, then decode."""
+    """What to do now: publish `records`, make `copies`, reset `new_slots`, then decode if there are `slots`."""
 
     records: Sequence[PcmRecord]
+    copies: Sequence[tuple[int, int]]  # of the state of one slot to another, in this order
     new_slots: Sequence[int]
     slots: Sequence[int]
     codes: Int16Array  # [rows, frames, codebooks]
@@ -66,6 +69,7 @@ class _Stream:
     dry_s: float  # when the listener has nothing left to play; before the first chunk, since when it waits for it
     first_pending: int  # frame number of pending[0]; negative in the reference
     pending: deque[Int16Array]  # [codebooks] each
+    reference: bytes = b""  # its codes
     slot: int = NO_SLOT
     num_chunks: int = 0
     num_received: int = 0
@@ -75,7 +79,8 @@ class _Stream:
 
 
 class Batcher:
-    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner."""
+    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner: `num_slots` for streams, and
+    behind them `EngineConfig.kept_references` for the state after references."""
 
     def __init__(
         self,
@@ -97,6 +102,8 @@ class Batcher:
         self._clock = clock
         self._num_slots = num_slots
         self._free_slots = list(reversed(range(num_slots)))
+        self._references = KeptReferences(range(num_slots, num_slots + config.kept_references))
+        self._copies: list[tuple[int, int]] = []  # for the next plan
         self._streams: dict[int, _Stream] = {}
         self._batch: list[_Stream] = []  # being decoded, `_batch_frames` frames of each
         self._batch_frames = 0
@@ -118,7 +125,8 @@ class Batcher:
                     raise ValueError(f"stream {stream_id} began twice")
                 prime = deque(() if prime_codes is None else prime_codes)
                 times = (opened_s, started_s)
-                self._streams[stream_id] = _Stream(stream_id, times, self._clock(), -len(prime), prime)
+                reference = b"" if prime_codes is None else prime_codes.tobytes()
+                self._streams[stream_id] = _Stream(stream_id, times, self._clock(), -len(prime), prime, reference)
             case FlushStream(stream_id=stream_id):
                 self._streams[stream_id].is_flushed = True
             case EndStream():
@@ -155,6 +163,8 @@ class Batcher:
         due: list[tuple[_Stream, int]] = []
         self.wait_s = None
         for stream in self._streams.values():
+            if stream.slot == NO_SLOT and stream.reference:
+                self._begin_behind_kept_reference(stream)
             if not stream.pending:
                 continue
             if size := self._due_frames(stream, now):
@@ -177,8 +187,10 @@ class Batcher:
             batch.append(stream)
             self._batch_frames = size
         frames = [stream.pending.popleft() for stream in batch for _ in range(self._batch_frames)]
+        copies, self._copies = self._copies, []
         return DecodePlan(
             records=self._take_records(),
+            copies=copies,
             new_slots=new_slots,
             slots=[stream.slot for stream in batch],
             codes=np.concatenate(frames).reshape(len(batch), self._batch_frames, -1) if batch else NO_CODES,
@@ -214,8 +226,20 @@ class Batcher:
                 stream.num_chunks += 1
                 stream.dry_s = max(stream.dry_s, now) + self._batch_frames * self._frame_s
             stream.first_pending += self._batch_frames
+            if stream.first_pending == 0 and (kept := self._references.place(stream.reference)) is not None:
+                self._copies.append((stream.slot, kept))
             self._finish_if_drained(stream)
         return self._take_records()
+
+    def _begin_behind_kept_reference(self, stream: _Stream) -> None:
+        """If its reference is kept and a slot is free."""
+        if not self._free_slots or (kept := self._references.find(stream.reference)) is None:
+            return
+        stream.slot = self._free_slots.pop()
+        self._copies.append((kept, stream.slot))
+        for _ in range(-stream.first_pending):
+            stream.pending.popleft()
+        stream.first_pending = 0
 
     def _note_silence(self, batch: Sequence[_Stream], tails: Sequence[int]) -> None:
         for stream, tail in zip(batch, tails, strict=True):

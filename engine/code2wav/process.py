@@ -27,6 +27,9 @@ class Runner(Protocol):
     def reset(self, slot: int) -> None:
         """Forget the stream that the slot had before."""
 
+    def copy(self, source: int, target: int) -> None:
+        """Have one slot remember what another does."""
+
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
         """Samples of each row's frames: [rows, frames, codebooks] -> [rows, frames * frame_samples]."""
 
@@ -53,6 +56,8 @@ def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> Step:
     plan = batcher.next_batch()
     if plan.records:
         outbox.publish(plan.records)
+    for source, target in plan.copies:
+        runner.copy(source, target)
     if not plan.slots:
         return Step(0)
     for slot in plan.new_slots:

@@ -77,7 +77,8 @@ class Code2WavRunner:
             decoder.prepare()
             is_fused = dtype == torch.float16 and self._device.type == "cuda"
             self._decoder: Decoder = _fused(decoder) if is_fused else decoder
-            self._state = self._decoder.new_state(self.num_slots + 1)  # the last slot is that of no stream
+            # Behind the streams' slots those of kept references; the last one is that of nobody.
+            self._state = self._decoder.new_state(self.num_slots + config.kept_references + 1)
             if self._device.type == "cuda":
                 self._make_buckets(config)
         self._warm_up(config.chunk_ramp)
@@ -86,6 +87,11 @@ class Code2WavRunner:
         """Forget the stream that the slot had before."""
         with torch.inference_mode():
             self._state.reset(slot)
+
+    def copy(self, source: int, target: int) -> None:
+        """Have one slot remember what another does."""
+        with torch.inference_mode():
+            self._state.copy(source, target)
 
     @torch.inference_mode()
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
@@ -128,7 +134,7 @@ class Code2WavRunner:
             for num_rows in row_sizes(bucket_sizes(config.max_decode_batch), num_frames, self._max_pass_frames)
         ]
         for num_frames in {1, *config.chunk_ramp}:
-            padding = [self.num_slots, *[0] * (num_frames * self._num_codebooks)]
+            padding = [self.num_slots + config.kept_references, *[0] * (num_frames * self._num_codebooks)]
             sizes = [rows for rows, frames in shapes if frames == num_frames]
             self._buckets[num_frames] = Buckets(partial(self._step, num_frames), padding, sizes, self.passes)
         if config.enforce_eager:

@@ -54,6 +54,10 @@ class CodecState:
         for array in (self.num_frames, self.tails, self.keys, self.values):
             array[slot].zero_()
 
+    def copy(self, source: int, target: int) -> None:
+        for array in (self.num_frames, self.tails, self.keys, self.values):
+            array[target].copy_(array[source])
+
 
 class TailLayout:
     """Hands out columns of `CodecState.tails` while the network is built."""

@@ -48,14 +48,19 @@ class Decoder:
         chunk_ramp: tuple[int, ...] = (1, 2, 4),
         max_decode_batch: int = 8,
         num_talker_slots: int = 1,
+        kept_references: int = 2,
     ) -> None:
         config = EngineConfig(
-            model=MODEL, num_slots=num_talker_slots, chunk_ramp=chunk_ramp, max_decode_batch=max_decode_batch
+            model=MODEL,
+            num_slots=num_talker_slots,
+            chunk_ramp=chunk_ramp,
+            max_decode_batch=max_decode_batch,
+            kept_references=kept_references,
         )
         self.clock = FakeClock()
         self.batcher = Batcher(config, num_slots, FRAME_S, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
-        self.plan = DecodePlan([], [], [], np.empty((0, 0, 0), np.int16))
+        self.plan = DecodePlan([], [], [], [], np.empty((0, 0, 0), np.int16))
         self.first_chunks: list[FirstChunk] = []
 
     def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
@@ -66,6 +71,8 @@ class Decoder:
         """Audio and ends; what is told of first chunks is kept aside."""
         self.plan = self.batcher.next_batch()
         records = list(self.plan.records)
+        for source, target in self.plan.copies:
+            self.runner.copy(source, target)
         if self.plan.slots:
             for slot in self.plan.new_slots:
                 self.runner.reset(slot)
@@ -73,6 +80,13 @@ class Decoder:
         self.batcher.check_conservation()
         self.first_chunks += [record for record in records if isinstance(record, FirstChunk)]
         return [record for record in records if not isinstance(record, FirstChunk)]
+
+    def drain(self) -> list[PcmBatch | EndStream]:
+        """What the turns give until there is nothing to decode."""
+        found = self.turn()
+        while self.plan.slots:
+            found += self.turn()
+        return found
 
     def chunks(self) -> list[tuple[int, ...]]:
         """What the turns give until nothing is due: (stream, first frame, frames) of a row; (stream,) of an end."""
@@ -188,6 +202,29 @@ def test_a_reference_is_decoded_first_and_not_heard() -> None:
     assert pcm.samples[0].tolist() == expected_pcm(codes_of(1, 0)[None], prime).tolist()
 
 
+def test_a_reference_is_decoded_once_for_all_streams_in_its_voice() -> None:
+    decoder = Decoder()
+    prime = np.stack([codes_of(9, index) for index in range(70)])
+    for stream_id in (1, 2, 3):
+        before = len(decoder.runner.calls)
+        decoder.send(begin_stream(stream_id, prime), frames(0, stream_id), end(stream_id))
+        heard = [record.samples[0].tolist() for record in decoder.drain() if isinstance(record, PcmBatch)]
+        assert heard == [expected_pcm(codes_of(stream_id, 0)[None], prime).tolist()]
+        assert decoder.runner.calls[before:] == [(1, 32), (1, 32), (1, 6), (1, 1)][0 if stream_id == 1 else 3 :]
+
+
+def test_references_unused_for_the_longest_are_forgotten() -> None:
+    decoder = Decoder(kept_references=2)
+
+    def num_calls(voice: int) -> int:
+        before = len(decoder.runner.calls)
+        decoder.send(begin_stream(before + 1, codes_of(voice, 0)[None]), frames(0, before + 1), end(before + 1))
+        decoder.drain()
+        return len(decoder.runner.calls) - before
+
+    assert [num_calls(voice) for voice in (7, 8, 7, 9, 7, 8)] == [2, 2, 1, 2, 1, 2]
+
+
 def test_a_reference_and_live_frames_share_a_call() -> None:
     decoder = Decoder()
     decoder.send(begin_stream(1, codes_of(9, 0)[None]), begin_stream(2), frames(0, 1, 2))
@@ -279,6 +316,7 @@ actions = st.lists(
     chunk_ramp=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),
     max_decode_batch=st.integers(1, 4),
     num_slots=st.integers(1, 4),
+    kept_references=st.integers(0, 2),
     num_prime_frames=st.lists(st.sampled_from([0, 1, 5, 40]), min_size=NUM_STREAMS, max_size=NUM_STREAMS),
 )
 def test_any_schedule(
@@ -286,10 +324,16 @@ def test_any_schedule(
     chunk_ramp: tuple[int, ...],
     max_decode_batch: int,
     num_slots: int,
+    kept_references: int,
     num_prime_frames: list[int],
 ) -> None:
-    decoder = Decoder(num_slots=num_slots, chunk_ramp=chunk_ramp, max_decode_batch=max_decode_batch)
-    primes = {
+    decoder = Decoder(
+        num_slots=num_slots,
+        chunk_ramp=chunk_ramp,
+        max_decode_batch=max_decode_batch,
+        kept_references=kept_references,
+    )
+    primes = {  # of equally many frames are the same
         stream_id: np.stack([codes_of(9, index) for index in range(count)]) if count else None
         for stream_id, count in zip(range(1, NUM_STREAMS + 1), num_prime_frames, strict=True)
     }

@@ -47,6 +47,18 @@ def test_a_new_runner_and_a_reset_slot_start_from_silence(config: EngineConfig) 
     np.testing.assert_allclose(runner.decode([NUM_SLOTS - 1], codes), first, rtol=0, atol=1e-5)
 
 
+def test_a_copy_goes_on_where_the_other_was(config: EngineConfig) -> None:
+    runner = make_runner(config, float_output=True)
+    codes, kept = random_codes(1, 30), NUM_SLOTS + config.kept_references - 1
+    runner.decode([1], codes[:, :20])
+    runner.copy(1, kept)
+    expected = runner.decode([1], codes[:, 20:])
+    for slot in (3, 0):
+        runner.decode([slot], codes[:, :5])
+        runner.copy(kept, slot)
+        np.testing.assert_allclose(runner.decode([slot], codes[:, 20:]), expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("num_frames", [1, 3, 5, 11])
 def test_large_calls_are_done_in_several_passes(
     config: EngineConfig, num_frames: int, monkeypatch: pytest.MonkeyPatch

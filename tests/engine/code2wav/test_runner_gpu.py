@@ -53,7 +53,10 @@ def make_runner(config: EngineConfig) -> Code2WavRunner:
 
 
 def decode_by_schedule(runner: Code2WavRunner, codes: Int16Array, seed: int) -> Float32Array:
-    """Calls for any streams, in any order, with any number of frames, until all are through."""
+    """Calls for any streams, in any order, with any number of frames, until all are through.
+
+    After each, one slot's state leaves it and comes back.
+    """
     rng = np.random.default_rng(seed)
     slots = rng.permutation(NUM_SLOTS)[:NUM_STREAMS]
     for slot in slots:
@@ -67,6 +70,10 @@ def decode_by_schedule(runner: Code2WavRunner, codes: Int16Array, seed: int) -> 
         for stream, row in zip(streams, runner.decode(slots[streams].tolist(), chunk), strict=True):
             samples[stream, num_done[stream] * FRAME_SAMPLES :][: size * FRAME_SAMPLES] = row
         num_done[streams] += size
+        slot, kept = int(rng.choice(slots)), NUM_SLOTS + int(rng.integers(4))
+        runner.copy(slot, kept)
+        runner.reset(slot)
+        runner.copy(kept, slot)
     return samples
 
 
