@@ -8,6 +8,8 @@ come. Kept pages are as good as free ones, and those that were not needed for th
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Lease(NamedTuple):
     pages: tuple[int, ...]
@@ -21,7 +23,7 @@ class PagePool:
         self.num_pages = num_pages
         self.page_size = page_size
         self._free = list(reversed(range(num_pages)))
-        self._num_leases = [0] * num_pages
+        self._num_leases = np.zeros(num_pages, np.int32)  # of each page
         self._kept: dict[int, None] = {}  # in the order in which they were given back
         self._page_of: dict[bytes, int] = {}  # what leased and kept pages hold
         self._key_of: dict[int, bytes] = {}
@@ -34,7 +36,7 @@ class PagePool:
     @property
     def num_leases(self) -> int:
         """A page that is leased twice counts twice."""
-        return sum(self._num_leases)
+        return int(self._num_leases.sum())
 
     def pages_for(self, num_positions: int) -> int:
         return -(-num_positions // self.page_size)
@@ -59,8 +61,7 @@ class PagePool:
         cut = len(self._free) - num_new
         pages = (*shared, *reversed(self._free[cut:]))
         del self._free[cut:]
-        for page in pages:
-            self._num_leases[page] += 1
+        self._num_leases[list(pages)] += 1
         return Lease(pages, len(shared))
 
     def share(self, page: int, key: bytes) -> None:
@@ -72,11 +73,13 @@ class PagePool:
             self._key_of[page] = key
 
     def give_back(self, pages: Sequence[int]) -> None:
-        for page in reversed(pages):  # the end of a prefix is of no use without its beginning, so it may go first
-            if not self._num_leases[page]:
-                raise RuntimeError(f"KV page {page} was given back without a lease")
-            self._num_leases[page] -= 1
-            if self._num_leases[page]:
+        num_leases = self._num_leases[list(pages)]
+        if not num_leases.all():
+            raise RuntimeError(f"KV page {pages[int(num_leases.argmin())]} was given back without a lease")
+        self._num_leases[list(pages)] -= 1
+        # The end of a prefix is of no use without its beginning, so it may be forgotten first.
+        for page, is_last in zip(reversed(pages), reversed((num_leases == 1).tolist()), strict=True):
+            if not is_last:
                 continue
             if page in self._key_of:
                 self._kept[page] = None
@@ -91,7 +94,7 @@ class PagePool:
 
     def check_conservation(self) -> None:
         """Each page is free, leased or kept, and what is kept has a key. Raises if that does not hold."""
-        num_leased = self.num_pages - self._num_leases.count(0)
+        num_leased = np.count_nonzero(self._num_leases)
         if num_leased + len(self._free) + len(self._kept) != self.num_pages:
             raise RuntimeError(
                 f"pages leaked: {num_leased} leased, {len(self._kept)} kept and {len(self._free)} free "

@@ -114,7 +114,6 @@ class Scheduler:
         stream = Stream(
             stream_id=stream_id,
             open=command,
-            opened_s=command.opened_s,
             first_position=command.plan.num_rows - 1,
             trailing=list(command.plan.trailing),
             text_ended=command.plan.text_ended,
@@ -226,11 +225,11 @@ class Scheduler:
         """First come, first served: one that waits for pages holds up those behind it, or it might wait forever."""
         while self._waiting and self._slots.num_free:
             stream = next(iter(self._waiting.values()))
+            command = stream.open
             page_size = self._pages.page_size
-            num_shareable = (stream.open.plan.num_rows - 1) // page_size  # the last row goes in, to sample from
-            lease = self._pages.lease(
-                self._pages.pages_for(_positions_of(stream.open)), stream.page_keys[:num_shareable]
-            )
+            num_shareable = (command.plan.num_rows - 1) // page_size  # the last row goes in, to sample from
+            num_pages = self._pages.pages_for(_positions_of(command))
+            lease = self._pages.lease(num_pages, stream.page_keys[:num_shareable])
             if lease is None:
                 return
             del self._waiting[stream.stream_id]
@@ -239,8 +238,9 @@ class Scheduler:
             stream.pages = lease.pages
             stream.num_shared_rows = stream.num_rows_done = lease.num_shared * page_size
             stream.started_s = self._step_began_s
-            codes = stream.open.reference_codes
-            self._records.append(BeginStream(stream.stream_id, stream.opened_s, stream.started_s, codes))
+            self._records.append(
+                BeginStream(stream.stream_id, command.opened_s, stream.started_s, command.reference_codes)
+            )
 
     def _prefill_rows(self) -> list[PrefillRow]:
         rows = []
@@ -325,11 +325,11 @@ class Scheduler:
         for group in (self._waiting, self._prefilling, self._decoding, self._suspects):
             group.pop(stream.stream_id, None)
         if stream.slot == NO_SLOT:
-            queue_s, generation_s = self._clock() - stream.opened_s, 0.0
+            queue_s, generation_s = self._clock() - stream.open.opened_s, 0.0
         else:
             self._slots.move(stream.slot, SlotState.FREE)
             self._pages.give_back(stream.pages)
-            queue_s = stream.started_s - stream.opened_s
+            queue_s = stream.started_s - stream.open.opened_s
             generation_s = stream.last_frame_s - stream.started_s if stream.num_frames else 0.0
         end = StreamEnd(reason, stream.num_frames, queue_s, generation_s, detail)
         self._records.append(EndStream(stream.stream_id, end))

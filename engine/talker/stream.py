@@ -16,7 +16,6 @@ class Stream:
 
     stream_id: int
     open: OpenStream
-    opened_s: float
     first_position: int  # frame t is sampled there + t
     trailing: list[int]  # text ids after the prompt; frame t is fed trailing[t - 1]
     text_ended: bool
