@@ -1,4 +1,4 @@
-"""What `Explain` answers: everything that is decided about a text before the model sees it. Takes no resource."""
+"""What `Explain` answers: everything that is decided about a text before the model sees it. Takes no stream."""
 
 from dataclasses import asdict
 

@@ -28,10 +28,10 @@ from service.presets import Presets
 from service.stored_voices import StoredVoices
 from service.text import MAX_INSTRUCTION_CHARS, check_characters, check_length
 from service.voice_cache import VoiceCache
+from service.voice_requests import MAX_TRANSCRIPT_CHARS
 from service.voice_store import VoiceAbout, VoiceTensors
 from sonorant.tts.v1 import voice_pb2
 
-MAX_TRANSCRIPT_CHARS = 4096
 REMEMBERED_RECORDINGS_BYTES = 16 * 1024 * 1024
 
 _LACKS_CLONING = "CHECKPOINT_LACKS_CLONING"

@@ -16,6 +16,7 @@ DEFAULT_PAGE_SIZE = 50
 MAX_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 1024
 MAX_CONSENT_CHARS = 1024
+MAX_TRANSCRIPT_CHARS = 4096
 MAX_LANGUAGES = 32
 MAX_LABELS = 32
 MAX_LABEL_NAME_CHARS = 64
@@ -76,6 +77,8 @@ def check_imported(request: voice_service_pb2.ImportVoiceRequest, about: VoiceAb
     _check_text(about.display_name, MAX_NAME_CHARS, field)
     _check_text(about.description, MAX_DESCRIPTION_CHARS, field)
     _check_text(about.consent, MAX_CONSENT_CHARS, field)
+    _check_text(about.transcript, MAX_TRANSCRIPT_CHARS, field)
+    _check_text(about.model + about.fingerprint, MAX_NAME_CHARS, field)
     if about.kind == "cloned" and not about.consent.strip():
         raise InvalidField(field, "a clone without a consent; create it anew with one", "CONSENT_REQUIRED")
     voice_id = request.voice_id or about.voice_id
@@ -134,19 +137,22 @@ class VoiceFilter:
     kind: int
     language: str
     labels: dict[str, str]
+    served_languages: tuple[str, ...]
 
     def fits(self, about: VoiceAbout) -> bool:
-        """Of a stored voice; one that names no language speaks all."""
+        """Of a stored voice; one that names no language speaks all that are served."""
         if self.kind and self.kind != _KINDS[about.kind]:
             return False
-        if self.language and about.languages:
-            code = language_code(self.language)
-            if code not in map(language_code, about.languages):
+        if self.language:
+            codes = map(language_code, about.languages or self.served_languages)
+            if language_code(self.language) not in codes:
                 return False
         return self.labels.items() <= about.labels.items()
 
 
-def check_list(request: voice_service_pb2.ListVoicesRequest, presets: tuple[str, ...]) -> VoiceFilter:
+def check_list(
+    request: voice_service_pb2.ListVoicesRequest, presets: tuple[str, ...], served_languages: tuple[str, ...]
+) -> VoiceFilter:
     """A page token is the id of the last voice of the page before, so that it means the same on every server."""
     if request.page_size > MAX_PAGE_SIZE:
         raise InvalidField("page_size", f"{request.page_size} is over {MAX_PAGE_SIZE}")
@@ -156,7 +162,9 @@ def check_list(request: voice_service_pb2.ListVoicesRequest, presets: tuple[str,
         raise InvalidField("page_token", "not a token of this server; begin again without one")
     language = "" if request.language.lower() == "auto" else request.language
     labels = check_labels(request.labels, "labels")
-    return VoiceFilter(request.page_size or DEFAULT_PAGE_SIZE, request.page_token, request.kind, language, labels)
+    return VoiceFilter(
+        request.page_size or DEFAULT_PAGE_SIZE, request.page_token, request.kind, language, labels, served_languages
+    )
 
 
 def to_proto(about: VoiceAbout) -> voice_pb2.Voice:

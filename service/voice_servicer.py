@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import accumulate
 from typing import Any
 
 from engine import EnginePool, InvalidSynthesis, SynthesisParams
@@ -18,6 +19,7 @@ from sonorant.tts.v1 import voice_pb2, voice_service_pb2, voice_service_pb2_grpc
 
 MAX_UPLOAD_BYTES = 10 * 1024 * 1024
 UPLOAD_TIMEOUT_S = 60.0
+MAX_PAGE_BYTES = 3 * 1024 * 1024
 MAX_UPLOADS = 16  # at the same time, of all callers together
 
 
@@ -36,7 +38,7 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         self, request: voice_service_pb2.ListVoicesRequest, context: Any
     ) -> voice_service_pb2.ListVoicesResponse:
         names = self._presets.names
-        wanted = check_list(request, names)
+        wanted = check_list(request, names, self._engine.info.languages)
         among_stored = bool(wanted.after) and wanted.after not in names
         voices = [] if among_stored else self._fitting_presets(request)
         limit = wanted.page_size + 1  # to see whether there is another page
@@ -44,8 +46,8 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
             after = wanted.after if among_stored else ""
             caller = call_context.current().caller
             stored = await self._stored.page(caller, after, wanted.fits, limit - len(voices))
-            voices += [to_proto(voice.about) for voice in stored]
-        page = voices[: wanted.page_size]
+            voices += await asyncio.to_thread(lambda: [to_proto(voice.about) for voice in stored])
+        page = _fitting_page(voices, wanted.page_size)
         return voice_service_pb2.ListVoicesResponse(
             voices=page, next_page_token=page[-1].voice_id if len(page) < len(voices) else ""
         )
@@ -122,6 +124,12 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         except InvalidSynthesis:
             return False
         return True
+
+
+def _fitting_page(voices: list[voice_pb2.Voice], page_size: int) -> list[voice_pb2.Voice]:
+    """As many of them as were asked for and one message may carry."""
+    num_bytes = accumulate(voice.ByteSize() for voice in voices[:page_size])
+    return [voice for voice, so_far in zip(voices, num_bytes, strict=False) if so_far <= MAX_PAGE_BYTES]
 
 
 async def _assemble(

@@ -12,7 +12,7 @@ from sonorant.tts.v1.voice_service_pb2 import CreateVoiceRequest, ImportVoiceReq
 from tests.service.voice_values import about
 
 NOW_S = 1_700_000_000.0
-ANY = VoiceFilter(50, "", voice_pb2.VOICE_KIND_UNSPECIFIED, "", {})
+ANY = VoiceFilter(50, "", voice_pb2.VOICE_KIND_UNSPECIFIED, "", {}, ("english", "german"))
 
 
 def created(**values: Any) -> CreateVoiceRequest:
@@ -95,6 +95,8 @@ def test_an_imported_voice_is_a_new_one_and_trusted_in_nothing() -> None:
         {"languages": ("",)},
         {"labels": {"": "x"}},
         {"description": "\x07"},
+        {"transcript": "x" * 4097},
+        {"fingerprint": "x" * 257},
     ):
         with pytest.raises(InvalidField) as caught:
             check_imported(ImportVoiceRequest(), replace(old, **bad), NOW_S)
@@ -107,7 +109,8 @@ def test_filters() -> None:
     assert replace(ANY, kind=voice_pb2.VOICE_KIND_CLONED).fits(anna)
     assert not replace(ANY, kind=voice_pb2.VOICE_KIND_PRESET).fits(anna)
     assert replace(ANY, language="en-GB").fits(anna) and not replace(ANY, language="german").fits(anna)
-    assert replace(ANY, language="german").fits(about("berta")), "who names no language speaks all"
+    assert replace(ANY, language="de").fits(about("berta")), "who names no language speaks all that are served"
+    assert not replace(ANY, language="french").fits(about("berta"))
     assert replace(ANY, labels={"mood": "calm"}).fits(anna)
     assert not replace(ANY, labels={"mood": "calm", "age": "young"}).fits(anna)
 
@@ -123,7 +126,7 @@ def test_filters() -> None:
 )
 def test_lists_that_cannot_be(values: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidField) as caught:
-        check_list(ListVoicesRequest(**values), ("ada",))
+        check_list(ListVoicesRequest(**values), ("ada",), ("english",))
     assert caught.value.field == field
 
 

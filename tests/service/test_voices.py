@@ -328,6 +328,23 @@ async def test_lists_with_pages_and_filters(tmp_path: Path) -> None:
         assert await ids(server, labels={"mood": "calm", "age": "old"}) == ["carla"]
 
 
+async def test_pages_fit_into_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voice_servicer, "MAX_PAGE_BYTES", 3000)
+    async with served(FakeEngine(task="base"), voices_dir=tmp_path) as server:
+        for number in range(7):
+            await server.voices.CreateVoice(clone(f"anna-{number}", voice={"description": "x" * 1000}))
+        found: list[str] = []
+        request = ListVoicesRequest()
+        while True:
+            page = await server.voices.ListVoices(request)
+            assert 0 < len(page.voices) <= 2
+            found += [voice.voice_id for voice in page.voices]
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        assert found == [f"anna-{number}" for number in range(7)]
+
+
 async def test_deleting(tmp_path: Path) -> None:
     async with served(FakeEngine(task="base"), voices_dir=tmp_path) as server:
         delete = server.voices.DeleteVoice
