@@ -11,7 +11,6 @@ from os import PathLike
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import soundfile
 import soxr
 
@@ -129,8 +128,10 @@ def _num_clipped(block: Float32Array) -> int:
 
 def _level_dbfs(samples: Float32Array) -> float:
     """Of what is heard, which a constant is not."""
-    values: npt.NDArray[np.float64] = samples.astype(np.float64)
-    power = float(np.square(values - values.mean()).mean()) if len(values) else 0.0
+    if not len(samples):
+        return -math.inf
+    sound = samples - samples.mean(dtype=np.float64).astype(np.float32)
+    power = float(np.square(sound, out=sound).mean(dtype=np.float64))
     return 10 * math.log10(power) if power > 0 else -math.inf
 
 
