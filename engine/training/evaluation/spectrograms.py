@@ -1,6 +1,6 @@
 """`python -m engine.training.evaluation.spectrograms FOLDER`: teacher and student side by side, to be looked at.
 
-FOLDER is what `python -m clients.recite` wrote.
+FOLDER is what `python -m clients.recite` wrote; for clones, --clones is the folder that their references lie in.
 """
 
 import argparse
@@ -20,12 +20,14 @@ FLOOR_DB = -80
 WINDOW_S, HOP_S = 0.025, 0.005
 
 
-def plot(folder: Path, numbers: Sequence[int], out: Path) -> None:
+def plot(folder: Path, numbers: Sequence[int], clones: Path | None, out: Path) -> None:
     reports = [json.loads(line) for line in (folder / "report.jsonl").read_text(encoding="utf-8").splitlines()]
+    speakers = json.loads((clones / "speakers.json").read_text()) if clones else []
     teacher = Flite()
     figure, axes = plt.subplots(len(numbers), 2, figsize=(14, 2.6 * len(numbers)), layout="constrained", squeeze=False)
     for (left, right), number in zip(axes, numbers, strict=True):
         voice, text = reports[number]["voice"], reports[number]["text"]
+        voice = speakers[int(voice)] if speakers else voice
         speech = teacher.speak(text, voice)
         if speech is None:
             raise ValueError(f"the teacher has nothing to say for line {number}: {text!r}")
@@ -46,9 +48,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m engine.training.evaluation.spectrograms", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--lines", default="0,1,2,3", help="numbers of the lines (default: %(default)s)")
+    parser.add_argument("--clones", type=Path)
     parser.add_argument("--out", type=Path, default=Path("spectrograms.png"))
     args = parser.parse_args()
-    plot(args.folder, [int(number) for number in args.lines.split(",")], args.out)
+    plot(args.folder, [int(number) for number in args.lines.split(",")], args.clones, args.out)
 
 
 if __name__ == "__main__":
