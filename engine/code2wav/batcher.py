@@ -20,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -69,6 +70,7 @@ class _Stream:
     dry_s: float  # when the listener has nothing left to play; before the first chunk, since when it waits for it
     first_pending: int  # frame number of pending[0]; negative in the reference
     pending: deque[Int16Array]  # [codebooks] each
+    chunk_frames: int  # of the chunk that is next, once it need not wait for more
     reference: bytes = b""  # its codes
     slot: int = NO_SLOT
     num_chunks: int = 0
@@ -105,6 +107,11 @@ class Batcher:
         self._references = KeptReferences(range(num_slots, num_slots + config.kept_references))
         self._copies: list[tuple[int, int]] = []  # for the next plan
         self._streams: dict[int, _Stream] = {}
+        # Streams with frames to decode, so that a turn need not look at all streams: those that are due, and those
+        # that had better wait for more frames, as long as their listeners let them.
+        self._due: dict[int, _Stream] = {}
+        self._early: dict[int, _Stream] = {}
+        self._with_reference: dict[int, _Stream] = {}  # and without a slot
         self._batch: list[_Stream] = []  # being decoded, `_batch_frames` frames of each
         self._batch_frames = 0
         self._batch_since_s = 0.0
@@ -126,9 +133,15 @@ class Batcher:
                 prime = deque(() if prime_codes is None else prime_codes)
                 times = (opened_s, started_s)
                 reference = b"" if prime_codes is None else prime_codes.tobytes()
-                self._streams[stream_id] = _Stream(stream_id, times, self._clock(), -len(prime), prime, reference)
+                stream = _Stream(stream_id, times, self._clock(), -len(prime), prime, self._ramp[0], reference)
+                self._streams[stream_id] = stream
+                if reference:
+                    self._with_reference[stream_id] = stream
+                    self._file(stream)
             case FlushStream(stream_id=stream_id):
-                self._streams[stream_id].is_flushed = True
+                stream = self._streams[stream_id]
+                stream.is_flushed = True
+                self._file(stream)
             case EndStream():
                 self._on_end(record)
 
@@ -142,9 +155,12 @@ class Batcher:
                 raise ValueError(f"stream {stream_id} got frame {index} where frame {stream.num_received} was due")
             if index == 0:
                 stream.times += times
-            stream.pending.append(codes)
+            pending = stream.pending
+            pending.append(codes)
             stream.num_received = index + 1
-            stream.is_flushed = False
+            if len(pending) == 1 or len(pending) >= stream.chunk_frames or stream.is_flushed:
+                stream.is_flushed = False
+                self._file(stream)
 
     def _on_end(self, record: EndStream) -> None:
         stream = self._streams.get(record.stream_id)
@@ -155,37 +171,35 @@ class Batcher:
         wanted = record.end.reason in (FinishReason.COMPLETED, FinishReason.MAX_FRAMES)
         if not wanted or not stream.num_received:
             stream.pending.clear()
+        self._file(stream)
         self._finish_if_drained(stream)
 
     def next_batch(self) -> DecodePlan:
         """What to decode now. With slots in it, `apply` must follow before anything else."""
         now = self._clock()
-        due: list[tuple[_Stream, int]] = []
-        self.wait_s = None
-        for stream in self._streams.values():
-            if stream.slot == NO_SLOT and stream.reference:
-                self._begin_behind_kept_reference(stream)
-            if not stream.pending:
-                continue
-            if size := self._due_frames(stream, now):
-                due.append((stream, size))
-            elif stream.num_chunks:
-                spare_s = self._spare_s(stream, now)
-                self.wait_s = spare_s if self.wait_s is None else min(self.wait_s, spare_s)
-        due.sort(key=lambda each: each[0].dry_s)
+        for stream in list(self._with_reference.values()):
+            self._begin_behind_kept_reference(stream)
+        latest_s = now + self._frame_s + self._call_s  # who runs dry by then cannot wait for another frame
+        due = [*self._due.values(), *(stream for stream in self._early.values() if stream.dry_s <= latest_s)]
+        due.sort(key=attrgetter("dry_s"))
         batch = self._batch = []
         self._batch_since_s = now
         new_slots = []
-        for stream, size in due:
+        for stream in due:
+            size = min(len(stream.pending), stream.chunk_frames)
+            if stream.first_pending < 0:
+                size = min(-stream.first_pending, PRIME_CHUNK_FRAMES)
             if batch and (size != self._batch_frames or len(batch) == self._max_rows):
                 continue
             if stream.slot == NO_SLOT:
                 if not self._free_slots:
                     continue  # a stream that has ended will leave one as soon as it is drained
-                stream.slot = self._free_slots.pop()
-                new_slots.append(stream.slot)
+                new_slots.append(self._take_slot(stream))
             batch.append(stream)
             self._batch_frames = size
+        self.wait_s = None
+        if self._early and not batch:
+            self.wait_s = min(stream.dry_s for stream in self._early.values()) - latest_s
         frames = [stream.pending.popleft() for stream in batch for _ in range(self._batch_frames)]
         copies, self._copies = self._copies, []
         return DecodePlan(
@@ -224,10 +238,12 @@ class Batcher:
         for stream in batch:
             if stream.first_pending >= 0:
                 stream.num_chunks += 1
+                stream.chunk_frames = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
                 stream.dry_s = max(stream.dry_s, now) + self._batch_frames * self._frame_s
             stream.first_pending += self._batch_frames
             if stream.first_pending == 0 and (kept := self._references.place(stream.reference)) is not None:
                 self._copies.append((stream.slot, kept))
+            self._file(stream)
             self._finish_if_drained(stream)
         return self._take_records()
 
@@ -235,11 +251,16 @@ class Batcher:
         """If its reference is kept and a slot is free."""
         if not self._free_slots or (kept := self._references.find(stream.reference)) is None:
             return
-        stream.slot = self._free_slots.pop()
-        self._copies.append((kept, stream.slot))
+        self._copies.append((kept, self._take_slot(stream)))
         for _ in range(-stream.first_pending):
             stream.pending.popleft()
         stream.first_pending = 0
+        self._file(stream)
+
+    def _take_slot(self, stream: _Stream) -> int:
+        stream.slot = self._free_slots.pop()
+        self._with_reference.pop(stream.stream_id, None)
+        return stream.slot
 
     def _note_silence(self, batch: Sequence[_Stream], tails: Sequence[int]) -> None:
         for stream, tail in zip(batch, tails, strict=True):
@@ -250,26 +271,24 @@ class Batcher:
             if before < self._max_silent_frames <= stream.num_silent:
                 self._records.append(SilentStream(stream.stream_id, stream.num_silent))
 
-    def _due_frames(self, stream: _Stream, now: float) -> int:
-        """How many frames of a stream with frames to decode now; 0 if it had better wait for more."""
-        if stream.first_pending < 0:
-            return min(-stream.first_pending, PRIME_CHUNK_FRAMES)
-        num_pending = len(stream.pending)
-        size = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
-        if num_pending >= size:
-            return size
-        runs_dry = stream.num_chunks and self._spare_s(stream, now) <= 0
-        return num_pending if stream.is_flushed or stream.end or runs_dry else 0
-
-    def _spare_s(self, stream: _Stream, now: float) -> float:
-        """How long a stream with audio out can wait until its next call must begin."""
-        return stream.dry_s - now - self._frame_s - self._call_s
+    def _file(self, stream: _Stream) -> None:
+        """Under what is due, or what may wait, or neither, after what changed."""
+        self._due.pop(stream.stream_id, None)
+        self._early.pop(stream.stream_id, None)
+        if not stream.pending:
+            return
+        is_whole = stream.first_pending < 0 or len(stream.pending) >= stream.chunk_frames
+        if is_whole or stream.is_flushed or stream.end:
+            self._due[stream.stream_id] = stream
+        elif stream.num_chunks:  # without any out, nobody can run dry
+            self._early[stream.stream_id] = stream
 
     def _finish_if_drained(self, stream: _Stream) -> None:
         """The one way out: an ended stream with nothing left to decode leaves its slot and its EndStream goes on."""
         if stream.end is None or stream.pending:
             return
         del self._streams[stream.stream_id]
+        self._with_reference.pop(stream.stream_id, None)
         if stream.slot != NO_SLOT:
             self._free_slots.append(stream.slot)
         self._records.append(stream.end)
