@@ -96,7 +96,6 @@ class EnginePool:
         self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # a checkpoint each, in the order given
         self.info = _joined_info(self.infos, [pair.engine.info for pair in pairs])
         self._on_state = on_state
-        self._told: EngineState | None = None
         self._tell()
         self._followers = [asyncio.create_task(pair.follow(self._tell), name="worker pair") for pair in pairs]
 
@@ -110,9 +109,9 @@ class EnginePool:
     ) -> "EnginePool":
         """Start a worker pair for each config and return when all have loaded; configs of one model are its replicas.
 
-        `on_state` gets the first state and each new one: READY means that one of the pairs at least has spoken. With
-        `mps` the workers get a CUDA MPS daemon of their own. Raises CheckpointError or EngineError, with nothing left
-        running, if one of them cannot load.
+        `on_state` gets the state at first and after each change of a pair, which need not change it: READY means that
+        one of the pairs at least has spoken. With `mps` the workers get a CUDA MPS daemon of their own. Raises
+        CheckpointError or EngineError, with nothing left running, if one of them cannot load.
         """
         _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
         configs = _sharing(configs)
@@ -188,9 +187,7 @@ class EnginePool:
         return self._models[choose_model(need, self.infos)]
 
     def _tell(self) -> None:
-        if (state := self.state) is not self._told:
-            self._told = state
-            self._on_state(state)
+        self._on_state(self.state)
 
 
 async def _start_pairs(configs: Iterable[EngineConfig]) -> list[_Pair]:

@@ -52,6 +52,7 @@ MAX_RECEIVED_BYTES = 8 * 1024 * 1024
 MAX_METADATA_BYTES = 8 * 1024
 MAX_SENT_BYTES = 4 * 1024 * 1024
 LIVENESS = "liveness"  # health name that says SERVING for as long as the process does its work, draining included
+MODEL = "model/"  # and the name of a checkpoint: whether one of its worker pairs serves
 READINESS = "readiness"  # as "" and the names of the services: whether to send calls here
 LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
 SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
@@ -150,17 +151,18 @@ class Server:
                 chooser = VoiceChooser(engine, presets, self._voices)
                 servicer = TextToSpeechServicer(engine, chooser, self._admission, tasks, self._config.max_text_chars)
                 await self._register(servicer, VoiceServicer(engine, presets, chooser, self._voices))
+                await self._tell_health(engine, EngineState.STARTING)
                 try:
                     await self._server.start()
                     _announce("listening", **ports, model=engine.info.model)
                     chores = [tasks.create_task(self._reload()), tasks.create_task(self._remove_expired())]
-                    following = tasks.create_task(self._follow(states))
+                    following = tasks.create_task(self._follow(engine, states))
                     asked = tasks.create_task(drain.wait())
                     await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
                     for task in (following, asked, *chores):
                         task.cancel()
                     await asyncio.wait({following})  # the last word about health is ours
-                    await self._set_serving(False)
+                    await self._tell_health(engine, EngineState.CLOSED)
                     servicer.go_away(round(self._config.drain_grace_s * 1000))
                     if not await self._admission.drain(self._config.drain_grace_s):
                         log.warning("%d calls are cut off", self._admission.active_sessions)
@@ -179,7 +181,6 @@ class Server:
         text_to_speech_service_pb2_grpc.add_TextToSpeechServiceServicer_to_server(servicer, server)
         voice_service_pb2_grpc.add_VoiceServiceServicer_to_server(voices, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        await self._set_serving(False)
         await self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
         names = (*SERVICES, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION_V1ALPHA)
         reflection = reflection_aio.ReflectionServicer(names)
@@ -207,18 +208,25 @@ class Server:
             except VoiceStoreFailed as error:
                 log.error("%s", error)
 
-    async def _follow(self, states: asyncio.Queue[EngineState]) -> None:
+    async def _follow(self, engine: EnginePool, states: asyncio.Queue[EngineState]) -> None:
         """Keep health true. Returns when there is no hope."""
+        before = EngineState.STARTING
         while (state := await states.get()) is not EngineState.FAILED:
-            await self._set_serving(state is EngineState.READY)
-            if state is EngineState.READY:
+            await self._tell_health(engine, state)
+            if state is EngineState.READY and before is not EngineState.READY:
                 gc.collect()
                 gc.freeze()  # what lives now lives on: full collections need not look at it again
                 _announce("serving", port=self.port)
+            before = state
 
-    async def _set_serving(self, serving: bool) -> None:
-        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", READINESS, *SERVICES):
+    async def _tell_health(self, engine: EnginePool, state: EngineState) -> None:
+        """Of the server as a whole, and of each checkpoint."""
+        serves = state is EngineState.READY
+        speaking = {pair.model for pair in engine.pairs() if pair.state is EngineState.READY}
+        told = dict.fromkeys(("", READINESS, *SERVICES), serves)
+        told |= {f"{MODEL}{info.model}": serves and info.model in speaking for info in engine.infos}
+        for name, serving in told.items():
+            status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
             await self._health.set(name, status)
 
 

@@ -29,6 +29,8 @@ from tests.service.harness import Stub, eventually, failure, say, speak
 from tests.service.harness import config as speak_config
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SAMPLING = {"max_frames": 8, "ignore_eos": True}
 PRESET: dict[str, Any] = {"sampling": SAMPLING}
 EMBEDDING: dict[str, Any] = {"voice": {"speaker_embedding": {"values": [0.5] * 32}}, "sampling": SAMPLING}
@@ -96,7 +98,9 @@ async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_o
         code, message, details = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=EMBEDDING)))
         assert (code, details["ErrorInfo"].reason) == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE")
         assert "base" in message and details["RetryInfo"].retry_delay.seconds > 0
-        assert (await health.Check(health_pb2.HealthCheckRequest())).status == 1
+        for name, serving in (("", True), ("model/design", True), ("model/base", False)):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=name))
+            assert answer.status == (SERVING if serving else NOT_SERVING), name
         for config in (PRESET, DESIGN):
             assert (await stub.Synthesize(SynthesizeRequest(text="fox", config=config))).audio
         await eventually(lambda: pairs(pool, "tts_pair_ready"), everything, 60)
