@@ -267,9 +267,10 @@ class Session:
         """Appended to the utterance exactly as it is: give the spaces between words, too."""
         await self._write(SpeakRequest(utterance_id=utterance_id, text=text))
 
-    async def flush(self, flush_id: int = 0, utterance_id: str = "") -> None:
-        """Speak all that was sent so far to its end; the utterance stays open."""
-        await self._write(SpeakRequest(utterance_id=utterance_id, flush=Flush(flush_id=flush_id)))
+    async def flush(self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0) -> None:
+        """Speak all that was sent so far to its end, and be silent for a while; the utterance stays open."""
+        flush = Flush(flush_id=flush_id, pause_ms=pause_ms)
+        await self._write(SpeakRequest(utterance_id=utterance_id, flush=flush))
 
     async def end(self, utterance_id: str = "") -> None:
         """No more text for this utterance; the next text opens another."""

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from engine import EngineStream
-from service.errors import LimitReached
+from service.errors import InvalidField, LimitReached
 from service.progress import Progress
 from service.pronunciations import Lexicon, Respeller
 from service.sentences import certain_end
 from service.text import check_characters, check_length, is_speakable
 
 MAX_PENDING_FLUSHES = 64
+MAX_PAUSE_MS = 5000
 
 
 class CommitMode(Enum):
@@ -44,7 +45,8 @@ class Segment:
     held: list[str] = field(default_factory=list)
     speakable: bool = False
     closed: bool = False
-    flush_id: int | None = None  # of the flush that closed it
+    flush_id: int | None = None  # of the flush that closed it, ...
+    pause_ms: int = 0  # ... which wants so much silence after it
     last: bool = False  # the end of the utterance closed it
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
     stream: EngineStream | None = None
@@ -59,9 +61,10 @@ class Segment:
             self.speakable = True
             self.ready.set()
 
-    def close(self, flush_id: int | None = None, *, last: bool = False) -> None:
+    def close(self, flush_id: int | None = None, pause_ms: int = 0, *, last: bool = False) -> None:
         self.closed = True
         self.flush_id = flush_id
+        self.pause_ms = pause_ms
         self.last = last
         self.ready.set()
         if self.stream is not None:
@@ -106,11 +109,13 @@ class Script:
         elif mode is CommitMode.TOKEN and len(self._uncommitted) >= self._policy.first_chunk_min_chars:
             self._commit_rest()
 
-    def flush(self, flush_id: int) -> None:
+    def flush(self, flush_id: int, pause_ms: int = 0) -> None:
+        if pause_ms > MAX_PAUSE_MS:
+            raise InvalidField("flush.pause_ms", f"{pause_ms} is over {MAX_PAUSE_MS}")
         if sum(segment.flush_id is not None for segment in self.segments) >= MAX_PENDING_FLUSHES:
             raise LimitReached("flushes", f"{MAX_PENDING_FLUSHES} flushes wait to be spoken; flush less often")
         self._commit_rest()
-        self._cut(flush_id)
+        self._cut(flush_id, pause_ms)
 
     def end(self) -> None:
         """No more text. Idempotent."""
@@ -162,11 +167,11 @@ class Script:
         if not self.first_text_s and is_speakable(text):
             self.first_text_s = time.monotonic()
 
-    def _cut(self, flush_id: int | None = None) -> None:
-        self._close(flush_id)
+    def _cut(self, flush_id: int | None = None, pause_ms: int = 0) -> None:
+        self._close(flush_id, pause_ms)
         self.segments.append(Segment())
 
-    def _close(self, flush_id: int | None = None, *, last: bool = False) -> None:
+    def _close(self, flush_id: int | None = None, pause_ms: int = 0, *, last: bool = False) -> None:
         self._say(self._respeller.flush())
         self._progress.end_text()
-        self.segments[-1].close(flush_id, last=last)
+        self.segments[-1].close(flush_id, pause_ms, last=last)

@@ -148,7 +148,7 @@ class Session:
         if utterance is None or (payload == "flush" and utterance.ended):
             self._warn_inactive(utterance_id, payload)
         elif payload == "flush":
-            self._tell(utterance, utterance.flush, request.flush.flush_id)
+            self._tell(utterance, utterance.flush, request.flush.flush_id, request.flush.pause_ms)
         elif payload == "end":
             self._tell(utterance, utterance.end)
         else:

@@ -9,6 +9,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
+
 from engine import (
     EngineOverloaded,
     EnginePool,
@@ -103,9 +105,9 @@ class Utterance:
         """Raises InvalidField or InvalidSynthesis."""
         self._script.push(text)
 
-    def flush(self, flush_id: int) -> None:
-        """Raises LimitReached or InvalidSynthesis."""
-        self._script.flush(flush_id)
+    def flush(self, flush_id: int, pause_ms: int = 0) -> None:
+        """Raises LimitReached, InvalidField or InvalidSynthesis."""
+        self._script.flush(flush_id, pause_ms)
 
     def end(self) -> None:
         """No more text. Idempotent. Raises InvalidSynthesis."""
@@ -272,7 +274,7 @@ class Utterance:
         self._end = None
         if stream is None:
             self.progress.end_audio()
-            pieces = deque(self._writer.end() if segment.last else ())
+            pieces = deque(self._after(segment))
         else:
             pieces = deque(self._writer.begin())
         while pieces or (stream is not None and self._end is None):
@@ -297,7 +299,21 @@ class Utterance:
         if event.reason != FinishReason.COMPLETED:
             return self._writer.end()
         self.progress.end_audio()
-        return self._writer.end() if segment.last else self._writer.flush()
+        return self._after(segment)
+
+    def _after(self, segment: Segment) -> list[Piece]:
+        """What follows the speech of a segment: a pause, and whatever the stages of the audio still hold."""
+        if segment.last:
+            return self._writer.end()
+        pieces: list[Piece] = []
+        if segment.pause_ms and self._received_samples:
+            rate_hz = self.spec.audio.native_rate_hz * self.spec.audio.speed
+            silence = np.zeros(round(segment.pause_ms * rate_hz / 1000), np.int16)
+            self.progress.push_audio(silence)
+            pieces = self._writer.push(silence)
+        elif segment.stream is None:
+            return []
+        return pieces + self._writer.flush()
 
     def _push_first(self, chunk: PcmChunk) -> list[Piece]:
         """One that comes before anything was heard."""
@@ -372,7 +388,8 @@ class Utterance:
             self.first_audio_ms = round((time.monotonic() - self._script.first_text_s) * 1000)
         self._sent_samples += num_samples
         self._playback.sent(self.id, duration_ms)
-        self._grant(segment)
+        if segment.stream is not None:  # else it is a pause
+            self._grant(segment)
 
     def _grant(self, segment: Segment) -> None:
         """Let the engine make what may be sent soon."""

@@ -44,10 +44,12 @@ class SpeakConfig(_message.Message):
     def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class Flush(_message.Message):
-    __slots__ = ("flush_id",)
+    __slots__ = ("flush_id", "pause_ms")
     FLUSH_ID_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
     flush_id: int
-    def __init__(self, flush_id: _Optional[int] = ...) -> None: ...
+    pause_ms: int
+    def __init__(self, flush_id: _Optional[int] = ..., pause_ms: _Optional[int] = ...) -> None: ...
 
 class EndUtterance(_message.Message):
     __slots__ = ()
