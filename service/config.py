@@ -24,6 +24,7 @@ CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 # Under MPS, unless told otherwise: a codec without a limit makes the steps of a talker on its GPU many times longer.
 MPS_CODEC_SM_PERCENT = 25
 _BUILT_IN = "built-in"
+_PLACES = {"device", "gpus"}
 # Kubernetes tells every container of the Services beside it, of one called `sonorant` under our prefix.
 _KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _CLIENT_PREFIX = f"{ENVIRONMENT_PREFIX}CLIENT_"
@@ -92,7 +93,9 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
     if "models" in values and "model" in values:
         raise ConfigError("the file lists its [[models]]; leave --model out")
     for own in values.get("models") or [{"model": (name,)} for name in values.get("model") or (_BUILT_IN,)]:
-        of_model = {**values, **own}
+        # Where a model says itself where it runs, what is said for all of them is nothing to it.
+        of_all = values if _PLACES.isdisjoint(own) else {n: value for n, value in values.items() if n not in _PLACES}
+        of_model = {**of_all, **own}
         if "gpus" in of_model and "device" in of_model:
             raise ConfigError("--gpus takes the place of --device; leave one of them out")
         (name,) = of_model["model"]

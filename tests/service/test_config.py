@@ -171,6 +171,8 @@ def test_a_model_of_the_file_has_settings_of_its_own(tmp_path: Path) -> None:
         (tmp_path, "bfloat16", 3, "cuda:0"),
         (tmp_path, "bfloat16", 3, "cuda:1"),
     ]
+    devices = [e.talker_device for e in parse_args(["--config", str(path), "--device", "cpu"], {}).engines]
+    assert devices == ["cpu", "cuda:0", "cuda:1"]
     slots = [engine.num_slots for engine in parse_args(["--config", str(path), "--num-slots", "9"], {}).engines]
     assert slots == [9, 3, 3], "a model's own setting wins wherever the one for all comes from"
 
