@@ -11,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK_RING = tl.constexpr(64)
+BLOCK_RING = 16
+NUM_WARPS = 2
 FAR_BELOW = tl.constexpr(-1e30)  # instead of -inf, whose differences are no numbers
 
 
@@ -51,7 +52,7 @@ def window_attention(qkv: Tensor, keys: Tensor, values: Tensor, rows: Rows, num_
         rows.num_new, keys.stride(0), dim**-0.5,
         HEADS=num_heads, KV_HEADS=kv_heads, DIM=dim, HALF=max(16, dim // 2), RING=ring,
         BLOCK_QUERY=max(16, min(64, triton.next_power_of_2(rows.num_new * group))),
-        BLOCK_NEW=block_new, num_warps=4,
+        BLOCK_RING=BLOCK_RING, BLOCK_NEW=block_new, num_warps=NUM_WARPS,
     )  # fmt: skip
     return out
 
@@ -138,7 +139,7 @@ def _new_keys(
 def _window_attention(
     qkv, cos, sin, slots, num_frames, keys, values, out, num_new, slot_stride, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, RING: tl.constexpr,
-    BLOCK_QUERY: tl.constexpr, BLOCK_NEW: tl.constexpr,
+    BLOCK_QUERY: tl.constexpr, BLOCK_RING: tl.constexpr, BLOCK_NEW: tl.constexpr,
 ):  # fmt: skip
     GROUP: tl.constexpr = HEADS // KV_HEADS
     SIZE: tl.constexpr = (HEADS + 2 * KV_HEADS) * DIM
@@ -165,7 +166,7 @@ def _window_attention(
         total = tl.zeros([BLOCK_QUERY], tl.float32)
         low = tl.zeros([BLOCK_QUERY, HALF], tl.float32)
         high = tl.zeros([BLOCK_QUERY, HALF], tl.float32)
-        for first in tl.static_range(0, RING, BLOCK_RING):
+        for first in range(0, RING, BLOCK_RING):
             entry = first + tl.arange(0, BLOCK_RING)
             top, total, low, high = _see_ring(
                 (top, total, low, high), query_low, query_high, new, keys, values, past, scale, entry, DIM, HALF, RING

@@ -17,10 +17,12 @@ pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch
 from engine.model.code2wav_fused import FusedCode2Wav
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SMALL = {"upsample_rates": (2, 3, 2, 2)}
+OTHER = SMALL | {"codec_window": 3, "heads": 2, "codebooks": 6, "decoder_dim": 48}
 IS_CUDA = DEVICE.type == "cuda"
 
 
-@pytest.fixture(scope="module", params=[{}, {"codec_window": 3, "heads": 2, "codebooks": 6, "decoder_dim": 48}])
+@pytest.fixture(scope="module", params=[SMALL, OTHER])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), **request.param)
 
@@ -35,7 +37,7 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> Code2Wav:
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("chunks", [[3], [2, 1]])
+@pytest.mark.parametrize("chunks", [[3], [2, 1], [1, 9, 2]])
 def test_chunks_of_any_size_give_the_audio_of_the_plain_decoder(folder: Path, chunks: Sequence[int]) -> None:
     plain = load_decoder(folder, torch.float32)
     torch.manual_seed(sum(chunks))
