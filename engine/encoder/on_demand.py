@@ -176,7 +176,7 @@ class _Worker:
         try:
             write_request(self._writer, request)
             await self._writer.drain()
-            return await read_answer(self._reader, hidden_size, num_codebooks)
+            return await read_answer(self._reader, request.want, hidden_size, num_codebooks)
         except (ConnectionError, asyncio.IncompleteReadError):
             await self.child.dead()
             raise _Died(self.child.wait()) from None

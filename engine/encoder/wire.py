@@ -90,7 +90,7 @@ def write_answer(stream: BufferedRWPair, answer: Answer | InvalidRecording | Enc
 
 
 async def read_answer(
-    reader: asyncio.StreamReader, hidden_size: int, num_codebooks: int
+    reader: asyncio.StreamReader, want: Want, hidden_size: int, num_codebooks: int
 ) -> Answer | InvalidRecording | EncodingFailed:
     """Raises asyncio.IncompleteReadError if the encoder is gone, ValueError if it answers what cannot be."""
     num_text_bytes, num_array_bytes = ANSWER.unpack(await reader.readexactly(ANSWER.size))
@@ -108,10 +108,14 @@ async def read_answer(
         )
     except (KeyError, TypeError) as error:
         raise ValueError(repr(error)) from error
-    if not arrays:
+    if want is Want.NOTHING:
         return Answer(recording)
-    codes = np.frombuffer(arrays, "<i2", offset=4 * hidden_size).reshape(-1, num_codebooks)
-    return Answer(recording, np.frombuffer(arrays, "<f4", hidden_size), codes if codes.size else None)
+    # Copies, which may be written to: torch warns of arrays that may not.
+    x_vector = np.frombuffer(arrays, "<f4", hidden_size).copy()
+    if want is Want.X_VECTOR:
+        return Answer(recording, x_vector)
+    codes = np.frombuffer(arrays, "<i2", offset=4 * hidden_size).reshape(-1, num_codebooks).copy()
+    return Answer(recording, x_vector, codes)
 
 
 def _inherited(fd: int) -> SocketEnd:

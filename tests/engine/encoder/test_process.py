@@ -46,7 +46,7 @@ async def serving(encoder: Encoder) -> AsyncIterator[Ask]:
 
         async def ask(audio: bytes, want: Want) -> object:
             write_request(writer, Request(want, audio))
-            return await read_answer(reader, 8, 4)
+            return await read_answer(reader, want, 8, 4)
 
         try:
             yield ask
