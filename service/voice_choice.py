@@ -87,17 +87,11 @@ class VoiceChooser:
         encoder raise.
         """
         which = selector.WhichOneof("voice")
-        caller = call_context.current().caller
         if which is None:
-            choice = self._default(path)
-        elif which == "voice_id":
-            choice = await self._named(selector.voice_id, f"{path}.voice_id")
-        else:
-            choice = None
-        if not caller.may_use(choice.voice_id if choice else ""):
-            raise VoiceNotAllowed(f"{path}: this API key is for {', '.join(sorted(caller.voices or ()))} only")
-        if choice is not None:
-            return choice
+            return self._default(path)
+        if which == "voice_id":
+            return await self._named(selector.voice_id, f"{path}.voice_id")
+        check_allowed("", path)
         match which:
             case "reference":
                 return await self.cloned(selector.reference, f"{path}.reference")
@@ -172,7 +166,9 @@ class VoiceChooser:
         # Those with a name belong to a checkpoint, embeddings as such to all of their size.
         lead = next((part for part in parts if part.voice_id), parts[0])
         for part in parts:
-            if part.info.hidden_size != lead.info.hidden_size or (part.voice_id and part.info != lead.info):
+            if part.info.hidden_size != lead.info.hidden_size or (
+                part.voice_id and part.info.fingerprint != lead.info.fingerprint
+            ):
                 message = f"a voice of {part.info.model} does not mix with one of {lead.info.model}; use voices of one"
                 raise InvalidField(part.field, message)
         try:
@@ -212,11 +208,15 @@ class VoiceChooser:
         may_use = call_context.current().caller.may_use
         speakers = self._presets.names
         if not speakers:
+            check_allowed("", path)
             return VoiceChoice(self._engine.info_for(Need(("voice_design",))), path)
-        return self._preset(next(filter(may_use, speakers), speakers[0]), path)
+        name = next(filter(may_use, speakers), speakers[0])
+        check_allowed(name, path)
+        return self._preset(name, path)
 
     async def _named(self, voice_id: str, path: str) -> VoiceChoice:
         name = voice_id.lower()
+        check_allowed(name, path)
         if name in self._presets.names:
             return self._preset(name, path)
         if self._stored is not None:
@@ -262,6 +262,13 @@ class VoiceChooser:
         if voice.x_vector is None:
             raise InvalidField(f"{path}.voice_id", f"{voice.voice_id!r} is a designed voice, which has no embedding")
         return voice
+
+
+def check_allowed(voice_id: str, path: str) -> None:
+    """Raise VoiceNotAllowed if the caller's key is not for this voice; "" is one without an id, or without one yet."""
+    caller = call_context.current().caller
+    if not caller.may_use(voice_id):
+        raise VoiceNotAllowed(f"{path}: this API key is for {', '.join(sorted(caller.voices or ()))} only")
 
 
 def _digest(data: bytes) -> bytes:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from engine import EnginePool, InvalidSynthesis, SynthesisParams
 from service import call_context
 from service.api_keys import Caller
-from service.errors import InvalidField, MethodNotServed, VoiceExists, VoiceNotAllowed
+from service.errors import InvalidField, MethodNotServed, VoiceExists
 from service.presets import Presets
 from service.stored_voices import StoredVoices
-from service.voice_choice import VoiceChoice, VoiceChooser
+from service.voice_choice import VoiceChoice, VoiceChooser, check_allowed
 from service.voice_file import NotAVoiceFile, unpack
 from service.voice_requests import check_create, check_imported, check_request
 from service.voice_store import RequestKey, StoredVoice, VoiceAbout
@@ -73,8 +73,7 @@ class VoiceCreation:
         caller = call_context.current().caller
         if self._stored is None:
             raise MethodNotServed(_NOT_KEPT, "VOICES_NOT_KEPT")
-        if not caller.may_use(voice_id):
-            raise VoiceNotAllowed(f"voice_id: this API key is for {', '.join(sorted(caller.voices or ()))} only")
+        check_allowed(voice_id, "voice_id")
         return caller, self._stored
 
     async def _prepare(

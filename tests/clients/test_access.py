@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clients import Access, AccessDenied, AudioChunk, ServerUnavailable, SpeechClient
+from clients import Access, AccessDenied, AudioChunk, InvalidRequest, ServerUnavailable, SpeechClient
 from service.api_keys import new_key
 from tests.service.certificates import Certificates
 from tests.service.fake_engine import FakeEngine
@@ -27,6 +27,8 @@ async def test_every_way_to_ask_carries_the_key(key: str, tmp_path: Path) -> Non
             assert await client.health() == "SERVING"
             assert len(await client.voices()) == 2
             assert (await client.synthesize("Hello")).audio
+            with pytest.raises(InvalidRequest, match="keeps no voices"):
+                await client.create_voice(reference=b"RIFF")
             assert [part async for part in client.stream("Hello") if isinstance(part, AudioChunk)]
             async with client.speak() as session:
                 await session.send_text("Hello")

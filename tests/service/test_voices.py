@@ -422,6 +422,9 @@ async def test_voices_of_others_do_not_exist(tmp_path: Path) -> None:
         assert await refused(voices.CreateVoice(clone("anna"), metadata=bob)) == not_allowed
         assert await refused(voices.CreateVoice(clone(), metadata=bob)) == not_allowed
         assert await speaks({"reference": {"audio": RECORDING}}, bob) == not_allowed
+        through_a_mix = {"voices": [{"voice_id": "anna", "weight": 1}] * 2}
+        call = voices.CreateVoice(CreateVoiceRequest(voice_id="bobs-voice", mix=through_a_mix), metadata=bob)
+        assert await refused(call) == not_allowed
         await voices.CreateVoice(clone("bobs-voice"), metadata=bob)
         request = SynthesizeRequest(text="x", config={"voice": {"voice_id": "bobs-voice"}})
         assert (await server.stub.Synthesize(request, metadata=bob)).audio
