@@ -75,8 +75,11 @@ def test_the_same_codes_as_the_plain_steps(checkpoint: Checkpoint, monkeypatch: 
 def test_graphs_eager_and_the_cpu_agree(checkpoint: Checkpoint) -> None:
     made = utterances(checkpoint, 9, 30)
     plain = run(new_runner(checkpoint, "cpu", 9, fused=False), checkpoint, admissions(made))
-    graphs = run(new_runner(checkpoint, "cuda", 9, fused=True), checkpoint, admissions(made))
-    eager = run(new_runner(checkpoint, "cuda", 9, fused=True, eager=True), checkpoint, admissions(made))
+    runner, eager_runner = (new_runner(checkpoint, "cuda", 9, fused=True, eager=each) for each in (False, True))
+    graphs = run(runner, checkpoint, admissions(made))
+    eager = run(eager_runner, checkpoint, admissions(made))
+    assert runner.passes.num_eager == 0 < runner.passes.num_graphs
+    assert eager_runner.passes.num_graphs == 0 < eager_runner.passes.num_eager
     for one, other, third in zip(plain, graphs, eager, strict=True):
         np.testing.assert_array_equal(other, third)
         np.testing.assert_array_equal(one, other)

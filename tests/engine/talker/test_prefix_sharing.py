@@ -28,17 +28,19 @@ NUM_KINDS = 12  # two voices, with and without reference frames, both layouts or
 class Setup:
     """A runner, utterances of three layouts, two texts and two voices, and the codes of each alone."""
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, device: str) -> None:
         self.checkpoint = load_checkpoint(model)
-        self.config = EngineConfig(model, talker_device="cpu", num_slots=3, num_pages=24, max_context=128)
+        self.config = EngineConfig(
+            model, talker_device=device, dtype="float32", num_slots=3, num_pages=24, max_context=128
+        )
         self.runner = TalkerRunner(self.checkpoint, self.config)
         self.kinds = list(_kinds(self.checkpoint))
         self.alone = [run_alone(self.runner, self.checkpoint, kind) for kind in self.kinds]
 
 
-@pytest.fixture(scope="module")
-def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
-    return Setup(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base"))
+@pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def setup(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Setup:
+    return Setup(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base"), request.param)
 
 
 def _kinds(checkpoint: Checkpoint) -> Iterator[Utterance]:
