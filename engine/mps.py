@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 PROGRAM = "nvidia-cuda-mps-control"
 START_TIMEOUT_S = 20.0
+ANSWER_TIMEOUT_S = 2.0
 QUIT_TIMEOUT_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
@@ -76,12 +77,20 @@ def keep(ready: Connection) -> None:
 
 
 def mps_answers(pipe_directory: Path) -> bool:
-    """The control daemon reads from a pipe; without a reader it cannot be opened this way."""
+    """Whether a daemon is there: asked by its own program, since what lies in its directory differs between drivers."""
     try:
-        os.close(os.open(pipe_directory / "control", os.O_WRONLY | os.O_NONBLOCK))
-    except OSError:
+        asked = subprocess.run(
+            [PROGRAM],
+            env={**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(pipe_directory)},
+            input=b"get_server_list\n",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=ANSWER_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
         return False
-    return True
+    return asked.returncode == 0
 
 
 def _wait_for_it(daemon: "subprocess.Popen[bytes]", folder: Path) -> str:
@@ -92,7 +101,7 @@ def _wait_for_it(daemon: "subprocess.Popen[bytes]", folder: Path) -> str:
             return ""
         if time.monotonic() > deadline_s:
             return f"{PROGRAM} did not answer within {START_TIMEOUT_S:g} s"
-        time.sleep(0.02)
+        time.sleep(0.05)
     words = [line for log_file in folder.glob("*.log") for line in log_file.read_text(errors="replace").splitlines()]
     return f"{PROGRAM} ended with status {daemon.returncode}: {' | '.join(words[-3:]) or 'it wrote no log'}"
 

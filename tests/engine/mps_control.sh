@@ -1,9 +1,11 @@
 #!/bin/bash
 # Stands in for nvidia-cuda-mps-control where there is no GPU: with -f it stays and takes commands from a pipe, as the
-# real one does, without arguments it passes on what comes on stdin. Its process id goes where the test looks for it.
+# real one does, without arguments it passes on what comes on stdin, and fails where no daemon is. The daemon's process id
+# goes where the test looks for it.
 pipe="$CUDA_MPS_PIPE_DIRECTORY/control"
 if [ "$1" != -f ]; then
-  exec cat >"$pipe"
+  [ -p "$pipe" ] || exit 1
+  exec timeout 1 bash -c 'cat >"$0"' "$pipe"
 fi
 if [ -n "$MPS_REFUSES" ]; then
   echo "$MPS_REFUSES" >"$CUDA_MPS_LOG_DIRECTORY/control.log"
