@@ -1,4 +1,5 @@
-"""What this process may take from the machine: less processor time than those that speak, and bounded memory."""
+"""What this process may take from the machine: less processor time than those that speak, bounded memory, and no room
+in the log for what libraries have to say about uploads."""
 
 import os
 import resource
@@ -24,6 +25,22 @@ def memory_limit(num_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (before, hard))
+
+
+@contextmanager
+def silent_stderr() -> Iterator[None]:
+    """Inside, what is written to stderr is dropped, by C libraries, too.
+
+    libmpg123 has a line for each fault of a file, and whoever uploads one could fill the log.
+    """
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _data_bytes() -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.checkpoint import load_checkpoint
 from engine.config import EngineConfig
-from engine.encoder.limits import lower_priority, memory_limit
+from engine.encoder.limits import lower_priority, memory_limit, silent_stderr
 from engine.encoder.recording import read_upload
 from engine.encoder.wire import Answer, Request, SocketEnd, Want, read_request, write_answer
 from engine.errors import EncodingFailed, InvalidRecording
@@ -46,7 +46,7 @@ def serve(stream: BufferedRWPair, encoder: Encoder) -> None:
 
 def _answer(request: Request, encoder: Encoder) -> Answer | InvalidRecording | EncodingFailed:
     try:
-        with memory_limit(DECODING_BYTES):
+        with memory_limit(DECODING_BYTES), silent_stderr():
             recording = read_upload(request.audio, encoder.sample_rate_hz)
         if request.want is Want.NOTHING:
             return Answer(recording.info)

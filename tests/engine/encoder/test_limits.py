@@ -1,9 +1,14 @@
+import contextlib
+import os
 import resource
 
 import numpy as np
 import pytest
 
-from engine.encoder.limits import memory_limit
+from engine.encoder.limits import memory_limit, silent_stderr
+from engine.encoder.recording import read_upload
+from engine.errors import InvalidRecording
+from tests.engine.encoder.recordings import spoken
 
 
 def test_memory_beyond_the_limit_is_refused_and_comes_back() -> None:
@@ -14,3 +19,22 @@ def test_memory_beyond_the_limit_is_refused_and_comes_back() -> None:
             np.zeros(512 * 1024 * 1024, np.uint8)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
     np.zeros(512 * 1024 * 1024, np.uint8)
+
+
+def test_nothing_of_an_upload_reaches_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    damaged = bytearray(spoken(kind="MP3"))
+    damaged[2000:4000] = b"\xff" * 2000
+
+    def read() -> None:
+        with contextlib.suppress(InvalidRecording):
+            read_upload(bytes(damaged), 24000)
+
+    read()
+    assert capfd.readouterr().err != ""
+    num_fds = len(os.listdir("/proc/self/fd"))
+    with silent_stderr():
+        read()
+    assert capfd.readouterr().err == ""
+    os.write(2, b"heard again")
+    assert capfd.readouterr().err == "heard again"
+    assert len(os.listdir("/proc/self/fd")) == num_fds
