@@ -51,6 +51,11 @@ class _Pair:
         self._states = states  # of the engine, from its start on
         self._has_spoken = False  # since its workers came up
         self._is_mute = False  # its workers are up and cannot speak
+        self._has_begun = False  # it is known whether its first workers can speak
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.state is EngineState.STARTING and not self._has_begun
 
     @property
     def state(self) -> EngineState:
@@ -65,8 +70,10 @@ class _Pair:
     async def follow(self, changed: Callable[[], None]) -> None:
         """Have it speak whenever its workers come up; `changed` is called after each change of its state."""
         while True:
-            is_up = await self._states.get() is EngineState.READY
-            self._has_spoken = is_up and await self._rehearse()
+            if (state := await self._states.get()) is EngineState.STARTING:
+                continue
+            self._has_spoken = state is EngineState.READY and await self._rehearse()
+            self._has_begun = True
             changed()
 
     async def _rehearse(self) -> bool:
@@ -110,8 +117,8 @@ class EnginePool:
         """Start a worker pair for each config and return when all have loaded; configs of one model are its replicas.
 
         `on_state` gets the state at first and after each change of a pair, which need not change it: READY means that
-        one of the pairs at least has spoken. With `mps` the workers get a CUDA MPS daemon of their own. Raises
-        CheckpointError or EngineError, with nothing left running, if one of them cannot load.
+        one of the pairs has spoken, and the first READY that all have tried to. With `mps` the workers get a CUDA MPS
+        daemon of their own. Raises CheckpointError or EngineError, with nothing left running, if one cannot load.
         """
         _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
         configs = _sharing(configs)
@@ -124,6 +131,8 @@ class EnginePool:
 
     @property
     def state(self) -> EngineState:
+        if any(pair.is_awaited for pair in self._pairs):
+            return EngineState.STARTING
         states = {pair.state for pair in self._pairs}
         return next(state for state in _BEST_FIRST if state in states)
 

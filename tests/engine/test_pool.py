@@ -97,8 +97,7 @@ async def test_each_voice_is_spoken_by_a_checkpoint_that_has_it_and_a_pair_that_
     engines = await EnginePool.start([config(custom_voice), config(base)], watched.on_state)
     try:
         await watched.until(EngineState.STARTING, EngineState.READY)
-        while {pair.state for pair in engines.pairs()} != {EngineState.READY}:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        assert {pair.state for pair in engines.pairs()} == {EngineState.READY}
         assert [info.task for info in engines.infos] == ["custom_voice", "base"]
         assert engines.info.speakers == engines.infos[0].speakers
         assert engines.info.max_streams == 16
@@ -145,9 +144,7 @@ async def test_replicas_share_the_streams_and_stand_in_for_each_other(custom_voi
     watched = Watched()
     engines = await EnginePool.start([config(custom_voice)] * 2, watched.on_state)
     try:
-        async with asyncio.timeout(60):
-            while {pair.state for pair in engines.pairs()} != {EngineState.READY}:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await watched.until(EngineState.STARTING, EngineState.READY)
         assert len(engines.infos) == 1
         wanted = params(engines, speaker=engines.info.speakers[0])
         alone = await say(engines, wanted)
