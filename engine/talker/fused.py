@@ -9,6 +9,7 @@ graph that a step needs depends on two row counts alone, and every one of them i
 import logging
 import time
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +77,8 @@ class FusedSteps:
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         """Frames [rows that sample, codebooks]: the prefills that reach the end of their prompt, then the decodes."""
-        decode_rows = np.array(decodes, np.int64).reshape(-1, len(DecodeRow._fields)).T
+        values = np.fromiter(chain.from_iterable(decodes), np.int64)  # np.array takes four times as long
+        decode_rows = values.reshape(-1, len(DecodeRow._fields)).T
         slots, text_ids, positions, frame_indices, allow_eos = decode_rows
         if prefills:
             no_id, one = np.full_like(slots, NO_ID), np.ones_like(slots)
