@@ -1,0 +1,89 @@
+"""A batcher driven by hand, for tests, with frames whose codes tell their stream and number."""
+
+import numpy as np
+
+from engine.code2wav.batcher import Batcher, DecodePlan
+from engine.config import EngineConfig
+from engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
+from engine.types import FinishReason, Int16Array, StreamEnd
+from tests.fakes import FakeClock, FakeCode2WavRunner, frame_batch, published_checkpoint
+
+FRAME_S = 0.08
+MODEL = published_checkpoint().folder
+
+
+def codes_of(stream_id: int, index: int) -> Int16Array:
+    return np.arange(16, dtype=np.int16) + 16 * index + 500 * stream_id
+
+
+def frames(index: int, *stream_ids: int) -> FrameBatch:
+    """Frame `index` of each stream."""
+    codes = np.stack([codes_of(stream_id, index) for stream_id in stream_ids])
+    return frame_batch(stream_ids, [index] * len(stream_ids), codes)
+
+
+def end(stream_id: int, reason: FinishReason = FinishReason.COMPLETED) -> EndStream:
+    return EndStream(stream_id, StreamEnd(reason, 0, 0.0, 0.0))
+
+
+class Decoder:
+    """A batcher with the fake runner behind it."""
+
+    def __init__(
+        self,
+        *,
+        num_slots: int = 4,
+        chunk_ramp: tuple[int, ...] = (1, 2, 4),
+        max_decode_batch: int = 8,
+        num_talker_slots: int = 1,
+        kept_references: int = 2,
+    ) -> None:
+        config = EngineConfig(
+            model=MODEL,
+            num_slots=num_talker_slots,
+            chunk_ramp=chunk_ramp,
+            max_decode_batch=max_decode_batch,
+            kept_references=kept_references,
+        )
+        self.clock = FakeClock()
+        self.batcher = Batcher(config, num_slots, FRAME_S, self.clock)
+        self.runner = FakeCode2WavRunner(config, num_slots)
+        self.plan = DecodePlan([], [], [], [], np.empty((0, 0, 0), np.int16))
+        self.first_chunks: list[FirstChunk] = []
+
+    def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
+        for record in records:
+            self.batcher.on_record(record)
+
+    def turn(self) -> list[PcmBatch | EndStream]:
+        """Audio and ends; what is told of first chunks is kept aside."""
+        self.plan = self.batcher.next_batch()
+        records = list(self.plan.records)
+        for source, target in self.plan.copies:
+            self.runner.copy(source, target)
+        if self.plan.slots:
+            for slot in self.plan.new_slots:
+                self.runner.reset(slot)
+            records += self.batcher.apply(self.runner.decode(self.plan.slots, self.plan.codes))
+        self.batcher.check_conservation()
+        self.first_chunks += [record for record in records if isinstance(record, FirstChunk)]
+        return [record for record in records if not isinstance(record, FirstChunk)]
+
+    def drain(self) -> list[PcmBatch | EndStream]:
+        """What the turns give until there is nothing to decode."""
+        found = self.turn()
+        while self.plan.slots:
+            found += self.turn()
+        return found
+
+    def chunks(self) -> list[tuple[int, ...]]:
+        """What the turns give until nothing is due: (stream, first frame, frames) of a row; (stream,) of an end."""
+        found: list[tuple[int, ...]] = []
+        while records := self.turn():
+            for record in records:
+                if isinstance(record, EndStream):
+                    found.append((record.stream_id,))
+                else:
+                    rows = zip(record.stream_ids.tolist(), record.first_frames.tolist(), strict=True)
+                    found += [(stream_id, first, record.num_frames) for stream_id, first in rows]
+        return found

@@ -1,0 +1,134 @@
+"""Whatever comes in whatever order, all frames are decoded once and in order, and every stream ends once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.ipc.messages import EndStream, FlushStream
+from engine.types import FinishReason
+from tests.engine.code2wav.hand_driven import Decoder, codes_of, end
+from tests.fakes import FRAME_SAMPLES, begin_stream, expected_pcm, frame_batch
+
+NUM_STREAMS = 5
+
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["frame", "frame", "frame", "all", "flush", "end", "cancel", "turn", "turn", "wait"]),
+        st.integers(1, NUM_STREAMS),
+    ),
+    min_size=40,
+    max_size=120,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    actions=actions,
+    chunk_ramp=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),
+    max_decode_batch=st.integers(1, 4),
+    num_slots=st.integers(1, 4),
+    kept_references=st.integers(0, 2),
+    num_prime_frames=st.lists(st.sampled_from([0, 1, 5, 40]), min_size=NUM_STREAMS, max_size=NUM_STREAMS),
+)
+def test_any_schedule(
+    actions: list[tuple[str, int]],
+    chunk_ramp: tuple[int, ...],
+    max_decode_batch: int,
+    num_slots: int,
+    kept_references: int,
+    num_prime_frames: list[int],
+) -> None:
+    decoder = Decoder(
+        num_slots=num_slots,
+        chunk_ramp=chunk_ramp,
+        max_decode_batch=max_decode_batch,
+        kept_references=kept_references,
+    )
+    primes = {  # of equally many frames are the same
+        stream_id: np.stack([codes_of(9, index) for index in range(count)]) if count else None
+        for stream_id, count in zip(range(1, NUM_STREAMS + 1), num_prime_frames, strict=True)
+    }
+    made: dict[int, int] = {}  # frames sent, of the streams that have begun
+    reasons: dict[int, FinishReason] = {}  # of those that have ended
+    heard: dict[int, list[int]] = {}
+    chunks: dict[int, list[int]] = {}
+    answers: dict[int, FinishReason] = {}
+
+    def turn() -> bool:
+        records = decoder.turn()
+        for record in records:
+            if isinstance(record, EndStream):
+                assert record.stream_id not in answers
+                answers[record.stream_id] = record.end.reason
+                continue
+            for stream_id, first, samples in zip(
+                record.stream_ids.tolist(), record.first_frames.tolist(), record.samples.tolist(), strict=True
+            ):
+                assert stream_id not in answers
+                assert first * FRAME_SAMPLES == len(heard.setdefault(stream_id, []))
+                assert [first.stream_id for first in decoder.first_chunks].count(stream_id) == 1
+                heard[stream_id] += samples
+                chunks.setdefault(stream_id, []).append(record.num_frames)
+        return bool(decoder.plan.slots)
+
+    def make(stream_ids: Sequence[int]) -> None:
+        """One frame of each, in one batch, as the talker does."""
+        ids = [stream_id for stream_id in stream_ids if stream_id not in reasons]
+        # While ended streams are drained others may wait, but the talker never has more than its slots at a time.
+        live = [stream_id for stream_id in made if stream_id not in reasons]
+        for stream_id in ids:
+            if stream_id not in made and len(live) < num_slots:
+                decoder.send(begin_stream(stream_id, primes[stream_id]))
+                made[stream_id] = 0
+                live.append(stream_id)
+        ids = [stream_id for stream_id in ids if stream_id in made]
+        if ids:
+            decoder.send(
+                frame_batch(
+                    ids,
+                    [made[stream_id] for stream_id in ids],
+                    np.stack([codes_of(stream_id, made[stream_id]) for stream_id in ids]),
+                )
+            )
+        for stream_id in ids:
+            made[stream_id] += 1
+
+    def stop(stream_id: int, reason: FinishReason) -> None:
+        if stream_id not in reasons:
+            reasons[stream_id] = reason
+            decoder.send(end(stream_id, reason))
+
+    for action, stream_id in actions:
+        match action:
+            case "frame":
+                make([stream_id])
+            case "all":
+                make(range(1, NUM_STREAMS + 1))
+            case "flush" if stream_id in made and stream_id not in reasons:
+                decoder.send(FlushStream(stream_id))
+            case "end":
+                stop(stream_id, FinishReason.COMPLETED)
+            case "cancel":
+                stop(stream_id, FinishReason.CANCELLED)
+            case "turn":
+                turn()
+            case "wait":
+                decoder.clock.now_s += 0.05 * stream_id
+
+    for stream_id in range(1, NUM_STREAMS + 1):
+        stop(stream_id, FinishReason.MAX_FRAMES)
+    while turn():
+        pass
+    assert answers == reasons
+    assert {first.stream_id for first in decoder.first_chunks} == set(heard)
+    assert decoder.batcher.num_streams == 0
+    for stream_id, reason in reasons.items():
+        num_frames = made.get(stream_id, 0)
+        codes = np.array([codes_of(stream_id, index) for index in range(num_frames)], np.int16).reshape(-1, 16)
+        wanted = expected_pcm(codes, primes[stream_id]).tolist()
+        pcm = heard.get(stream_id, [])
+        assert pcm == (wanted if reason is not FinishReason.CANCELLED else wanted[: len(pcm)])
+        for index, size in enumerate(chunks.get(stream_id, [])):
+            assert size <= chunk_ramp[min(index, len(chunk_ramp) - 1)]
