@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass, field
 
 from engine.ipc.messages import OpenStream
-from engine.talker.runaway import Repetition, frame_limit
+from engine.talker.runaway import GRACE_FRAMES, Repetition, frame_limit
 
 NEVER = sys.maxsize  # a frame number that no stream reaches
 NO_SLOT = -1
@@ -45,8 +45,13 @@ class Stream:
 
     @property
     def runaway_at(self) -> int:
-        return frame_limit(self.frames_per_token, self.num_text_tokens) if self.frames_per_token else NEVER
+        if not self.frames_per_token:
+            return NEVER
+        # Frames that the caller wants at least are no sign of anything.
+        return max(
+            frame_limit(self.frames_per_token, self.num_text_tokens), self.open.sampling.min_frames + GRACE_FRAMES
+        )
 
     @property
     def suspect_at(self) -> int:
-        return self.runaway_at // 2 if self.repetition is None else NEVER
+        return max(self.runaway_at // 2, self.open.sampling.min_frames) if self.repetition is None else NEVER

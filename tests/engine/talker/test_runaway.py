@@ -92,6 +92,13 @@ def test_a_number_of_frames_that_was_asked_for_is_made() -> None:
     assert end is not None and (num_frames, end.end.reason) == (400, FinishReason.MAX_FRAMES)
 
 
+def test_frames_that_were_wanted_at_least_do_not_count() -> None:
+    talker = Talker(max_context=2048, num_pages=200)
+    talker.send(open_stream(1, text_ended=True, min_frames=300, max_frames=1000, credit_frames=1000))
+    num_frames, end = run(talker, [7] * 1000)
+    assert end is not None and (num_frames, end.end.reason) == (300 + 64, FinishReason.RUNAWAY)
+
+
 def test_the_guard_can_be_turned_off() -> None:
     talker = Talker(max_context=2048, num_pages=200, runaway_frames_per_token=0)
     talker.send(open_stream(1, text_ended=True, max_frames=400, credit_frames=1000))
