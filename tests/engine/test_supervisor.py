@@ -227,7 +227,8 @@ def test_ring_sizes_hold_all_that_may_be_in_flight() -> None:
     reference = np.zeros((CONFIG.max_context, checkpoint.talker.num_codebooks), np.int16)
     ids = tuple(range(2**20, 2**20 + CONFIG.max_context))
     x_vector = np.zeros(checkpoint.talker.stack.hidden_size, np.float32)
-    opening = OpenStream(1, PromptPlan(ids, ids, ids, True, 1), checkpoint.default_sampling, 1, 0.0, x_vector, reference)
+    plan = PromptPlan(ids, ids, ids, text_ended=True, num_text_tokens=1)
+    opening = OpenStream(1, plan, checkpoint.default_sampling, 1, 0.0, x_vector, reference)
     assert sum(map(len, encode(opening))) <= commands.max_payload_bytes
     assert sum(map(len, encode(begin_stream(1, reference)))) <= frames.max_payload_bytes
     for ring in (frames, pcm, commands):
