@@ -29,7 +29,7 @@ from engine import (
 )
 from engine.checkpoint import load_checkpoint
 from engine.ipc.child import Child
-from engine.ipc.messages import EndStream, FirstChunk, FlushStream, OpenStream, PcmBatch, encode
+from engine.ipc.messages import EndStream, FirstChunk, FlushStream, OpenStream, PcmBatch, SilentStream, encode
 from engine.ipc.ring import Ring
 from engine.supervisor import RingSizes
 from engine.types import PromptPlan
@@ -217,6 +217,7 @@ def test_ring_sizes_hold_all_that_may_be_in_flight() -> None:
             assert frames.write(encode(FlushStream(1)))
             assert pcm.write(encode(PcmBatch(one, index, 1, samples)))
         assert pcm.write(encode(FirstChunk(1, *[0.0] * 7)))
+        assert pcm.write(encode(SilentStream(1, 75)))
         assert frames.write(encode(end))
         assert pcm.write(encode(end))
     rows = CONFIG.max_decode_batch
