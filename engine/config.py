@@ -9,7 +9,7 @@ LoadFormat = Literal["safetensors", "dummy"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["float32", "tf32", "float16"]  # bfloat16 costs audible noise
 PriorityName = Literal["normal", "below-normal"]
-StageName = Literal["talker", "code2wav"]
+StageName = Literal["talker", "code2wav", "encoder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,11 @@ class EngineConfig:
         return self.num_slots + self.max_queued_streams
 
     def threads(self, stage: StageName) -> int:
+        num_cores = len(os.sched_getaffinity(0))
+        if stage == "encoder":
+            return self.encoder_threads or max(1, num_cores // 4)
         own = self.talker_cpu_threads if stage == "talker" else self.code2wav_cpu_threads
-        return own or self.cpu_threads or max(1, len(os.sched_getaffinity(0)) // 2)
+        return own or self.cpu_threads or max(1, num_cores // 2)
 
     def environment(self, stage: StageName) -> dict[str, str]:
         """What the worker's environment has beside ours; CUDA reads it when the worker first uses the GPU."""

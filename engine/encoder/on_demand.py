@@ -166,7 +166,8 @@ class _Worker:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             end = SocketEnd(theirs)
             try:
-                return cls(Child("encoder", process.main, (config, end), [end]), reader, writer)
+                child = Child("encoder", process.main, (config, end), [end], config.environment("encoder"))
+                return cls(child, reader, writer)
             except OSError:
                 writer.close()
                 raise

@@ -5,7 +5,6 @@ process goes on; should it die or hang, the engine starts another.
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from io import BufferedRWPair
 from multiprocessing.connection import Connection
@@ -77,9 +76,11 @@ def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
     lower_priority()
     import torch  # here, because the parent imports this module and must stay without torch
 
+    from engine.cuda import use_device
     from engine.model.reference import ReferenceEncoder
 
-    torch.set_num_threads(config.encoder_threads or max(1, len(os.sched_getaffinity(0)) // 4))
+    torch.set_num_threads(config.threads("encoder"))
+    device = use_device(config.encoder_device)
     encoder = ReferenceEncoder(load_checkpoint(config.model), config)
     encoder.load()
-    return encoder, {"threads": torch.get_num_threads()}
+    return encoder, {"device": str(device), "threads": torch.get_num_threads()}

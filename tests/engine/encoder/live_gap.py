@@ -95,7 +95,7 @@ WAYS = {
 def in_this_process(config: EngineConfig, recording: bytes) -> Callable[[], object]:
     import torch
 
-    torch.set_num_threads(config.encoder_threads or max(1, len(os.sched_getaffinity(0)) // 4))
+    torch.set_num_threads(config.threads("encoder"))
     from engine.checkpoint import load_checkpoint
 
     encoder = ReferenceEncoder(load_checkpoint(config.model), config)
