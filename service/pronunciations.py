@@ -23,6 +23,9 @@ class Lexicon:
     # By its first character, each phrase that begins with it and its respelling, the longest first.
     entries: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
+    def pronunciations(self) -> dict[str, str]:
+        return dict(entry for entries in self.entries.values() for entry in entries)
+
     def respell(self, text: str) -> str:
         """A text that is whole."""
         respeller = Respeller(self)

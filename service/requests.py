@@ -64,6 +64,21 @@ class UtteranceSpec:
     timestamps: bool = False
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
+    instructions: str = ""  # those that are followed; a designed voice has its description instead
+
+    def replay(self) -> synthesis_pb2.SynthesisConfig:
+        """The config with every default filled in, for the same audio from the same checkpoint."""
+        return synthesis_pb2.SynthesisConfig(
+            voice={"voice_id": self.voice_id} if self.voice_id else None,
+            language=self.params.language,
+            instructions=self.instructions,
+            audio=self.audio.to_proto(),
+            sampling=synthesis_pb2.Sampling(**dataclasses.asdict(self.params.sampling)),
+            speed=self.audio.speed,
+            volume_gain_db=self.audio.gain_db,
+            pronunciations=self.lexicon.pronunciations(),
+            non_streaming_mode=self.params.non_streaming_mode,
+        )
 
     def with_seed(self) -> "UtteranceSpec":
         """For one utterance: with a seed of its own, unless the caller fixed it."""
@@ -193,6 +208,7 @@ def check_synthesis(
         max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
         warnings=tuple(warnings),
         lexicon=check_pronunciations(config.pronunciations, f"{path}.pronunciations"),
+        instructions=instruct,
     )
 
 

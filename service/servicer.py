@@ -67,8 +67,9 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         async with aclosing(utterance.messages()) as messages:
             async for message in messages:
                 match message:
-                    case synthesis_pb2.UtteranceStarted(voice_id=voice_id, seed=seed):
-                        response.voice_id, response.seed = voice_id, seed
+                    case synthesis_pb2.UtteranceStarted(voice_id=voice_id, seed=seed, checkpoint=checkpoint):
+                        response.voice_id, response.seed, response.checkpoint = voice_id, seed, checkpoint
+                        response.replay.CopyFrom(message.replay)
                     case audio_pb2.AudioChunk(data=data):
                         audio += data
                     case synthesis_pb2.Marks(marks=marks):

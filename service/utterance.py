@@ -264,7 +264,11 @@ class Utterance:
             return
         self._started = True
         yield synthesis_pb2.UtteranceStarted(
-            audio=self.spec.audio.to_proto(), voice_id=self.spec.voice_id, seed=self.spec.params.sampling.seed
+            audio=self.spec.audio.to_proto(),
+            voice_id=self.spec.voice_id,
+            seed=self.spec.params.sampling.seed,
+            replay=self.spec.replay(),
+            checkpoint=self.spec.info.fingerprint,
         )
         for warned in self.spec.warnings:
             yield warned.to_proto()

@@ -129,14 +129,18 @@ class Warning(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class UtteranceStarted(_message.Message):
-    __slots__ = ("audio", "voice_id", "seed")
+    __slots__ = ("audio", "voice_id", "seed", "replay", "checkpoint")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     VOICE_ID_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     audio: _audio_pb2.AudioFormat
     voice_id: str
     seed: int
-    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ...) -> None: ...
+    replay: SynthesisConfig
+    checkpoint: str
+    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., replay: _Optional[_Union[SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
 
 class SynthesisStats(_message.Message):
     __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget")

@@ -21,7 +21,7 @@ class SynthesizeRequest(_message.Message):
     def __init__(self, config: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text: _Optional[str] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ...) -> None: ...
 
 class SynthesizeResponse(_message.Message):
-    __slots__ = ("audio", "format", "marks", "stats", "reason", "voice_id", "seed", "warnings")
+    __slots__ = ("audio", "format", "marks", "stats", "reason", "voice_id", "seed", "warnings", "replay", "checkpoint")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     MARKS_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,8 @@ class SynthesizeResponse(_message.Message):
     VOICE_ID_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     audio: bytes
     format: _audio_pb2.AudioFormat
     marks: _containers.RepeatedCompositeFieldContainer[_synthesis_pb2.Mark]
@@ -38,7 +40,9 @@ class SynthesizeResponse(_message.Message):
     voice_id: str
     seed: int
     warnings: _containers.RepeatedCompositeFieldContainer[_synthesis_pb2.Warning]
-    def __init__(self, audio: _Optional[bytes] = ..., format: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., marks: _Optional[_Iterable[_Union[_synthesis_pb2.Mark, _Mapping]]] = ..., stats: _Optional[_Union[_synthesis_pb2.SynthesisStats, _Mapping]] = ..., reason: _Optional[_Union[_synthesis_pb2.FinishReason, str]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ...) -> None: ...
+    replay: _synthesis_pb2.SynthesisConfig
+    checkpoint: str
+    def __init__(self, audio: _Optional[bytes] = ..., format: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., marks: _Optional[_Iterable[_Union[_synthesis_pb2.Mark, _Mapping]]] = ..., stats: _Optional[_Union[_synthesis_pb2.SynthesisStats, _Mapping]] = ..., reason: _Optional[_Union[_synthesis_pb2.FinishReason, str]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
 
 class SynthesizeStreamRequest(_message.Message):
     __slots__ = ("config", "text", "timestamps", "max_lead_ms")
