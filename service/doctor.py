@@ -17,8 +17,10 @@ from engine import EngineError, EnginePool
 from engine.doctor import Examined, Finding, Verdict
 from service.api_keys import ApiKeys, ApiKeysError
 from service.config import ServiceConfig
+from service.errors import VoiceStoreFailed
 from service.metrics_port import listening_socket
 from service.tls import TlsError, server_credentials
+from service.voice_registry import VoiceRegistry
 
 ENGINE_TIMEOUT_S = 120.0
 _LOOPBACK = ("127.", "localhost", "[::1]")
@@ -43,6 +45,7 @@ def examine(config: ServiceConfig) -> Iterator[Finding]:
     yield from _ports(config)
     yield _tls(config)
     yield _keys(config)
+    yield _voices(config)
     if engine_is_fit:
         yield asyncio.run(_utterance(config))
     else:
@@ -115,6 +118,20 @@ def _keys(config: ServiceConfig) -> Finding:
     if config.listen.startswith(_LOOPBACK):
         return Finding(Verdict.PASS, "api keys", "off, on loopback only")
     return Finding(Verdict.WARN, "api keys", f"off: anyone who reaches {config.listen} may call")
+
+
+def _voices(config: ServiceConfig) -> Finding:
+    if config.voices_dir is None:
+        return Finding(Verdict.PASS, "voices", "none are kept; --voices-dir DIR keeps those that callers make")
+    try:
+        with closing(VoiceRegistry(config.voices_dir)) as registry:
+            num_voices, damages = registry.check()
+    except VoiceStoreFailed as error:
+        return Finding(Verdict.FAIL, "voices", f"{config.voices_dir}: {error.__cause__ or error}")
+    if damages:
+        more = f" (and {len(damages) - 1} more)" if len(damages) > 1 else ""
+        return Finding(Verdict.FAIL, "voices", f"{config.voices_dir}: {damages[0]}{more}")
+    return Finding(Verdict.PASS, "voices", f"{num_voices} of at most {config.max_voices} in {config.voices_dir}")
 
 
 async def _utterance(config: ServiceConfig) -> Finding:

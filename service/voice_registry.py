@@ -139,6 +139,18 @@ class VoiceRegistry:
             self._unlink(files)
         return len(files)
 
+    def check(self) -> tuple[int, list[str]]:
+        """How many voices there are, of all owners; what is wrong with those that are damaged."""
+        with _failures():
+            rows = self._db.execute("SELECT about, file, file_digest FROM voices").fetchall()
+        damages = []
+        for voice in map(_voice, rows):
+            try:
+                self.load(voice)
+            except VoiceDamaged as error:
+                damages.append(str(error))
+        return len(rows), damages
+
     def close(self) -> None:
         self._db.close()
 

@@ -4,10 +4,16 @@ import shutil
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from engine import BUILTIN_VOICE_DIR
+from engine.doctor import Verdict
 from service.api_keys import new_key
+from service.config import parse_args
+from service.doctor import _voices
+from service.voice_registry import FILES, VoiceRegistry
+from tests.service.voice_values import ROOMY, about, file_of
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
@@ -41,11 +47,27 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
         "port",
         "tls",
         "api keys",
+        "voices",
         "utterance",
     ]
     assert "every tensor is there once" in found["checkpoint"][1]
     assert "RTF" in found["utterance"][1]
     assert found["api keys"][1].startswith("2 in ")
+
+
+def test_kept_voices_are_looked_through(tmp_path: Path) -> None:
+    config = parse_args(["--voices-dir", str(tmp_path / "voices")], {})
+    with closing(VoiceRegistry(tmp_path / "voices")) as registry:
+        for seed in range(3):
+            registry.add("ada", about(f"anna-{seed}"), file_of(seed), None, ROOMY)
+    assert (_voices(config).verdict, _voices(config).text[:18]) == (Verdict.PASS, "3 of at most 10000")
+    path = next((tmp_path / "voices" / FILES).iterdir())
+    path.write_bytes(path.read_bytes()[:-1])
+    assert _voices(config).verdict == Verdict.FAIL and "is damaged: its file was changed" in _voices(config).text
+    (tmp_path / "file").write_text("")
+    unusable = _voices(parse_args(["--voices-dir", str(tmp_path / "file")], {}))
+    assert unusable.verdict == Verdict.FAIL and "File exists" in unusable.text
+    assert _voices(parse_args([], {})).verdict == Verdict.PASS
 
 
 def test_a_broken_checkpoint_and_all_else_that_is_wrong_is_told(tmp_path: Path) -> None:
