@@ -1,7 +1,6 @@
 """One utterance: spoken by the engine segment after segment, told as messages. Knows no RPC and no other utterance."""
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable
@@ -25,6 +24,7 @@ from engine import (
 from service.audio import AudioWriter, Piece
 from service.errors import SlowReader
 from service.latency import latency_budget
+from service.pace import Pace
 from service.playback import Playback
 from service.progress import DEFAULT_MS_PER_UNIT, Progress
 from service.requests import UtteranceSpec
@@ -33,13 +33,7 @@ from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from sonorant.tts.v1.latency_pb2 import LatencyBudget
 
 WRITE_TIMEOUT_S = 60.0  # a caller that takes nothing for so long loses its place in the engine
-# What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
-AHEAD_FRAMES = 11
 PREFILL_FRAMES = 4  # of a segment whose turn has not come: enough to go on from without a gap
-# Audio of all utterances goes out at the same ticks, since waking up costs as much as sending.
-PACE_TICK_S = 0.01
-PACE_SLACK_S = 0.002  # timers count in milliseconds
-MAX_CHUNK_MS = 320  # of frames that are at hand together; a message costs as much as the rest of a frame's way
 
 Message: TypeAlias = (
     synthesis_pb2.UtteranceStarted
@@ -78,13 +72,12 @@ class Utterance:
         self.first_audio_ms = 0
         self._engine = engine
         self._playback = playback
-        self._max_lead_ms = max_lead_ms
+        self._pace = Pace(playback, max_lead_ms, self.spec.audio, engine.info)
         self._script = Script(spec.policy, self.progress, max_chars, spec.lexicon)
         self._heard_ms: float | None = None  # known for good
         self._end: StreamEnd | None = None  # of the segment being spoken
         self._started = False
         self._gave_up = False
-        self._pace_changed = asyncio.Event()
         self._flush_id = 0
         self._writer = AudioWriter(self.spec.audio)
         self._received_samples = 0  # at the engine's rate
@@ -146,7 +139,7 @@ class Utterance:
 
     def playback_changed(self) -> None:
         """The listener's position was corrected: audio that was held back may be due."""
-        self._pace_changed.set()
+        self._pace.changed()
 
     def silence(self, played_ms: int | None = None) -> None:
         """The listener hears no more of it than this; None = than what it has heard by now."""
@@ -175,7 +168,7 @@ class Utterance:
                 async with aclosing(self._pieces(segment, stream)) as pieces:
                     async for piece in pieces:
                         duration_ms = piece.num_samples * 1000 / self.spec.audio.sample_rate_hz
-                        await self._pace(duration_ms)
+                        await self._pace.wait(duration_ms)
                         if self.spec.timestamps and (marks := self._marks(duration_ms)):
                             yield marks
                         give_up = asyncio.get_running_loop().call_later(WRITE_TIMEOUT_S, self._give_up)
@@ -254,7 +247,7 @@ class Utterance:
 
     def _in_turn(self, segment: Segment) -> EngineStream:
         self._taken_before = (self._sent_samples, self.num_frames)
-        stream = segment.stream or self._open(segment, self._ahead_frames())
+        stream = segment.stream or self._open(segment, self._pace.ahead_frames())
         self._grant(segment)
         return stream
 
@@ -332,9 +325,7 @@ class Utterance:
         first = pieces.popleft()
         if not self.spec.audio.may_join or not first.num_samples:
             return first
-        # Not so many that a listener with little in hand would be kept waiting for the last of them.
-        limit_ms = min(MAX_CHUNK_MS, self._max_lead_ms / 4) if self._max_lead_ms else MAX_CHUNK_MS
-        limit = limit_ms * self.spec.audio.sample_rate_hz // 1000
+        limit = self._pace.max_chunk_ms * self.spec.audio.sample_rate_hz // 1000
         data, num_samples = [first.data], first.num_samples
         while pieces and pieces[0].num_samples and num_samples + pieces[0].num_samples <= limit:
             piece = pieces.popleft()
@@ -375,18 +366,6 @@ class Utterance:
             raise EngineUnavailable(end.detail or "the engine stopped; try again")
         raise StreamFailed(end.detail or f"the engine ended stream {stream.stream_id} with {end.reason.name}")
 
-    async def _pace(self, duration_ms: float) -> None:
-        """Wait until this much audio may be sent without going too far ahead of the listener."""
-        loop = asyncio.get_running_loop()
-        while (wait_s := self._playback.wait_s(duration_ms, self._max_lead_ms)) > PACE_SLACK_S:
-            self._pace_changed.clear()
-            due_s = math.ceil((loop.time() + wait_s - PACE_SLACK_S) / PACE_TICK_S) * PACE_TICK_S
-            due = loop.call_at(due_s, self._pace_changed.set)
-            try:
-                await self._pace_changed.wait()
-            finally:
-                due.cancel()
-
     def _sent(self, segment: Segment, num_samples: int, duration_ms: float) -> None:
         if self._sent_samples == 0:
             self.first_audio_ms = round((time.monotonic() - self._script.first_text_s) * 1000)
@@ -405,20 +384,10 @@ class Utterance:
         )
         # What was padded, or rounded up, is nothing that the engine made.
         taken_frames = min(int(taken_samples / self._engine.info.frame_samples), self.num_frames - frames_before)
-        more = taken_frames + self._ahead_frames() - segment.allowed_frames
+        more = taken_frames + self._pace.ahead_frames() - segment.allowed_frames
         if more > 0:
             segment.stream.grant(more)
             segment.allowed_frames += more
-
-    def _ahead_frames(self) -> int:
-        """How many frames the engine may be ahead of what was sent."""
-        info = self._engine.info
-        if not self._max_lead_ms:
-            return info.credit_frames
-        frame_ms = 1000 / (info.frame_rate_hz * self.spec.audio.speed)
-        room_ms = self._playback.room_ms(self._max_lead_ms)
-        frames_per_piece = math.ceil(self.spec.audio.frame_duration_ms / frame_ms)
-        return min(info.credit_frames, AHEAD_FRAMES + frames_per_piece + int(room_ms / frame_ms))
 
     def _give_up(self) -> None:
         self._gave_up = True

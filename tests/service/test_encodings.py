@@ -14,7 +14,7 @@ import soundfile
 
 from service import g711, opus
 from service.audio import AudioSpec
-from service.utterance import AHEAD_FRAMES
+from service.pace import AHEAD_FRAMES
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
     GetCapabilitiesRequest,
