@@ -64,7 +64,7 @@ class VoiceRegistry:
     def find(self, owner: str, voice_id: str) -> StoredVoice | None:
         with _failures():
             row = self._one(f"owner = ? AND voice_id = ? AND {_LIVE}", owner, voice_id, time.time())
-        return _voice(row) if row else None
+            return _voice(row) if row else None
 
     def page(self, owner: str, after: str, fits: Callable[[VoiceAbout], bool], limit: int) -> list[StoredVoice]:
         found: list[StoredVoice] = []
@@ -142,14 +142,14 @@ class VoiceRegistry:
     def check(self) -> tuple[int, list[str]]:
         """How many voices there are, of all owners; what is wrong with those that are damaged."""
         with _failures():
-            rows = self._db.execute("SELECT about, file, file_digest FROM voices").fetchall()
+            voices = [_voice(row) for row in self._db.execute("SELECT about, file, file_digest FROM voices")]
         damages = []
-        for voice in map(_voice, rows):
+        for voice in voices:
             try:
                 self.load(voice)
             except VoiceDamaged as error:
                 damages.append(str(error))
-        return len(rows), damages
+        return len(voices), damages
 
     def close(self) -> None:
         self._db.close()

@@ -180,6 +180,20 @@ def test_damage_is_noticed(registry: VoiceRegistry, tmp_path: Path) -> None:
         registry.load(stored)
 
 
+def test_a_damaged_database_says_so(registry: VoiceRegistry, tmp_path: Path) -> None:
+    registry.add("", about("anna"), b"x", RequestKey("r", b""), ROOMY)
+    with closing(sqlite3.connect(tmp_path / "voices" / DATABASE)) as database, database:
+        database.execute("UPDATE voices SET about = '{'")
+    for attempt in (
+        lambda: registry.find("", "anna"),
+        lambda: registry.page("", "", everything, 9),
+        lambda: registry.prepare("", "anna", RequestKey("r", b""), ROOMY),
+        registry.check,
+    ):
+        with pytest.raises(VoiceStoreFailed):
+            attempt()
+
+
 def test_a_folder_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(VoiceStoreFailed):
