@@ -25,6 +25,7 @@ from engine.training.evaluation.acoustics import (
     formant_shift,
     median_pitch_hz,
 )
+from engine.training.evaluation.judge import trimmed_s
 from engine.training.evaluation.recognizer import SAMPLE_RATE_HZ, Dictation, error_rate, words_of
 from engine.training.evaluation.sentences import everyday_sentences
 from engine.training.flite import Flite
@@ -133,7 +134,7 @@ def _hear_all(job: tuple[Path, Sequence[str], Sequence[dict[str, Any]]]) -> list
         assert speech is not None
         said = read_wav(recited / f"{report['number']:05d}.wav")
         heard = dictation.hear(speech.samples), dictation.hear(said)
-        ratio = len(said) / len(speech.samples)
+        ratio = len(said) / SAMPLE_RATE_HZ / trimmed_s(speech)
         result.append(Line(speaker, text, voice_of(said), voice_of(speech.samples), heard, ratio))
     return result
 

@@ -27,7 +27,7 @@ from engine.training.evaluation.recognizer import (
     known_words,
     words_of,
 )
-from engine.training.flite import PHONES, Flite
+from engine.training.flite import PHONES, Flite, Speech
 from engine.types import Int16Array
 
 
@@ -74,14 +74,11 @@ def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
             if speech is None:
                 continue
             said, recited = speech.samples, _read(folder / f"{line.number:05d}.wav")
-            spoken = [i for i, word in enumerate(speech.words) if word >= 0]
-            begin_s = speech.ends_s[spoken[0] - 1] if spoken[0] else 0.0
-            teacher_s = LEAD_S + speech.ends_s[spoken[-1]] - begin_s + TAIL_S
             wanted = sentences.get(line.text)
             result.append(
                 Heard(
                     line=line,
-                    durations_s=(teacher_s, len(recited) / SAMPLE_RATE_HZ),
+                    durations_s=(trimmed_s(speech), len(recited) / SAMPLE_RATE_HZ),
                     # The recognizer's phones have one sound less than flite's.
                     phones=tuple({"ax": "ah"}.get(PHONES[p], PHONES[p]) for p in speech.phones if PHONES[p] != "pau"),
                     words_heard=(dictation.hear(said), dictation.hear(recited)),
@@ -90,6 +87,13 @@ def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
                 )
             )
     return result
+
+
+def trimmed_s(speech: Speech) -> float:
+    """How long the teacher's speech is with as much silence around it as training leaves."""
+    spoken = [i for i, word in enumerate(speech.words) if word >= 0]
+    begin_s = speech.ends_s[spoken[0] - 1] if spoken[0] else 0.0
+    return LEAD_S + speech.ends_s[spoken[-1]] - begin_s + TAIL_S
 
 
 def _figures(heard: Sequence[Heard]) -> dict[str, Any]:
