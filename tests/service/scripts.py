@@ -68,7 +68,7 @@ class Plan:
 
     def cancel(self, name: str, **fields: int) -> None:
         self.requests.append(cancel(name, **fields))
-        if name == "*" or not self.named(name):  # without a name and a current one: whichever is left
+        if name == "*":
             self.cancelled |= set(self.text)
             self._current = ""
         else:
@@ -107,7 +107,8 @@ def draw(rng: random.Random) -> Plan:
         elif kind < 0.8:
             plan.flush(name, rng.randint(1, 9))
         elif kind < 0.86:
-            plan.cancel(name, **rng.choice(({}, {"played_ms": 200})))
+            # Without a name and a current utterance it would be for whichever is left, which timing decides.
+            plan.cancel(name if plan.named(name) else "*", **rng.choice(({}, {"played_ms": 200})))
         elif kind < 0.87:
             plan.cancel("*")
         elif kind < 0.9:
@@ -119,6 +120,8 @@ def draw(rng: random.Random) -> Plan:
             plan.requests.append(speak_pb2.SpeakRequest(utterance_id=name))
             plan.is_fatal = True
         else:
+            if not plan.requests:
+                plan.is_fatal = False
             plan.requests.append(speak_pb2.SpeakRequest(config=config))
     if is_paced:  # to be heard to the end would take too long
         plan.cancel("*")
