@@ -13,7 +13,7 @@ Messages are the proto's own; its comments are their reference. All calls of a p
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -84,6 +84,7 @@ def synthesis_config(
     speed: float | None = None,
     volume_gain_db: float | None = None,
     max_audio_ms: int = 0,
+    pronunciations: Mapping[str, str] | None = None,
     non_streaming_mode: bool | None = None,
     **sampling: Any,
 ) -> SynthesisConfig:
@@ -109,6 +110,7 @@ def synthesis_config(
         speed=speed,
         volume_gain_db=volume_gain_db,
         max_audio_ms=max_audio_ms,
+        pronunciations=pronunciations,
     )
     if non_streaming_mode is not None:
         config.non_streaming_mode = non_streaming_mode

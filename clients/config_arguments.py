@@ -26,6 +26,13 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     voice.add_argument("--reference", type=Path, metavar="FILE", help="a recording of the voice (Base checkpoints)")
     voice.add_argument("--transcript", default="", metavar="TEXT", help="what is said in it")
     voice.add_argument("--language", default="", metavar="NAME", help="english, en, ... (default: the model decides)")
+    voice.add_argument(
+        "--pronounce",
+        type=_pronunciation,
+        action="append",
+        metavar="PHRASE=SPELLING",
+        help="say a phrase so, repeatable",
+    )
     voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain language")
 
     sampling = parser.add_argument_group("sampling (defaults come from the checkpoint)")
@@ -54,9 +61,17 @@ def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
         speed=args.speed,
         volume_gain_db=args.volume_gain_db,
         max_audio_ms=args.max_audio_ms,
+        pronunciations=dict(args.pronounce or ()),
         non_streaming_mode=args.non_streaming_mode,
         **{name: value for name, value in values.items() if value is not None},
     )
+
+
+def _pronunciation(text: str) -> tuple[str, str]:
+    phrase, equals, spelling = text.partition("=")
+    if not (phrase and equals and spelling):
+        raise argparse.ArgumentTypeError(f"{text!r} is not PHRASE=SPELLING, as in SQL=sequel")
+    return phrase, spelling
 
 
 def _argument_of(field: FieldDescriptor) -> dict[str, Any]:

@@ -84,6 +84,7 @@ async def test_every_setting_reaches_the_server() -> None:
         voice = ["--voice", "anna", "--language", "en", "--instructions", "softly", "--no-non-streaming-mode"]
         audio = ["--encoding", "mulaw", "--sample-rate-hz", "8000", "--frame-duration-ms", "20", "--speed", "1.5"]
         audio += ["--volume-gain-db", "-3", "--max-audio-ms", "900", "--bitrate-bps", "9000"]
+        voice += ["--pronounce", "SQL=sequel", "--pronounce", "R&D=are and dee"]
         await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio)
     synthesis = speech.received[0].config.synthesis
     expected = Sampling(
@@ -104,6 +105,7 @@ async def test_every_setting_reaches_the_server() -> None:
     assert synthesis.sampling == expected
     assert len(expected.ListFields()) == len(Sampling.DESCRIPTOR.fields), "a field of Sampling is not tested here"
     assert (synthesis.voice.voice_id, synthesis.language, synthesis.instructions) == ("anna", "en", "softly")
+    assert dict(synthesis.pronunciations) == {"SQL": "sequel", "R&D": "are and dee"}
     assert synthesis.HasField("non_streaming_mode") and not synthesis.non_streaming_mode
     expected_audio = AudioFormat(
         encoding=AUDIO_ENCODING_MULAW, sample_rate_hz=8000, frame_duration_ms=20, bitrate_bps=9000
