@@ -68,6 +68,9 @@ SMALL_CODEC = replace(
     decoder_hidden_size=128,
     decoder_layers=3,
     decoder_dim=176,
+    stage1_share=0.25,
+    stage1_crops=((24, 144), (40, 84), (24, 144), (88, 36), (40, 84), (24, 144)),
+    stage1_rate=1e-3,
     stage2_rate=8e-4,
 )
 

@@ -41,7 +41,6 @@ def train_codec(
     """Trains on the shards of audio that there are, and those that come while stage 1 lasts. `on_codes` is called
     once what encodes is in `folder`, for good; the decoder follows. `watch` is called between steps and may raise."""
     torch.manual_seed(seed)
-    torch.backends.cudnn.benchmark = True  # crops come in few shapes
     pool = SpeechPool(device, settings.max_frames, held_out)
     while pool.num_frames < MIN_FRAMES:
         watch()
@@ -60,6 +59,8 @@ def train_codec(
     stage1_ends_s = begun_s + settings.stage1_share * (ends_at_s - begun_s)
     books = train_stage1(encoder, pool, settings, poll, Clock(stage1), ends_at_s=stage1_ends_s)
     _round_books(books.first.entries, books.rest.entries)
+    # Stage 2 has one shape and slow convolutions: there it pays to try them all. In stage 1 it took half the time.
+    torch.backends.cudnn.benchmark = True
     code2wav = Code2Wav(config.decoder)
     initialize_decoder(code2wav)
 
