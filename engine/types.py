@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 Int16Array = npt.NDArray[np.int16]
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
 Float32Array = npt.NDArray[np.float32]
 
 # Codec column of a prompt row: an id of the talker's codec embedding table (>= 0), or one of these.

@@ -105,8 +105,8 @@ def open_stream(
     return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes)
 
 
-def begin_stream(stream_id: int, prime_codes: Int16Array | None = None) -> BeginStream:
-    return BeginStream(stream_id, 0.0, 0.0, prime_codes)
+def begin_stream(stream_id: int, reference_codes: Int16Array | None = None) -> BeginStream:
+    return BeginStream(stream_id, 0.0, 0.0, reference_codes)
 
 
 def frame_batch(stream_ids: Sequence[int], frame_indices: Sequence[int], codes: Int16Array) -> FrameBatch:
@@ -282,9 +282,9 @@ def _as_codes(frames: list[list[int]], checkpoint: Checkpoint) -> Int16Array:
     return np.array(frames, np.int16).reshape(len(frames), checkpoint.talker.num_codebooks)
 
 
-def expected_pcm(codes: Int16Array, prime_codes: Int16Array | None = None) -> Int16Array:
+def expected_pcm(codes: Int16Array, reference_codes: Int16Array | None = None) -> Int16Array:
     """What is heard of these frames: [frames * FRAME_SAMPLES]."""
     speaker = _Speaker()
-    if prime_codes is not None:
-        speaker.decode(prime_codes.tolist())
+    if reference_codes is not None:
+        speaker.decode(reference_codes.tolist())
     return np.array(speaker.decode(codes.tolist()), np.int16)

@@ -43,7 +43,7 @@ from engine.types import FinishReason, Float32Array, Int16Array
 NO_SLOT = -1
 
 # Of a reference, which has no listener: as much as live streams can wait for, since the first audio waits for its end.
-PRIME_CHUNK_FRAMES = 32
+REFERENCE_CHUNK_FRAMES = 32
 
 CALL_DECAY = 0.8  # per call, of the memory of how long calls take
 
@@ -127,13 +127,13 @@ class Batcher:
         match record:
             case FrameBatch():
                 self._on_frames(record)
-            case BeginStream(stream_id, opened_s, started_s, prime_codes):
+            case BeginStream(stream_id, opened_s, started_s, reference_codes):
                 if stream_id in self._streams:
                     raise ValueError(f"stream {stream_id} began twice")
-                prime = deque(() if prime_codes is None else prime_codes)
+                pending = deque(() if reference_codes is None else reference_codes)
                 times = (opened_s, started_s)
-                reference = b"" if prime_codes is None else prime_codes.tobytes()
-                stream = _Stream(stream_id, times, self._clock(), -len(prime), prime, self._ramp[0], reference)
+                reference = b"" if reference_codes is None else reference_codes.tobytes()
+                stream = _Stream(stream_id, times, self._clock(), -len(pending), pending, self._ramp[0], reference)
                 self._streams[stream_id] = stream
                 if reference:
                     self._with_reference[stream_id] = stream
@@ -188,7 +188,7 @@ class Batcher:
         for stream in due:
             size = min(len(stream.pending), stream.chunk_frames)
             if stream.first_pending < 0:
-                size = min(-stream.first_pending, PRIME_CHUNK_FRAMES)
+                size = min(-stream.first_pending, REFERENCE_CHUNK_FRAMES)
             if batch and (size != self._batch_frames or len(batch) == self._max_rows):
                 continue
             if stream.slot == NO_SLOT:

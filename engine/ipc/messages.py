@@ -19,10 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.ipc.ring import Buffer
-from engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, SamplingParams, StreamBudget, StreamEnd
-
-Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
+from engine.types import (
+    FinishReason,
+    Float32Array,
+    Int16Array,
+    Int32Array,
+    Int64Array,
+    PromptPlan,
+    SamplingParams,
+    StreamBudget,
+    StreamEnd,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +75,7 @@ class BeginStream:
     stream_id: int
     opened_s: float
     started_s: float  # when it got its slot
-    prime_codes: Int16Array | None = None  # [frames, codebooks] of the reference: decoded for their state, never heard
+    reference_codes: Int16Array | None = None  # [frames, codebooks], decoded for the state they leave, never heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   OpenStream                stream_id     pickle of the record (ring A only: once per stream, many optional parts)
 #   PushText     num_ids      stream_id     i32 ids
 #   GrantCredit  num_frames   stream_id
-#   BeginStream  num_frames   stream_id     TIMES, i16 prime codes [num_frames, codebooks]; num_frames is 0 without any
+#   BeginStream  num_frames   stream_id     TIMES, i16 reference codes [num_frames, codebooks]; 0 frames without
 #   FrameBatch   rows         0             TIMES, i64 stream ids, i32 frame indices, i16 codes [rows, codebooks]
 #   FirstChunk   0            stream_id     FIRST_CHUNK
 #   PcmBatch     rows         num_frames    i64 stream ids, i32 first frames, i16 samples [rows, samples]
@@ -188,10 +195,10 @@ def encode(record: Record) -> list[Buffer]:
             return [HEADER.pack(_Kind.CANCEL_STREAM, 0, stream_id)]
         case Shutdown():
             return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
-        case BeginStream(stream_id, opened_s, started_s, prime_codes):
-            codes = () if prime_codes is None else prime_codes
+        case BeginStream(stream_id, opened_s, started_s, reference_codes):
+            codes = () if reference_codes is None else reference_codes
             head = HEADER.pack(_Kind.BEGIN_STREAM, len(codes), stream_id) + TIMES.pack(opened_s, started_s)
-            return [head] if prime_codes is None else [head, _bytes(prime_codes, np.int16)]
+            return [head] if reference_codes is None else [head, _bytes(reference_codes, np.int16)]
         case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
             head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
             return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(codes, np.int16)]

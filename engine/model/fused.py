@@ -4,7 +4,6 @@ Same weights, same arithmetic up to rounding. Every call has a fixed sequence of
 for the host, so that a call can be captured in a CUDA graph.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +14,8 @@ from engine.kernels.attention import HeadNorm, Places, paged_attention
 from engine.kernels.linear import linear
 from engine.kernels.norm import add_rms_norm
 from engine.kernels.swiglu import swiglu
-from engine.model.code_predictor import CodePredictor
+from engine.model.code_predictor import ChooseCode, CodePredictor
 from engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
-
-# (index of the codebook, logits [rows, codes]) -> ids [rows]
-ChooseCode = Callable[[int, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,11 +28,9 @@ from engine.model.talker import Talker
 from engine.talker.kv_cache import KVCache
 from engine.talker.rows import DecodeRow, PrefillRow
 from engine.talker.slot_state import SlotArrays
-from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PassCounts
+from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, Int64Array, PassCounts
 
 log = logging.getLogger(__name__)
-
-Int64Array = npt.NDArray[np.int64]
 
 SMALLEST_MIXED = 16  # rows; a prompt of the streaming layout has about ten
 

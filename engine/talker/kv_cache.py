@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -15,8 +14,7 @@ from engine.cuda import upload
 from engine.errors import EngineError
 from engine.model.attention import PagedRows
 from engine.model.memory import kv_page_bytes, num_pages
-
-Int64Array = npt.NDArray[np.int64]
+from engine.types import Int64Array
 
 CPU_SHARE = 0.25  # of all memory; pages never written take none
 

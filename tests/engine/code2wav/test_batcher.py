@@ -105,25 +105,25 @@ def test_everybody_gets_a_turn_when_there_is_too_much_to_do() -> None:
 
 def test_a_reference_is_decoded_first_and_not_heard() -> None:
     decoder = Decoder()
-    prime = np.stack([codes_of(9, index) for index in range(70)])
-    decoder.send(begin_stream(1, prime), frames(0, 1))
+    reference = np.stack([codes_of(9, index) for index in range(70)])
+    decoder.send(begin_stream(1, reference), frames(0, 1))
     heard = []
     for _ in range(4):
         heard += decoder.turn()
     assert decoder.runner.calls == [(1, 32), (1, 32), (1, 6), (1, 1)]
     (pcm,) = heard
     assert isinstance(pcm, PcmBatch) and pcm.first_frames.tolist() == [0]
-    assert pcm.samples[0].tolist() == expected_pcm(codes_of(1, 0)[None], prime).tolist()
+    assert pcm.samples[0].tolist() == expected_pcm(codes_of(1, 0)[None], reference).tolist()
 
 
 def test_a_reference_is_decoded_once_for_all_streams_in_its_voice() -> None:
     decoder = Decoder()
-    prime = np.stack([codes_of(9, index) for index in range(70)])
+    reference = np.stack([codes_of(9, index) for index in range(70)])
     for stream_id in (1, 2, 3):
         before = len(decoder.runner.calls)
-        decoder.send(begin_stream(stream_id, prime), frames(0, stream_id), end(stream_id))
+        decoder.send(begin_stream(stream_id, reference), frames(0, stream_id), end(stream_id))
         heard = [record.samples[0].tolist() for record in decoder.drain() if isinstance(record, PcmBatch)]
-        assert heard == [expected_pcm(codes_of(stream_id, 0)[None], prime).tolist()]
+        assert heard == [expected_pcm(codes_of(stream_id, 0)[None], reference).tolist()]
         assert decoder.runner.calls[before:] == [(1, 32), (1, 32), (1, 6), (1, 1)][0 if stream_id == 1 else 3 :]
 
 
@@ -149,8 +149,8 @@ def test_a_reference_and_live_frames_share_a_call() -> None:
 
 def test_the_first_chunk_goes_with_the_times_of_its_way() -> None:
     decoder = Decoder()
-    prime = codes_of(9, 0)[None]
-    decoder.send(BeginStream(1, 990.0, 991.0, prime))
+    reference = codes_of(9, 0)[None]
+    decoder.send(BeginStream(1, 990.0, 991.0, reference))
     decoder.turn()
     decoder.clock.now_s = 1005.0
     decoder.send(dataclasses.replace(frames(0, 1), began_s=993.0, ended_s=996.0))

@@ -30,7 +30,7 @@ actions = st.lists(
     max_decode_batch=st.integers(1, 4),
     num_slots=st.integers(1, 4),
     kept_references=st.integers(0, 2),
-    num_prime_frames=st.lists(st.sampled_from([0, 1, 5, 40]), min_size=NUM_STREAMS, max_size=NUM_STREAMS),
+    num_reference_frames=st.lists(st.sampled_from([0, 1, 5, 40]), min_size=NUM_STREAMS, max_size=NUM_STREAMS),
 )
 def test_any_schedule(
     actions: list[tuple[str, int]],
@@ -38,7 +38,7 @@ def test_any_schedule(
     max_decode_batch: int,
     num_slots: int,
     kept_references: int,
-    num_prime_frames: list[int],
+    num_reference_frames: list[int],
 ) -> None:
     decoder = Decoder(
         num_slots=num_slots,
@@ -46,9 +46,9 @@ def test_any_schedule(
         max_decode_batch=max_decode_batch,
         kept_references=kept_references,
     )
-    primes = {  # of equally many frames are the same
+    references = {  # of equally many frames are the same
         stream_id: np.stack([codes_of(9, index) for index in range(count)]) if count else None
-        for stream_id, count in zip(range(1, NUM_STREAMS + 1), num_prime_frames, strict=True)
+        for stream_id, count in zip(range(1, NUM_STREAMS + 1), num_reference_frames, strict=True)
     }
     made: dict[int, int] = {}  # frames sent, of the streams that have begun
     reasons: dict[int, FinishReason] = {}  # of those that have ended
@@ -80,7 +80,7 @@ def test_any_schedule(
         live = [stream_id for stream_id in made if stream_id not in reasons]
         for stream_id in ids:
             if stream_id not in made and len(live) < num_slots:
-                decoder.send(begin_stream(stream_id, primes[stream_id]))
+                decoder.send(begin_stream(stream_id, references[stream_id]))
                 made[stream_id] = 0
                 live.append(stream_id)
         ids = [stream_id for stream_id in ids if stream_id in made]
@@ -127,7 +127,7 @@ def test_any_schedule(
     for stream_id, reason in reasons.items():
         num_frames = made.get(stream_id, 0)
         codes = np.array([codes_of(stream_id, index) for index in range(num_frames)], np.int16).reshape(-1, 16)
-        wanted = expected_pcm(codes, primes[stream_id]).tolist()
+        wanted = expected_pcm(codes, references[stream_id]).tolist()
         pcm = heard.get(stream_id, [])
         assert pcm == (wanted if reason is not FinishReason.CANCELLED else wanted[: len(pcm)])
         for index, size in enumerate(chunks.get(stream_id, [])):
