@@ -9,7 +9,7 @@ from service.playback import Playback
 
 # What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
 AHEAD_FRAMES = 11
-MAX_CHUNK_MS = 320  # of frames that are at hand together; a message costs as much as the rest of a frame's way
+MAX_CHUNK_MS = 960  # of frames that are at hand together; a message costs as much as the rest of a frame's way
 # Audio of all utterances goes out at the same ticks, since waking up costs as much as sending.
 TICK_S = 0.01
 SLACK_S = 0.002  # timers count in milliseconds
@@ -26,7 +26,7 @@ class Pace:
         self._least_frames = AHEAD_FRAMES + math.ceil(audio.frame_duration_ms / self._frame_ms)
         self._changed = asyncio.Event()
         # Not so long that a listener with little in hand would be kept waiting for the last of it.
-        self.max_chunk_ms = min(MAX_CHUNK_MS, max_lead_ms / 4) if max_lead_ms else MAX_CHUNK_MS
+        self.max_chunk_ms = min(MAX_CHUNK_MS, max_lead_ms / 2) if max_lead_ms else MAX_CHUNK_MS
 
     def changed(self) -> None:
         """The listener's position was corrected: audio that was held back may be due."""
