@@ -169,9 +169,10 @@ class Progress:
     def _add(self, part: _Part, start: int, word: str) -> None:
         spoken = self._respell(word)
         if any(map(str.isalnum, spoken)):
-            part.words.append((start, word, units(spoken)))
-            part.units += units(spoken)
-            part.units_left += units(spoken)
+            num_units = units(spoken)
+            part.words.append((start, word, num_units))
+            part.units += num_units
+            part.units_left += num_units
 
     def _told(self, end_ms: float, text_end: int) -> None:
         self._ends_ms.append(max(end_ms, self._ends_ms[-1]))

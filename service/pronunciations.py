@@ -28,8 +28,7 @@ class Lexicon:
 
     def respell(self, text: str) -> str:
         """A text that is whole."""
-        respeller = Respeller(self)
-        return respeller.push(text) + respeller.flush()
+        return Respeller(self).push(text, is_last=True) if self.entries else text
 
 
 def check_pronunciations(pronunciations: Mapping[str, str], path: str) -> Lexicon:
@@ -60,19 +59,16 @@ class Respeller:
         self._before = ""  # the character before what is held
         self._held = ""
 
-    def push(self, text: str) -> str:
-        """What is certain now."""
-        if not self._entries:
-            return text
-        return self._take(text, is_last=False)
-
     def flush(self) -> str:
         """The rest; what is pushed next is another text."""
-        rest = self._take("", is_last=True)
+        rest = self.push("", is_last=True)
         self._before = ""
         return rest
 
-    def _take(self, text: str, *, is_last: bool) -> str:
+    def push(self, text: str, *, is_last: bool = False) -> str:
+        """What is certain now."""
+        if not self._entries:
+            return text
         text = self._held + text
         said: list[str] = []
         position = 0
