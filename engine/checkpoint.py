@@ -6,7 +6,7 @@ Layout (as published): `config.json`, `generation_config.json`, `vocab.json`, `m
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -202,14 +202,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         task=task,
         size=config.text("tts_model_size"),
         dtype=str(config.values.get("dtype") or config.values.get("torch_dtype") or "bfloat16"),
-        text_ids=TextIds(
-            im_start=config.integer("im_start_token_id"),
-            im_end=config.integer("im_end_token_id"),
-            assistant=config.integer("assistant_token_id"),
-            tts_pad=config.integer("tts_pad_token_id"),
-            tts_bos=config.integer("tts_bos_token_id"),
-            tts_eos=config.integer("tts_eos_token_id"),
-        ),
+        text_ids=_text_ids(config, talker),
         talker=_talker(talker),
         code_predictor=_code_predictor(talker.section("code_predictor_config", CODE_PREDICTOR_DEFAULTS)),
         codec=_codec(Section.read(folder / "speech_tokenizer" / "config.json", CODEC_DEFAULTS)),
@@ -236,7 +229,6 @@ def _check_consistent(c: Checkpoint) -> None:
             f"{c.folder}: the model speaks {codes} different codes (vocab_size of the code predictor, and of the "
             f"talker less 1024), but the codec knows {c.codec.decoder.codebook_size} (codebook_size)"
         )
-    _check_ids(c)
     if c.speaker_encoder is None:
         return
     hidden_size = c.talker.stack.hidden_size
@@ -252,57 +244,52 @@ def _check_consistent(c: Checkpoint) -> None:
         )
 
 
-def _check_ids(c: Checkpoint) -> None:
-    """An id beyond its table would fail, or speak nonsense, only when somebody uses it."""
-    t = c.talker
-    codec_ids = {
-        "codec_pad_id": t.codec_pad_id,
-        "codec_bos_id": t.codec_bos_id,
-        "codec_eos_token_id": t.codec_eos_id,
-        "codec_think_id": t.codec_think_id,
-        "codec_nothink_id": t.codec_nothink_id,
-        "codec_think_bos_id": t.codec_think_bos_id,
-        "codec_think_eos_id": t.codec_think_eos_id,
-        **{f"codec_language_id: {name}": i for name, i in t.language_ids.items()},
-        **{f"spk_id: {name}": i for name, i in t.speaker_ids.items()},
-    }
-    text_ids = {f"{name}_token_id": i for name, i in asdict(c.text_ids).items()}
-    for ids, size, table in (
-        (codec_ids, t.vocab_size, "vocab_size"),
-        (text_ids, t.text_vocab_size, "text_vocab_size"),
-    ):
-        for name, i in ids.items():
-            if not 0 <= i < size:
-                raise CheckpointError(
-                    f"{c.folder / 'config.json'}: {name} is {i}; it must be 0 to {size - 1}, as {table} is {size}"
-                )
-    for speaker, dialect in t.speaker_dialects.items():
-        if dialect not in t.language_ids:
-            raise CheckpointError(
-                f"{c.folder / 'config.json'}: spk_is_dialect: {speaker} speaks {dialect!r}, which codec_language_id "
-                "does not have"
-            )
+def _text_ids(c: Section, talker: Section) -> TextIds:
+    def text_id(key: str) -> int:
+        return c.id(key, "text_vocab_size", of=talker)
+
+    return TextIds(
+        im_start=text_id("im_start_token_id"),
+        im_end=text_id("im_end_token_id"),
+        assistant=text_id("assistant_token_id"),
+        tts_pad=text_id("tts_pad_token_id"),
+        tts_bos=text_id("tts_bos_token_id"),
+        tts_eos=text_id("tts_eos_token_id"),
+    )
 
 
 def _talker(c: Section) -> TalkerConfig:
-    dialects = {name.lower(): dialect for name, dialect in c.table("spk_is_dialect").items()}
+    def codec_id(key: str) -> int:
+        return c.id(key, "vocab_size", of=c)
+
+    language_ids = c.ids("codec_language_id", "vocab_size")
     return TalkerConfig(
         stack=_stack(c),
         vocab_size=c.size("vocab_size"),
         text_vocab_size=c.size("text_vocab_size"),
         text_hidden_size=c.size("text_hidden_size"),
         num_codebooks=c.size("num_code_groups"),
-        codec_pad_id=c.integer("codec_pad_id"),
-        codec_bos_id=c.integer("codec_bos_id"),
-        codec_eos_id=c.integer("codec_eos_token_id"),
-        codec_think_id=c.integer("codec_think_id"),
-        codec_nothink_id=c.integer("codec_nothink_id"),
-        codec_think_bos_id=c.integer("codec_think_bos_id"),
-        codec_think_eos_id=c.integer("codec_think_eos_id"),
-        language_ids=c.ids("codec_language_id"),
-        speaker_ids=c.ids("spk_id"),
-        speaker_dialects={name: str(dialect).lower() for name, dialect in dialects.items() if dialect},
+        codec_pad_id=codec_id("codec_pad_id"),
+        codec_bos_id=codec_id("codec_bos_id"),
+        codec_eos_id=codec_id("codec_eos_token_id"),
+        codec_think_id=codec_id("codec_think_id"),
+        codec_nothink_id=codec_id("codec_nothink_id"),
+        codec_think_bos_id=codec_id("codec_think_bos_id"),
+        codec_think_eos_id=codec_id("codec_think_eos_id"),
+        language_ids=language_ids,
+        speaker_ids=c.ids("spk_id", "vocab_size"),
+        speaker_dialects=_speaker_dialects(c, language_ids),
     )
+
+
+def _speaker_dialects(c: Section, language_ids: Mapping[str, int]) -> dict[str, str]:
+    dialects = {name.lower(): str(dialect).lower() for name, dialect in c.table("spk_is_dialect").items() if dialect}
+    for speaker, dialect in dialects.items():
+        if dialect not in language_ids:
+            raise CheckpointError(
+                f"{c.path}: spk_is_dialect: {speaker} speaks {dialect!r}, which codec_language_id does not have"
+            )
+    return dialects
 
 
 def _code_predictor(c: Section) -> CodePredictorConfig:

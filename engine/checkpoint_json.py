@@ -146,10 +146,22 @@ class Section:
             raise CheckpointError(f"{self.path}: {key} must be an object, not {value!r}")
         return value
 
-    def ids(self, key: str) -> Mapping[str, int]:
-        """A table of names, lower-cased, and ids."""
+    def id(self, key: str, num_ids: str, of: "Section") -> int:
+        """A row of the table whose size is the setting `num_ids` of `of`, which may be this object itself.
+
+        An id beyond its table would fail, or speak nonsense, only when somebody uses it.
+        """
+        value, limit = self.integer(key), of.size(num_ids)
+        if not 0 <= value < limit:
+            raise CheckpointError(
+                f"{self.path}: {key} is {value}; it must be 0 to {limit - 1}, as {num_ids} is {limit}"
+            )
+        return value
+
+    def ids(self, key: str, num_ids: str) -> Mapping[str, int]:
+        """Names, lower-cased, and their ids of the table whose size is the setting `num_ids`."""
         section = self.section(key, {})
-        return {name.lower(): section.integer(name) for name in section.values}
+        return {name.lower(): section.id(name, num_ids, of=self) for name in section.values}
 
     def text(self, key: str) -> str:
         return str(self._required(key))
