@@ -18,7 +18,8 @@ Write: TypeAlias = Callable[[bytes], object]
 @asynccontextmanager
 async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
     """16-bit mono samples into a WAV file whose header is right once the context is left."""
-    with wave.open(str(path), "wb") as file:
+    # Opened first: a path that cannot be is then one error, not also one of a half-made Wave_write.
+    with path.open("wb") as raw, wave.open(raw, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(sample_rate_hz)

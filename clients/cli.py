@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 
 from google.protobuf.json_format import MessageToJson
+from grpc import StatusCode
 
 from clients import explain, say, voices
 from clients.bench import arguments as bench_arguments
 from clients.bench import command as bench
 from clients.client import DEFAULT_TARGET, SpeechClient
 from clients.errors import SpeechError
+from clients.local_server import run_server_command
 
 EXAMPLES = """\
 examples:
@@ -88,7 +90,15 @@ def parser() -> argparse.ArgumentParser:
         "health", parents=[common], help="print the health status; exit status 0 only if it is SERVING"
     )
     command.set_defaults(run=health)
+    command = commands.add_parser(
+        "doctor", add_help=False, help="what is wrong with this machine or a checkpoint: sonorant-server doctor"
+    )
+    command.set_defaults(run=doctor)
     return parser
+
+
+async def doctor(args: argparse.Namespace) -> int:
+    return await run_server_command("doctor", *args.settings)
 
 
 async def capabilities(args: argparse.Namespace) -> int:
@@ -107,11 +117,18 @@ async def health(args: argparse.Namespace) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
-    args = parser().parse_args(arguments)
+    commands = parser()
+    args, rest = commands.parse_known_args(arguments)
+    if args.run is doctor:
+        args.settings = rest  # the server's own
+    elif rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
         status = asyncio.run(args.run(args))
     except SpeechError as error:
-        status = _complain(f"{error}" + "".join(f"\n  {field}: {text}" for field, text in error.fields.items()))
+        fields = [f"{field}: {text}" for field, text in error.fields.items()]
+        hint = "; put it into SONORANT_CLIENT_API_KEY" if error.code is StatusCode.UNAUTHENTICATED else ""
+        status = _complain("\n  ".join([f"{error}{hint}", *(text for text in fields if text not in str(error))]))
     except BrokenPipeError:  # whoever read our stdout has gone; keep the interpreter from flushing into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1

@@ -73,8 +73,10 @@ def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
     if status is not None:
         return from_status(status)
     if error.code() is grpc.StatusCode.UNAVAILABLE:  # no details: not the server's own words
-        message = f"no answer from a Sonorant server at {target} ({error.details()}); start one with: sonorant-server"
-        return ServerUnavailable(error.code(), message)
+        message = f"no answer from a Sonorant server at {target} ({error.details()})"
+        # gRPC takes 443 then, which is nobody's guess.
+        hint = "start one with: sonorant-server" if ":" in target else f"no port was given: {target}:50051"
+        return ServerUnavailable(error.code(), f"{message}; {hint}")
     return _KINDS.get(error.code(), SpeechError)(error.code(), error.details() or error.code().name)
 
 

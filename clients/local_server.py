@@ -45,6 +45,12 @@ async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float 
             await _stop(process)
 
 
+async def run_server_command(*arguments: str) -> int:
+    """Run `sonorant-server` with these arguments to its end, on our own stdout and stderr; its exit status."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "service", *arguments)
+    return await process.wait()
+
+
 async def _wait_until_serving(
     process: asyncio.subprocess.Process, target: str, timeout_s: float, log: IO[bytes]
 ) -> None:

@@ -36,6 +36,10 @@ def read_row(path: Path, name: str, row: int) -> Float32Array:
                 raise CheckpointError(f"{path}: {name} has {num_rows} rows, there is no row {row}")
             file.seek(entry["data_offsets"][0] + row * columns * dtype.itemsize, os.SEEK_CUR)
             values: npt.NDArray[Any] = np.frombuffer(file.read(columns * dtype.itemsize), dtype, columns)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path} is missing; a checkpoint folder has it (load_format dummy needs none)"
+        ) from error
     except (OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
     if entry["dtype"] == "BF16":  # the upper half of a float32
@@ -54,6 +58,10 @@ def add_samples(path: Path, digest: Digest) -> None:
             for offset in np.linspace(start, last, SAMPLES).astype(np.int64).tolist():
                 file.seek(offset)
                 digest.update(file.read(SAMPLE_BYTES))
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{path} is missing; a checkpoint folder has it (load_format dummy needs none)"
+        ) from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
 

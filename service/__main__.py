@@ -56,6 +56,9 @@ def main() -> None:
     match sys.argv[1:]:
         case ["new-key", name]:
             code = _new_key(name)
+        case ["new-key", *_]:
+            print("sonorant-server: new-key takes a NAME: of the caller who gets the key", file=sys.stderr)
+            code = 2
         case ["doctor", *settings]:
             code = doctor.run(parse_args(settings))
         case _:

@@ -67,7 +67,10 @@ class ConfigError(Exception):
 def parse_args(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> ServiceConfig:
     """Exits with status 2 and a message on anything that is wrong."""
     parser = _parser()
-    flags: dict[str, Any] = vars(parser.parse_args(argv))
+    known, unknown = parser.parse_known_args(argv)
+    if unknown:
+        parser.error(f"{unknown[0]} is no setting{_similar(unknown[0], [setting.flag for setting in SETTINGS])}")
+    flags: dict[str, Any] = vars(known)
     environment = os.environ if environment is None else environment
     try:
         path = flags.pop("config", None) or environment.get(CONFIG_VARIABLE)

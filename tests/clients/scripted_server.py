@@ -44,6 +44,9 @@ def status(code: int, message: str, reason: str, field: str = "") -> status_pb2.
 
 
 BUSY = status(code_pb2.RESOURCE_EXHAUSTED, "all places are taken", "NO_PLACE")
+NO_VOICE = status(code_pb2.NOT_FOUND, "voice.voice_id: is wrong", "VOICE_NOT_FOUND", "voice.voice_id")
+NO_KEY = status(code_pb2.UNAUTHENTICATED, "an API key is needed", "API_KEY_MISSING")
+REFUSALS = {"busy": BUSY, "nobody": NO_VOICE, "locked": NO_KEY}
 BROKEN = status(code_pb2.INTERNAL, "internal error, request_id=7", "INTERNAL")
 BAD_TEMPERATURE = status(code_pb2.INVALID_ARGUMENT, "a field is wrong", "INVALID_FIELD", "config.sampling.temperature")
 
@@ -70,8 +73,8 @@ class Speech(TextToSpeechServiceServicer):
                 self.received.append(request)
                 match request.WhichOneof("payload"):
                     case "config":
-                        if request.config.synthesis.voice.voice_id == "busy":
-                            await context.abort_with_status(rpc_status.to_status(BUSY))
+                        if refusal := REFUSALS.get(request.config.synthesis.voice.voice_id):
+                            await context.abort_with_status(rpc_status.to_status(refusal))
                         yield speak_pb2.SpeakResponse(session=speak_pb2.SessionStarted(session_id="s1", audio=FORMAT))
                     case "text":
                         if not open_id:

@@ -168,6 +168,7 @@ async def test_words_are_sent_one_by_one_with_pauses(tmp_path: Path) -> None:
     ("arguments", "stdin", "message"),
     [
         (["say", "x", "--voice", "busy"], b"", "sonorant: all places are taken"),
+        (["say", "x", "--voice", "locked"], b"", "sonorant: an API key is needed; put it into SONORANT_CLIENT_API_KEY"),
         (["say", "fail"], b"", "sonorant: internal error, request_id=7"),
         (["say"], b"\xff\xfe", "can't decode byte 0xff"),
         (["say", "--file", "/nonexistent/text"], b"", "No such file or directory: '/nonexistent/text'"),
@@ -184,10 +185,27 @@ async def test_failures_are_one_line_and_a_status(arguments: list[str], stdin: b
 async def test_no_server_and_no_player_are_said_plainly() -> None:
     status, _, stderr = await sonorant("health", "--server", "127.0.0.1:1")
     assert status == 1 and "start one with: sonorant-server" in stderr
+    status, _, stderr = await sonorant("health", "--server", "localhost")
+    assert status == 1 and "no port was given: localhost:50051" in stderr
     status, _, stderr = await sonorant("say", "x", env=NO_PLAYER)
     assert status == 1 and "neither ffplay nor aplay is installed" in stderr
     status, _, stderr = await sonorant("say", "x", "--wav", "x.wav", "--encoding", "wav")
     assert status == 1 and "--encoding is for --raw" in stderr
+
+
+async def test_doctor_is_the_servers_and_takes_its_settings() -> None:
+    status, stdout, _ = await sonorant("doctor", "--help")
+    assert status == 0 and b"sonorant-server" in stdout
+    status, _, stderr = await sonorant("doctor", "--num-slot", "4")
+    assert status == 2 and "did you mean --num-slots?" in stderr
+    status, _, stderr = await sonorant("health", "--num-slots", "4")
+    assert status == 2 and "unrecognized arguments: --num-slots 4" in stderr
+
+
+async def test_an_error_about_a_field_is_told_once() -> None:
+    async with scripted_server() as (target, _):
+        status, _, stderr = await sonorant("say", "x", "--voice", "nobody", "--raw", "--server", target)
+    assert status == 1 and stderr.count("is wrong") == 1
 
 
 async def test_interrupt_ends_quietly_and_leaves_a_valid_file(tmp_path: Path) -> None:

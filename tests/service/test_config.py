@@ -39,7 +39,8 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--talker-device", "gpu"], "cuda:N"),
         (["--dtype", "int8"], "bfloat16"),
         (["--drain-grace-s", "nan"], "seconds"),
-        (["--num-slot", "4"], "--num-slot"),
+        (["--num-slot", "4"], "--num-slot is no setting; did you mean --num-slots?"),
+        (["serve"], "serve is no setting"),
         (["--enforce-eager", "yes"], "neither true nor false"),
     ],
 )
@@ -274,5 +275,6 @@ def test_new_key_prints_the_table_apart_from_the_key() -> None:
     result = subprocess.run([*command, "agent"], capture_output=True, text=True, check=True, timeout=60)
     key = result.stderr.split()[-1]
     assert tomllib.loads(result.stdout) == {"agent": {"sha256": hashlib.sha256(key.encode()).hexdigest()}}
-    bad = subprocess.run([*command, "two words"], capture_output=True, text=True, check=False, timeout=60)
-    assert (bad.returncode, bad.stdout) == (2, "")
+    for names, hint in ((["two words"], "'two words'"), ([], "takes a NAME")):
+        bad = subprocess.run([*command, *names], capture_output=True, text=True, check=False, timeout=60)
+        assert (bad.returncode, bad.stdout) == (2, "") and hint in bad.stderr
