@@ -151,7 +151,7 @@ def test_paged_attention(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows alone in their slots, or several of one slot in one batch; the pool afterwards must be the same too."""
-    monkeypatch.setattr(attention, "PROGRAMS_WANTED", 32)  # about four splits
+    monkeypatch.setattr(attention, "WARPS_WANTED", 256)  # about four splits
     case = attention_case(shape, dtype, config)
     rows = [(0, 0), (1, 100), (2, 63), (3, 64)] if are_single else [(0, 0), (0, 1), (1, 79), (1, 80), (2, 33)]
     slots, positions = torch.tensor(list(zip(*rows, strict=True)), device=DEVICE)
@@ -167,7 +167,7 @@ def test_paged_attention(
 
 @torch.inference_mode()
 def test_many_rows_are_not_split(config: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "PROGRAMS_WANTED", 1)
+    monkeypatch.setattr(attention, "WARPS_WANTED", 1)
     case = attention_case(SHAPES[-1], torch.float32, config)
     slots = torch.arange(4, device=DEVICE)
     positions = slots * 30

@@ -1,6 +1,7 @@
 """The fused steps say what the plain ones say. Without a GPU the kernels are interpreted, which is slow: few frames."""
 
 import dataclasses
+import warnings
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,9 @@ def test_a_stream_says_the_same_alone_and_in_company_on_a_gpu(checkpoint: Checkp
 def test_a_step_never_waits_but_for_its_codes(checkpoint: Checkpoint, eager: bool) -> None:
     runner = new_runner(checkpoint, "cuda", 9, fused=True, eager=eager)
     made = utterances(checkpoint, 9, 5)
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is a prototype
+        torch.cuda.set_sync_debug_mode("error")
     try:
         run(runner, checkpoint, admissions(made))
     finally:
