@@ -68,7 +68,10 @@ class Child:
         return self._pidfd
 
     async def loaded(self) -> Any:
-        """What the child says once it is ready for work. Raises EngineError with the reason if it cannot load."""
+        """What the child says once it is ready for work: ("ready", value).
+
+        If it cannot load, raises CheckpointError or EngineError with the reason: ("unusable" or "failed", message).
+        """
         await readable(self.ready.fileno())
         os.set_blocking(self.ready.fileno(), True)  # uvloop unblocks what it polls, and a message may come in pieces
         try:
@@ -76,8 +79,10 @@ class Child:
         except EOFError:
             await self.dead()
             raise EngineError(f"the {self.name} worker exited with code {self.wait()} while loading") from None
-        if kind == "failed":
+        if kind == "unusable":
             raise CheckpointError(value)
+        if kind == "failed":
+            raise EngineError(value)
         return value
 
     async def dead(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from engine.errors import EngineError
+from engine.errors import CheckpointError, EngineError
 from engine.ipc.channel import PeerGone
 
 T = TypeVar("T")
@@ -29,7 +29,8 @@ def tell_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mappin
         except Exception as error:
             if not isinstance(error, EngineError):
                 log.exception("%s failed to start", name)
-            ready.send(("failed", f"{name}: {error}"))
+            kind = "unusable" if isinstance(error, CheckpointError) else "failed"
+            ready.send((kind, f"{name}: {error}"))
             raise SystemExit(1) from None
         ready.send(("ready", info))
     gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it

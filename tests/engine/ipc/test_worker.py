@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from engine.errors import EngineError
+from engine.errors import CheckpointError, EngineError
 from engine.ipc.channel import PeerGone
 from engine.ipc.worker import serve, tell_loaded
 
@@ -33,15 +33,20 @@ def test_what_was_loaded_is_told_and_the_connection_closed(pipe: tuple[Connectio
 
 
 @pytest.mark.parametrize(
-    ("error", "num_logged"), [(EngineError("no such device"), 0), (ValueError("no such device"), 1)]
+    ("error", "kind", "num_logged"),
+    [
+        (EngineError("no such device"), "failed", 0),
+        (CheckpointError("no such device"), "unusable", 0),
+        (ValueError("no such device"), "failed", 1),
+    ],
 )
 def test_what_failed_is_told_and_logged_if_it_was_not_foreseen(
-    pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture, error: Exception, num_logged: int
+    pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture, error: Exception, kind: str, num_logged: int
 ) -> None:
     with pytest.raises(SystemExit) as exit:
         tell_loaded("talker", pipe[1], lambda: raising(error))  # type: ignore[arg-type, return-value]
     assert exit.value.code == 1
-    assert pipe[0].recv() == ("failed", "talker: no such device")
+    assert pipe[0].recv() == (kind, "talker: no such device")
     assert len(caplog.records) == num_logged
 
 

@@ -78,7 +78,7 @@ def test_main_says_why_it_cannot_load(
         main(settings(tmp_path), QueueChannel(), QueueChannel(), Heartbeat(), pipe[1])
     assert exit.value.code == 1
     kind, message = pipe[0].recv()
-    assert kind == "failed" and "config.json is missing" in message
+    assert kind == "unusable" and "config.json is missing" in message
     assert not caplog.records  # the parent says it, once
 
 
