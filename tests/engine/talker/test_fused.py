@@ -64,7 +64,7 @@ def admissions(made: list[Utterance]) -> list[Admission]:
 
 
 def test_the_same_codes_as_the_plain_steps(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.kernels.attention.PROGRAMS_WANTED", 1)  # each costs milliseconds here
+    monkeypatch.setattr("engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
     made = utterances(checkpoint, 2, 3)
     plain = run(new_runner(checkpoint, "cpu", 2, fused=False), checkpoint, admissions(made))
     fused = run(new_runner(checkpoint, "cpu", 2, fused=True), checkpoint, admissions(made))
