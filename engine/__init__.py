@@ -7,7 +7,7 @@ from engine.checkpoint import BUILTIN_VOICE_DIR, resolve_model
 from engine.config import EngineConfig
 from engine.embeddings import MAX_MIXED_VOICES, mix_embeddings
 from engine.encoder.recording import MAX_RECORDING_S, MIN_RECORDING_S
-from engine.engine import Engine, EngineInfo, EngineStats, EngineStream
+from engine.engine import Engine, EngineStats, EngineStream
 from engine.errors import (
     CheckpointError,
     EncodingFailed,
@@ -20,6 +20,7 @@ from engine.errors import (
     UnknownSpeaker,
     UnsupportedTask,
 )
+from engine.info import EngineInfo
 from engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
 from engine.pool import EnginePool, PairStats
 from engine.prompt.explain import Explanation

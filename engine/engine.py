@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from engine.checkpoint import Checkpoint, TaskName, load_checkpoint
+from engine.checkpoint import Checkpoint, load_checkpoint
 from engine.config import EngineConfig
 from engine.embeddings import speaker_embedding
 from engine.encoder.on_demand import OnDemandEncoder
 from engine.encoder.wire import Want
 from engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
-from engine.fingerprint import fingerprint
+from engine.info import engine_info
 from engine.ipc.heartbeat import Work
 from engine.ipc.messages import (
     CancelStream,
@@ -42,7 +42,6 @@ from engine.types import (
     Float32Array,
     PcmChunk,
     RecordingInfo,
-    SamplingParams,
     StreamBudget,
     StreamEnd,
     SynthesisParams,
@@ -50,29 +49,6 @@ from engine.types import (
 
 GRANT_LUMP_FRAMES = 8  # so that a stream in step with its listener is not decoded one frame at a time
 MAX_CHARS_PER_POSITION = 16  # of text, which is refused beyond before it is looked at; English has about 5 to a token
-
-
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
-    """What the loaded checkpoint is and can do."""
-
-    model: str
-    task: TaskName
-    size: str
-    speakers: tuple[str, ...]  # in the order of the checkpoint; the first one is the default voice
-    languages: tuple[str, ...]
-    sample_rate_hz: int
-    frame_samples: int
-    frame_rate_hz: float
-    num_codebooks: int
-    codebook_size: int
-    hidden_size: int
-    fingerprint: str  # of the weights, wherever their folder lies
-    default_sampling: SamplingParams
-    takes_instruct: bool
-    max_context: int
-    max_streams: int
-    credit_frames: int  # frames that a stream may at most be ahead of its consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +62,8 @@ class EngineStats:
 
 
 class Engine:
+    """One worker pair and its streams: `start`, `open` as many as there is room for, `close`."""
+
     def __init__(
         self,
         config: EngineConfig,
@@ -103,7 +81,7 @@ class Engine:
         self._streams: dict[int, EngineStream] = {}
         self._next_stream_id = 1
         self.state = EngineState.STARTING
-        self.info = _info(checkpoint, config)
+        self.info = engine_info(checkpoint, config)
 
     @classmethod
     async def start(cls, config: EngineConfig, on_state: Callable[[EngineState], None] | None = None) -> "Engine":
@@ -131,7 +109,10 @@ class Engine:
         """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""
         num_chars, limit = len(params.reference_text), self._config.max_context
         if num_chars > limit:  # which makes four tokens to a character at most
-            raise InvalidSynthesis("reference_text", f"reference_text has {num_chars} characters; the limit is {limit}")
+            raise InvalidSynthesis(
+                "reference_text",
+                f"reference_text has {num_chars} characters, {limit} is the most; cut the recording and its text",
+            )
         layout.check(params, self._checkpoint, self._tokenizer, self._config.max_context)
 
     def explain(self, params: SynthesisParams, text: str) -> Explanation:
@@ -260,7 +241,9 @@ class EngineStream:
         self._num_chars += len(text)
         if self._num_chars > MAX_CHARS_PER_POSITION * self._max_context:
             raise InvalidSynthesis(
-                "text", f"the text has more than {MAX_CHARS_PER_POSITION * self._max_context} characters"
+                "text",
+                f"the text has more than {MAX_CHARS_PER_POSITION * self._max_context} characters; split it into "
+                "utterances",
             )
         self._take(self._tokens.push(text))
 
@@ -372,25 +355,3 @@ class EngineStream:
 
 def _local_end(reason: FinishReason, detail: str = "") -> StreamEnd:
     return StreamEnd(reason, num_frames=0, queue_s=0.0, generation_s=0.0, detail=detail)
-
-
-def _info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
-    return EngineInfo(
-        model=checkpoint.name,
-        task=checkpoint.task,
-        size=checkpoint.size,
-        speakers=tuple(checkpoint.talker.speaker_ids),
-        languages=checkpoint.languages,
-        sample_rate_hz=checkpoint.codec.output_sample_rate,
-        frame_samples=checkpoint.codec.frame_samples,
-        frame_rate_hz=checkpoint.frame_rate_hz,
-        num_codebooks=checkpoint.talker.num_codebooks,
-        codebook_size=checkpoint.code_predictor.vocab_size,
-        hidden_size=checkpoint.talker.stack.hidden_size,
-        fingerprint=fingerprint(checkpoint, config),
-        default_sampling=checkpoint.default_sampling,
-        takes_instruct=checkpoint.takes_instruct,
-        max_context=config.max_context,
-        max_streams=config.max_streams,
-        credit_frames=config.credit_frames,
-    )

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from engine.checkpoint import Checkpoint, load_checkpoint
 from engine.config import EngineConfig
-from engine.engine import Engine, EngineInfo, EngineStats, EngineStream
+from engine.engine import Engine, EngineStats, EngineStream
 from engine.errors import CheckpointError, EngineError, EngineUnavailable
+from engine.info import EngineInfo
 from engine.mps import mps_daemon
 from engine.prompt.explain import Explanation
 from engine.routing import Load, Need, choose_model, choose_pair
@@ -90,6 +91,8 @@ class _Pair:
 
 
 class EnginePool:
+    """The pairs, and which of them speaks. What it shares with `Engine` means the same here."""
+
     def __init__(
         self, pairs: Sequence[_Pair], on_state: Callable[[EngineState], None], resources: AsyncExitStack
     ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.checkpoint import TaskName
-from engine.engine import EngineInfo
+from engine.info import EngineInfo
 from engine.types import SynthesisParams
 
 

@@ -59,12 +59,12 @@ def main() -> None:
         num_slots=max(args.rows),
         max_decode_batch=max(args.rows),
         chunk_ramp=tuple(args.frames),
-        enforce_eager=args.eager,
+        enforce_eager=args.enforce_eager,
     )
     started_s = time.perf_counter()
     runner = Code2WavRunner(checkpoint, config)
     where = torch.cuda.get_device_name() if torch.cuda.is_available() and args.device != "cpu" else "CPU"
-    print(f"{where}, torch {torch.__version__}, {args.dtype}, {'eager' if args.eager else 'default'}: ", end="")
+    print(f"{where}, torch {torch.__version__}, {args.dtype}, {'eager' if args.enforce_eager else 'default'}: ", end="")
     print(f"ready in {time.perf_counter() - started_s:.1f} s")
     print(f"{'rows':>5} {'frames':>6} {'ms/call':>9} {'audio-s/s':>10}")
     for num_rows in args.rows:
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=get_args(CodecDtypeName), default="float32")
     parser.add_argument("--rows", type=numbers, default=[1, 8, 64, 128], help="streams per call (default: 1,8,64,128)")
     parser.add_argument("--frames", type=numbers, default=[1, 4, 12], help="frames per stream (default: 1,4,12)")
-    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
+    parser.add_argument("--enforce-eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--profile", action="store_true", help="device time by kernel of the last shape")
     return parser
 

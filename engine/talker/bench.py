@@ -28,6 +28,7 @@ from engine.types import PromptPlan
 
 WARM_UP_STEPS = 5
 SHORT_PROMPT_ROWS = 10
+PAGE_SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +37,18 @@ class Timing:
     rows: int
     p50_ms: float
     p95_ms: float
+    frame_s: float  # of audio
 
     @property
     def audio_s_per_s(self) -> float:
-        return self.rows * 80 / self.p50_ms
+        return self.rows * self.frame_s / (self.p50_ms / 1000)
 
 
 def main() -> None:
     args = _parser().parse_args()
     checkpoint = load_checkpoint(resolve_model(args.model))
     rows = sorted(set(args.rows))
-    num_pages_per_slot = -(-(args.context + args.steps) // 16)
+    num_pages_per_slot = -(-(args.context + args.steps) // PAGE_SIZE)
     config = EngineConfig(
         model=checkpoint.folder,
         load_format=args.load_format,
@@ -54,6 +56,7 @@ def main() -> None:
         talker_device=args.device,
         num_slots=rows[-1],
         num_pages=rows[-1] * num_pages_per_slot,
+        page_size=PAGE_SIZE,
         enforce_eager=args.enforce_eager,
     )
     began_s = time.monotonic()
@@ -88,6 +91,7 @@ class _Bench:
 
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig, num_pages_per_slot: int) -> None:
         self._checkpoint = checkpoint
+        self._frame_s = 1 / checkpoint.frame_rate_hz
         self._runner = TalkerRunner(checkpoint, config)
         self._max_prefill_rows = config.max_prefill_rows
         self._pages = np.arange(config.num_slots * num_pages_per_slot).reshape(config.num_slots, -1).tolist()
@@ -95,7 +99,8 @@ class _Bench:
         self._rng = np.random.default_rng(0)
 
     def first_frame(self, steps: int) -> Timing:
-        return _timed("first frame", 1, [lambda: self._runner.step([self._prompt(0, SHORT_PROMPT_ROWS)], [])] * steps)
+        calls = [lambda: self._runner.step([self._prompt(0, SHORT_PROMPT_ROWS)], [])] * steps
+        return _timed("first frame", 1, calls, self._frame_s)
 
     def open(self, count: int, num_rows: int) -> None:
         """Take prompts of so many rows in, and a first frame of each."""
@@ -106,7 +111,7 @@ class _Bench:
         self._position = num_rows
 
     def frames(self, count: int, steps: int) -> Timing:
-        return _timed("frame", count, [partial(self._frame, count, i) for i in range(steps)])
+        return _timed("frame", count, [partial(self._frame, count, i) for i in range(steps)], self._frame_s)
 
     def profile(self, count: int) -> str:
         with torch.profiler.profile() as profile:
@@ -132,14 +137,14 @@ class _Bench:
         self._runner.step([], rows)
 
 
-def _timed(what: str, rows: int, steps: Sequence[Callable[[], object]]) -> Timing:
+def _timed(what: str, rows: int, steps: Sequence[Callable[[], object]], frame_s: float) -> Timing:
     times_ms = []
     for step in steps:
         began_ns = time.perf_counter_ns()
         step()
         times_ms.append((time.perf_counter_ns() - began_ns) / 1e6)
     times_ms = sorted(times_ms[WARM_UP_STEPS:])
-    return Timing(what, rows, statistics.median(times_ms), times_ms[int(len(times_ms) * 0.95)])
+    return Timing(what, rows, statistics.median(times_ms), times_ms[int(len(times_ms) * 0.95)], frame_s)
 
 
 def _machine(device: str) -> dict[str, str]:

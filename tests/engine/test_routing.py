@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from engine import BUILTIN_VOICE_DIR, EngineConfig, EngineInfo, Need, SynthesisParams
 from engine.checkpoint import load_checkpoint
-from engine.engine import _info
+from engine.info import engine_info
 from engine.routing import Load, choose_model, choose_pair
 
-INFO = _info(load_checkpoint(BUILTIN_VOICE_DIR), EngineConfig(BUILTIN_VOICE_DIR))
+INFO = engine_info(load_checkpoint(BUILTIN_VOICE_DIR), EngineConfig(BUILTIN_VOICE_DIR))
 SAMPLING = INFO.default_sampling
 TASKS = ("custom_voice", "voice_design", "base")
 
