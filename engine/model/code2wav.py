@@ -2,7 +2,8 @@
 
 Owns the network. Modules hold weights only and what a stream has behind it is in a `CodecState`, so one decoder serves
 every stream; which slot belongs to which stream is the runner's business. Attribute names are the checkpoint's tensor
-names. Source: QwenLM/Qwen3-TTS qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py.
+names. Between layers, x is [rows, channels, positions].
+Source: QwenLM/Qwen3-TTS qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py.
 
 Why streaming is exact: every layer is causal, and each sees a fixed span of its past. A convolution of kernel k and
 dilation d needs its last (k - 1) * d inputs, a transposed one of kernel 2r and stride r its last input step, attention
@@ -217,8 +218,8 @@ class Quantizer(nn.Module):
         self.first_rows = torch.arange(len(tables), device=weight.device) * self.codebook_size  # [books]
         del self.rvq_first, self.rvq_rest
 
-    def forward(self, codes: Tensor) -> Tensor:
-        return F.embedding(codes + self.first_rows, self.table).sum(-2)  # [rows, frames, codebook_dim]
+    def forward(self, codes: Tensor) -> Tensor:  # [rows, frames, books] -> [rows, frames, codebook_dim]
+        return F.embedding(codes + self.first_rows, self.table).sum(-2)
 
 
 class Code2Wav(nn.Module):

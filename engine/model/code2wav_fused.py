@@ -1,8 +1,8 @@
 """The codec decoder out of few kernels, with channels last: what CUDA runs in float16 in place of the plain modules.
 
 Same weights, same arithmetic up to rounding, a state of its own form: tails are [kept, channels] with channels padded,
-keys and values are rings. A call has a fixed sequence of kernels of fixed shapes and nothing waits
-for the host, so that it can be captured in a CUDA graph.
+keys and values are rings. A call has a fixed sequence of kernels of fixed shapes and nothing waits for the host, so
+that it can be captured in a CUDA graph.
 """
 
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from engine.kernels.depthwise import DepthwiseNorm, depthwise_norm
 from engine.kernels.tails import BufferShape, Tails
 from engine.kernels.waveform import waveform
 from engine.model.code2wav import (
+    SNAKE_EPS,
     CausalConv,
     CausalTransposedConv,
     Code2Wav,
@@ -52,8 +53,8 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _ConvNeXt:
-    upsampling: Tensor  # [2 * channels, channels]
-    upsampling_bias: Tensor
+    upsampling: Tensor  # [ratio * channels, channels]
+    upsampling_bias: Tensor  # [ratio * channels]
     depthwise: DepthwiseNorm
     inner: nn.Linear
     outer: nn.Linear
@@ -227,8 +228,8 @@ def _transposed(module: CausalTransposedConv) -> Convolution:
 
 def _snake(module: SnakeBeta) -> Snake:
     """Padding is left at 0 by it."""
-    frequency, reciprocal = module.alpha.float().exp(), (module.beta.float().exp() + 1e-9).reciprocal()
-    return Snake(_padded(frequency, 0), _padded(reciprocal, 0))
+    frequency, magnitude = module.alpha.float().exp(), (module.beta.float().exp() + SNAKE_EPS).reciprocal()
+    return Snake(_padded(frequency, 0), _padded(magnitude, 0))
 
 
 def _padded(x: Tensor, *dims: int) -> Tensor:

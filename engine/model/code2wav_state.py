@@ -2,7 +2,8 @@
 
 A slot's convolution tails lie one after the other in a single row, so that a call gathers and scatters one array for
 all layers; each layer knows its own columns. Keys are stored rotated by their absolute position, oldest first; entries
-from before the stream's beginning are masked by the reader, not trusted to be zero.
+from before the stream's beginning are masked by the reader, not trusted to be zero. The fused decoder keeps the same
+arrays in an order of its own, see engine.model.code2wav_fused.
 """
 
 from dataclasses import dataclass

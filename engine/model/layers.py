@@ -1,4 +1,5 @@
-"""Building blocks of the decoder stacks (talker, code predictor): norm, rotary positions, MLP, attention block.
+"""Building blocks of the decoder stacks (talker, code predictor): norm, rotary positions, MLP, attention block. The
+codec decoder's transformer shares rotation and MLP.
 
 Attribute names mirror the checkpoint's tensor names. Rows are flat, [rows, hidden]: what a row attends to is the
 business of the `attend` function that the caller passes in. Source of the arithmetic: QwenLM/Qwen3-TTS
@@ -35,7 +36,10 @@ class RMSNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Half-split rotary embedding of one batch of rows, or of all rows alike."""
+    """Half-split rotary embedding of one batch of rows, or of all rows alike.
+
+    The codec decoder has a dimension of frames: x is [rows, heads, frames, head_dim], cos [rows, 1, frames, head_dim].
+    """
 
     cos: Tensor  # [rows or 1, 1, head_dim]
     sin: Tensor  # likewise, the first half negated: what `rotate_half` would negate instead

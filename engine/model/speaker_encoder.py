@@ -1,7 +1,7 @@
 """The speaker encoder (ECAPA-TDNN): a log-mel spectrogram in, the x-vector of its speaker out. Base checkpoints only.
 
-Attribute names are the checkpoint's tensor names (`speaker_encoder.*`). Source: QwenLM/Qwen3-TTS
-qwen_tts/core/models/modeling_qwen3_tts.py, `Qwen3TTSSpeakerEncoder`.
+Attribute names are the checkpoint's tensor names (`speaker_encoder.*`). Between layers, x is [rows, channels, frames].
+Source: QwenLM/Qwen3-TTS qwen_tts/core/models/modeling_qwen3_tts.py, `Qwen3TTSSpeakerEncoder`.
 """
 
 import torch

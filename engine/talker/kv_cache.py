@@ -99,7 +99,10 @@ class KVCache:
 
 
 def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch.dtype, memory_bytes: int) -> int:
-    """Pages for an utterance of default length in every slot, as far as there is memory for them."""
+    """Pages for an utterance of default length in every slot, as far as there is memory for them.
+
+    Raises EngineError if the longest stream does not fit.
+    """
     needed, wanted = num_pages(checkpoint, config)
     if config.num_pages:
         return config.num_pages
