@@ -35,63 +35,6 @@ class Attention(nn.Module):
         self.bias = None if self.q_proj.bias is None else torch.cat([part.bias for part in parts])
         del self.q_proj, self.k_proj, self.v_proj
 
-    def forward(
-        self, x: Tensor, rotation: Rotation, mask: Tensor, state: CodecState
-    ) -> Tensor:  # x [rows, new, hidden]
-        heads = F.linear(x, self.weight, self.bias).view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
-        num_rotated = self.num_heads + self.num_kv_heads
-        rotated = rotation.apply(heads[:, :num_rotated])  # [rows, heads, frames, head_dim]
-        keys = _extend(state.keys[:, self.layer], rotated[:, self.num_heads :])
-        values = _extend(state.values[:, self.layer], heads[:, num_rotated:])
-        y = F.scaled_dot_product_attention(
-            rotated[:, : self.num_heads],
-            keys,
-            values,
-            attn_mask=mask,
-            enable_gqa=self.num_heads != self.num_kv_heads,
-        )
-        z: Tensor = self.o_proj(y.transpose(1, 2).flatten(2))
-        return z
-
-
-def _extend(kept: Tensor, new: Tensor) -> Tensor:
-    extended = torch.cat((kept, new), dim=2)
-    kept.copy_(extended[:, :, new.shape[2] :])
-    return extended
-
-
-class LayerScale(nn.Module):
-    """A factor per channel, which `prepare` folds into the product before it; training applies it."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.empty(size))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.scale * x
-
-    def fold_into(self, linear: nn.Linear) -> None:
-        linear.weight.data.mul_(self.scale[:, None])
-        if linear.bias is not None:
-            linear.bias.data.mul_(self.scale)
-
-
-class TransformerLayer(nn.Module):
-    def __init__(self, config: TransformerConfig, layer: int) -> None:
-        super().__init__()
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config, layer)
-        self.self_attn_layer_scale = LayerScale(config.hidden_size)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config)
-        self.mlp_layer_scale = LayerScale(config.hidden_size)
-
-    def prepare(self) -> None:
-        self.self_attn.join()
-        self.self_attn_layer_scale.fold_into(self.self_attn.o_proj)
-        self.mlp_layer_scale.fold_into(self.mlp.down_proj)
-        del self.self_attn_layer_scale, self.mlp_layer_scale
-
     def forward(self, x: Tensor, rotation: Rotation, mask: Tensor, state: CodecState) -> Tensor:
         """x [rows, new, hidden] -> likewise; the layer's keys and values move on."""
         heads = F.linear(x, self.weight, self.bias).view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
