@@ -56,8 +56,9 @@ class VoiceUnusable(RequestError):
 
 
 class VoiceExists(RequestError):
-    def __init__(self, voice_id: str) -> None:
-        super().__init__(f"there is a voice {voice_id!r} already; choose another id, or delete it first")
+    def __init__(self, voice_id: str, *, is_preset: bool = False) -> None:
+        there, way_out = ("preset", "") if is_preset else ("voice", ", or delete it first")
+        super().__init__(f"there is a {there} {voice_id!r} already; choose another id{way_out}")
         self.voice_id = voice_id
 
 

@@ -81,7 +81,7 @@ class VoiceCreation:
     ) -> StoredVoice | None:
         """Before the work is done; what others do meanwhile is found when the voice is kept."""
         if voice_id in self._presets.voices:
-            raise VoiceExists(voice_id)
+            raise VoiceExists(voice_id, is_preset=True)
         return await stored.prepare(caller, voice_id, key)
 
     async def _choose(self, request: voice_service_pb2.CreateVoiceRequest) -> VoiceChoice:

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -89,6 +90,8 @@ async def test_deleting(tmp_path: Path) -> None:
         assert await refused(server.voices.ExportVoice(ExportVoiceRequest(voice_id="ada"))) == preset
         taken = CreateVoiceRequest(voice_id="ada", speaker_embedding={"values": range(8)})
         assert await refused(server.voices.CreateVoice(taken)) == (CODE.ALREADY_EXISTS, "VOICE_EXISTS", "ada")
+        with pytest.raises(grpc.aio.AioRpcError, match=r"there is a preset 'ada' already; choose another id\""):
+            await server.voices.CreateVoice(taken)
 
 
 async def test_a_voice_moves_to_another_server(tmp_path: Path) -> None:
