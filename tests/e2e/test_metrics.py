@@ -37,6 +37,7 @@ async def test_workers_tell_how_many_rows_their_steps_have_and_how_long_they_tak
         assert grown["tts_pass_rows_total", worker] >= grown["tts_batch_rows_sum", worker]
         assert grown["tts_padding_rows_total", worker] >= 0
     assert grown["tts_prompt_rows_count", "talker"] >= 1
-    assert grown["tts_prompt_rows_sum", "talker"] >= 10
+    went_in, were_there = grown["tts_prompt_rows_sum", "talker"], grown["tts_shared_prompt_rows_total", "talker"]
+    assert went_in >= 1 and went_in + were_there >= 10, "other tests may have spoken with the same prompt"
     assert grown["tts_prompt_rows_count", "code2wav"] == 0
     assert after["tts_slots_used", ""] == 0
