@@ -142,16 +142,12 @@ def _attend(
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
     d = tl.arange(0, PADDED_DIM)
-    heads = kv_head * GROUP + tl.arange(0, 16)
+    heads = kv_head * GROUP + tl.minimum(tl.arange(0, 16), GROUP - 1)
     is_head = tl.arange(0, 16)[:, None] < GROUP
     slot = tl.load(slots + row)
     position = tl.load(positions + row)
     new = qkv + row * (HEADS + 2 * KV_HEADS) * DIM
-    # One head after the other, as a norm of 16 would be mostly padding and cost more than all else of a short context.
-    query = tl.zeros([16, PADDED_DIM], qkv.dtype.element_ty)
-    for head in tl.static_range(GROUP):
-        one = _norm_and_rotate(new, weight, cos, sin, kv_head * GROUP + head + tl.arange(0, 1), position, eps, DIM)
-        query = tl.where(tl.arange(0, 16)[:, None] == head, one, query)
+    query = _norm_and_rotate(new, weight, cos, sin, heads, position, eps, DIM)  # [16, PADDED_DIM]
 
     kept = position if OWN_KEY else position + 1  # positions to be read from the pool
     share = tl.cdiv(tl.cdiv(kept, BLOCK), SPLITS) * BLOCK
