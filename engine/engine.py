@@ -123,8 +123,13 @@ class Engine:
     def open(self, params: SynthesisParams, credit_frames: int | None = None) -> "EngineStream":
         """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
 
-        `credit_frames` may be made before the first `grant`: at least 1, and at most, as by default, the engine's own.
+        `credit_frames` may be made before the first `grant`: at most, as by default, the engine's own; less than 1
+        raises ValueError.
         """
+        limit = self._config.credit_frames
+        credit_frames = limit if credit_frames is None else min(credit_frames, limit)
+        if credit_frames < 1:  # which would end the talker, and all streams with it
+            raise ValueError(f"a stream was opened with a credit of {credit_frames} frames; frame 0 needs 1")
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if self.num_streams >= self._config.max_streams:
@@ -132,8 +137,7 @@ class Engine:
         self.check(params)
         stream_id = self._next_stream_id
         self._next_stream_id += 1
-        limit = self._config.credit_frames
-        stream = EngineStream(stream_id, params, self, min(limit if credit_frames is None else credit_frames, limit))
+        stream = EngineStream(stream_id, params, self, credit_frames)
         self._streams[stream_id] = stream
         return stream
 

@@ -93,12 +93,8 @@ class Workers:
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             beats = [ours.enter_context(contextlib.closing(Heartbeat())) for _ in range(2)]
             rings = [ours.enter_context(contextlib.closing(Ring(size))) for size in astuple(sizes)]
-            bells = [Doorbell.pair() for _ in rings]
             # Only the child may hold its own ends: that they close tells of its death.
-            for end in (bells[0][0], bells[2][1]):
-                ours.enter_context(contextlib.closing(end))
-            for end in (bells[0][1], *bells[1], bells[2][0]):
-                theirs.enter_context(contextlib.closing(end))
+            bells = [_doorbell(ours, theirs), _doorbell(theirs, theirs), _doorbell(theirs, ours)]
             outboxes: list[RingOutbox[Any]] = [
                 RingOutbox(ring, bell) for ring, (bell, _) in zip(rings, bells, strict=True)
             ]
@@ -154,6 +150,14 @@ class Workers:
     async def _dead(self) -> None:
         for child in self.children:
             await child.dead()
+
+
+def _doorbell(writer: contextlib.ExitStack, reader: contextlib.ExitStack) -> tuple[Doorbell, Doorbell]:
+    """Its ends, each to be closed with what it belongs to."""
+    ends = Doorbell.pair()
+    for stack, end in zip((writer, reader), ends, strict=True):
+        stack.enter_context(contextlib.closing(end))
+    return ends
 
 
 class _Watch:
@@ -265,13 +269,16 @@ class Supervisor:
             try:
                 await self._bring_up()
                 reason = await self._down
-            except (EngineError, OSError) as error:
+            except EngineError as error:
                 reason = str(error)
         log.error("%d failures in %.0f s: giving up", len(failures), FAILURES_WINDOW_S)
         self._on_state(EngineState.FAILED, reason)
 
     async def _bring_up(self) -> None:
-        workers = Workers(self._config, self._checkpoint)
+        try:
+            workers = Workers(self._config, self._checkpoint)
+        except OSError as error:
+            raise EngineError(f"cannot start workers: {error}; allow more open files, or free memory") from error
         try:
             await workers.ready(self._config.start_timeout_s)
         except BaseException:

@@ -59,8 +59,12 @@ _END = _PROMPTS + len(PROMPT_ROW_BUCKETS) + 1
 class Heartbeat:
     def __init__(self) -> None:
         fd = os.memfd_create("sonorant-heartbeat")
-        os.ftruncate(fd, SIZE_BYTES)
-        self._attach(fd)
+        try:
+            os.ftruncate(fd, SIZE_BYTES)
+            self._attach(fd)
+        except OSError:
+            os.close(fd)
+            raise
 
     def _attach(self, fd: int) -> None:
         self._fd = fd

@@ -57,8 +57,12 @@ class Ring:
         if (machine := (platform.system(), platform.machine())) != ("Linux", "x86_64"):
             raise EngineError(f"the engine's shared-memory rings need Linux on x86-64; this is {' on '.join(machine)}")
         fd = os.memfd_create("sonorant-ring")
-        os.ftruncate(fd, DATA_OFFSET + _aligned(capacity_bytes))
-        self._attach(fd)
+        try:
+            os.ftruncate(fd, DATA_OFFSET + _aligned(capacity_bytes))
+            self._attach(fd)
+        except OSError:
+            os.close(fd)
+            raise
 
     def _attach(self, fd: int) -> None:
         self._fd = fd

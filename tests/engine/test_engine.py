@@ -302,6 +302,8 @@ async def test_what_cannot_be_is_refused_before_anything_is_taken(engine: Engine
         engine.open(speech(engine).__class__(engine.info.default_sampling, speaker="nobody"))
     with pytest.raises(InvalidSynthesis, match="max_frames is 600"):
         engine.open(speech(engine, max_frames=600))
+    with pytest.raises(ValueError, match="credit of 0 frames"):
+        engine.open(speech(engine), credit_frames=0)
     assert engine.num_streams == 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import os
+import resource
 import select
 import shutil
 import signal
@@ -19,6 +20,7 @@ from engine import (
     CheckpointError,
     Engine,
     EngineConfig,
+    EngineError,
     EngineState,
     EngineStream,
     EngineUnavailable,
@@ -138,6 +140,21 @@ async def bring_down(engine: Engine, worker: int, signal_number: signal.Signals)
         stream.push_text("more")
         stream.grant(100)
         stream.cancel()
+
+
+async def test_too_few_open_files_are_reported_and_leave_nothing() -> None:
+    limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
+    free = [fd for fd in range(1000) if fd not in fds]
+    num_before = num_fds()
+    for num_left in range(4, 20):  # each of them one step further on
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[num_left], limits[1]))
+        try:
+            with pytest.raises(EngineError, match=r"cannot start workers: .*Too many open files"):
+                await Engine.start(CONFIG)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert num_fds() == num_before, num_left
+        assert_no_children()
 
 
 async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
