@@ -70,7 +70,7 @@ def tile_for(num_positions: int, size_in: int, size_out: int) -> Tile:
     if size_out % 256 == 0 and size_in >= 3072 and num_positions * size_out >= 1 << 24:
         return Tile(128, 256, 0, 64, 8, 3)
     if size_out % 128 == 0:
-        return Tile(128, 128, 0, 64, 4, 3)
+        return Tile(128, 64 if size_in == size_out else 128, 0, 64, 4, 3)
     if size_out % 192 == 0:
         return Tile(64, 128, 64, 64, 4, 3)
     if size_out % 96 == 0:
@@ -97,7 +97,7 @@ def convolve(
     """Write the convolution of x [rows, kept + n, channels_in], plus `residual`, to `plain`, `activated` or both.
 
     `residual` is [rows, n * stride, channels_out]; the outputs are [rows, any + n * stride, channels_out], of which the
-    last n * stride positions are written. All are contiguous, with channels that are multiples of CHANNEL_ALIGNMENT.
+    last n * stride positions are written. All are contiguous, with channels that are multiples of 16.
     """
     c = convolution
     rows, x_positions, channels_in = x.shape

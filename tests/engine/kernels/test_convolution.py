@@ -57,11 +57,19 @@ def assert_written(ours: Tensor, twin: Tensor, num_kept: int) -> None:
     ("channels_in", "channels_out", "taps", "dilation", "stride"),
     [(16, 16, 1, 1, 1), (32, 96, 7, 1, 1), (96, 32, 7, 9, 1), (48, 48, 7, 3, 1), (32, 16, 2, 1, 3)],
 )
-@pytest.mark.parametrize("tile", [None, Tile(32, 64, 32, 64, 4, 2), Tile(16, 16, 0, 32, 4, 2)])
+@pytest.mark.parametrize(
+    ("num_new", "tile"),
+    [
+        (21, None),
+        (21, Tile(32, 64, 32, 64, 4, 2)),
+        (21, Tile(16, 16, 0, 32, 4, 2)),
+        (64, Tile(32, 16, 0, 16, 4, 2)),  # each tile within a row
+        (64, Tile(64, 32, 16, 16, 4, 2)),
+    ],
+)
 def test_convolve(
-    channels_in: int, channels_out: int, taps: int, dilation: int, stride: int, tile: Tile | None
+    channels_in: int, channels_out: int, taps: int, dilation: int, stride: int, num_new: int, tile: Tile | None
 ) -> None:
-    num_new = 21
     c = random_convolution(channels_in, channels_out * stride, taps, dilation, stride)
     snake = random_snake(channels_out * stride)
     x = randn(ROWS, c.num_kept + num_new, channels_in)
@@ -79,9 +87,8 @@ def test_convolve(
 
 
 @pytest.mark.parametrize(("channels", "dilation"), [(16, 1), (48, 9), (96, 3)])
-@pytest.mark.parametrize("has_plain", [True, False])
-def test_residual_unit(channels: int, dilation: int, has_plain: bool) -> None:
-    num_new = 45
+@pytest.mark.parametrize(("num_new", "has_plain"), [(45, True), (45, False), (128, True)])
+def test_residual_unit(channels: int, dilation: int, num_new: int, has_plain: bool) -> None:
     first = random_convolution(channels, channels, 7, dilation)
     second = random_convolution(channels, channels, 1, 1)
     snakes = random_snake(channels), random_snake(channels)
