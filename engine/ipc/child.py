@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any, Protocol
 
@@ -42,18 +43,23 @@ class Child:
         inherited: Iterable[Inheritable] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`environment` is what it has beside ours."""
+        """`environment` is what it has beside ours. Raises OSError if it cannot be started; nothing is left then."""
         self.name = name
         self.ready, child_end = Pipe(duplex=False)
-        with child_end, os.fdopen(os.memfd_create("sonorant-child"), "w+b") as file:
-            pickle.dump(sys.path, file)
-            pickle.dump((logging.getLogger().getEffectiveLevel(), target, args, child_end.fileno()), file)
-            file.seek(0)  # the child shares this position
-            command = [sys.executable, "-c", BOOTSTRAP, f"sonorant-{name}", str(file.fileno())]
-            fds = [file.fileno(), child_end.fileno(), *(fd for each in inherited for fd in each.fds())]
-            env = {**os.environ, **(environment or {})}
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=env)
-        self._pidfd = os.pidfd_open(self._process.pid)
+        with ExitStack() as undo:
+            undo.callback(self.ready.close)
+            with child_end, os.fdopen(os.memfd_create("sonorant-child"), "w+b") as file:
+                pickle.dump(sys.path, file)
+                pickle.dump((logging.getLogger().getEffectiveLevel(), target, args, child_end.fileno()), file)
+                file.seek(0)  # the child shares this position
+                command = [sys.executable, "-c", BOOTSTRAP, f"sonorant-{name}", str(file.fileno())]
+                fds = [file.fileno(), child_end.fileno(), *(fd for each in inherited for fd in each.fds())]
+                env = {**os.environ, **(environment or {})}
+                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=env)
+            undo.callback(self._process.wait)
+            undo.callback(self._process.kill)
+            self._pidfd = os.pidfd_open(self._process.pid)
+            undo.pop_all()
 
     @property
     def pid(self) -> int:

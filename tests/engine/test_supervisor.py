@@ -146,7 +146,7 @@ async def test_too_few_open_files_are_reported_and_leave_nothing() -> None:
     limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
     free = [fd for fd in range(1000) if fd not in fds]
     num_before = num_fds()
-    for num_left in range(4, 20):  # each of them one step further on
+    for num_left in range(4, 22):  # each of them one step further on
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[num_left], limits[1]))
         try:
             with pytest.raises(EngineError, match=r"cannot start workers: .*Too many open files"):
