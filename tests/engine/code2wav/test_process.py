@@ -1,7 +1,4 @@
-import gc
 import logging
-from collections.abc import Iterator
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -25,15 +22,6 @@ END = EndStream(1, StreamEnd(FinishReason.COMPLETED, 1, 0.0, 0.0))
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"))
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[Connection, Connection]]:
-    reader, writer = Pipe(duplex=False)
-    yield reader, writer
-    reader.close()
-    writer.close()
-    gc.unfreeze()
 
 
 def settings(model: Path) -> EngineConfig:

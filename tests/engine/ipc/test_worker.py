@@ -1,9 +1,6 @@
 """How workers begin and end, as their parent and their log see it."""
 
-import gc
 import logging
-from collections.abc import Iterator
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 import pytest
@@ -11,14 +8,6 @@ import pytest
 from engine.errors import CheckpointError, EngineError
 from engine.ipc.channel import PeerGone
 from engine.ipc.worker import serve, tell_loaded
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[Connection, Connection]]:
-    reader, writer = Pipe(duplex=False)
-    yield reader, writer
-    reader.close()
-    gc.unfreeze()
 
 
 def raising(error: Exception) -> None:

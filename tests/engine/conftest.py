@@ -1,0 +1,18 @@
+"""Fixtures of the tests of worker processes, whose entries run in the test's own."""
+
+import gc
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+import pytest
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[Connection, Connection]]:
+    """What a worker is ready by: the parent's end and the worker's."""
+    reader, writer = Pipe(duplex=False)
+    yield reader, writer
+    reader.close()
+    writer.close()
+    gc.unfreeze()  # see engine.ipc.worker
