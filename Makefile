@@ -75,7 +75,7 @@ judge-clones: setup ## how like their references the clones of a Base checkpoint
 	@clones=voice-training/clones; $(BIN)/python -m engine.training.evaluation.clones write $$clones && \
 	for way in embedding transcripts; do \
 	  $(BIN)/python -m clients.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
-	    $$(test $$way = embedding || echo --transcripts) --model engine/builtin_base $(ARGS) && \
+	    $$(test $$way = embedding || echo --transcripts) $(ARGS) && \
 	  $(BIN)/python -m engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 
 check: lint test ## everything CI runs
