@@ -15,7 +15,9 @@ def test_spectrogram_is_the_official_one() -> None:
     mel = MelSpectrogram(24000, 128)(torch.from_numpy(signal.astype(np.float32)))
     assert list(mel.T.shape) == GOLDEN["shape_mels_frames"]
     for frame in (0, 46, 92):
-        np.testing.assert_allclose(mel[frame], GOLDEN[f"log_mel_frame_{frame}"], atol=2e-4)
+        # Not as logarithms: what two tones leave of the other bands is rounding of the FFT, which processors differ in.
+        official = np.exp(GOLDEN[f"log_mel_frame_{frame}"])
+        np.testing.assert_allclose(mel[frame].exp(), official, rtol=2e-4, atol=2e-7)
 
 
 def test_filters_are_librosas() -> None:
