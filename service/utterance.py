@@ -185,6 +185,9 @@ class Utterance:
                         if piece.num_samples:
                             self._sent(segment, piece.num_samples, duration_ms)
                 reason = self._close(stream) if stream is not None else FinishReason.COMPLETED
+                # Of words that were known to be whole only after all their audio had gone out.
+                if reason == FinishReason.COMPLETED and self.spec.timestamps and (marks := self._marks(0.0)):
+                    yield marks
                 if reason != FinishReason.COMPLETED or segment.last:
                     break
                 if segment.flush_id is not None:
