@@ -4,7 +4,7 @@ Importing it loads no torch: the model runs in worker processes, which `Engine.s
 """
 
 from engine.checkpoint import BUILTIN_VOICE_DIR, resolve_model
-from engine.config import EngineConfig
+from engine.config import EngineConfig, MpsMode
 from engine.embeddings import MAX_MIXED_VOICES, mix_embeddings
 from engine.encoder.recording import MAX_RECORDING_S, MIN_RECORDING_S
 from engine.engine import Engine, EngineStats, EngineStream
@@ -64,6 +64,7 @@ __all__ = [
     "FinishReason",
     "InvalidRecording",
     "InvalidSynthesis",
+    "MpsMode",
     "Need",
     "PairStats",
     "PassCounts",

@@ -10,6 +10,7 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["float32", "tf32", "float16"]  # bfloat16 costs audible noise
 PriorityName = Literal["normal", "below-normal"]
 StageName = Literal["talker", "code2wav", "encoder"]
+MpsMode = Literal["auto", "true", "false"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class EngineConfig:
     talker_cpu_threads: int = 0  # 0 = `cpu_threads`
     code2wav_cpu_threads: int = 0
     code2wav_sm_percent: int = 0  # share of the GPU's multiprocessors it may use under MPS; 0 = all
-    code2wav_priority: PriorityName = "normal"  # of its kernels under MPS
+    code2wav_priority: PriorityName = "below-normal"  # of its kernels under MPS: steps of a talker there go first
     mps_pipe_directory: Path | None = None  # of the MPS daemon to use; None: that of the environment, if there is one
     hang_timeout_s: float = 60.0  # a worker busy with one step for longer is killed and restarted
     start_timeout_s: float = 600.0

@@ -1,6 +1,6 @@
 """What this machine is like for worker pairs: platform, torch, GPU, MPS, memory, checkpoints, rings. Mends nothing.
 
-Run as a process of its own (`python -m engine.doctor` with pickled EngineConfigs on stdin), because it needs torch,
+Run as a process of its own (`python -m engine.doctor` with a pickled Examined on stdin), because it needs torch,
 and so that a driver which takes the process down is a finding, too.
 """
 
@@ -9,9 +9,7 @@ import os
 import pickle
 import platform
 import re
-import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, astuple, dataclass
@@ -20,11 +18,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from engine.checkpoint import load_checkpoint
-from engine.config import EngineConfig
+from engine.config import EngineConfig, MpsMode
 from engine.errors import EngineError
 from engine.ipc.ring import Ring
-from engine.mps import PROGRAM as MPS_PROGRAM
-from engine.mps import mps_answers
+from engine.mps import this_machine
+from engine.mps_plan import Sharing, plan_mps
 from engine.supervisor import RingSizes
 
 T = TypeVar("T")
@@ -47,10 +45,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What is to run here: a config for each worker pair, and whether they get an MPS daemon of their own."""
+    """What is to run here: a config for each worker pair, and whether they are to have an MPS daemon of their own."""
 
     configs: Sequence[EngineConfig]
-    own_mps: bool = False
+    mps: MpsMode = "false"
 
 
 def examine(examined: Examined) -> Iterator[Finding]:
@@ -131,26 +129,22 @@ def _gpu(examined: Examined) -> tuple[Verdict, str]:
 
 
 def _mps(examined: Examined) -> tuple[Verdict, str]:
-    from engine.cuda import find_device
-
-    devices = Counter(find_device(name) for name in _device_names(examined))
-    shared = sorted(str(device) for device, count in devices.items() if device.type == "cuda" and count > 1)
-    if examined.own_mps:
-        program = shutil.which(MPS_PROGRAM)
-        if program is None:
-            return Verdict.FAIL, f"asked for, and {MPS_PROGRAM} is not here; it comes with the NVIDIA driver"
-        return Verdict.PASS, f"the server will start {program}"
-    if mps_answers(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))):
+    machine = this_machine()
+    plan = plan_mps(examined.mps, examined.configs, machine)
+    if plan.obstacle and examined.mps == "true":
+        return Verdict.FAIL, f"asked for, and {plan.obstacle}"
+    if plan.obstacle:
+        return Verdict.WARN, f"talker and codec take turns: {plan.obstacle}"
+    if plan.sharing is Sharing.OWN_DAEMON:
+        return Verdict.PASS, f"the server will start {machine.program}"
+    if plan.sharing is Sharing.THEIR_DAEMON:
         return Verdict.PASS, "a daemon is running"
-    if any(config.code2wav_sm_percent or config.code2wav_priority != "normal" for config in examined.configs):
-        return Verdict.WARN, "not active, so that sm_percent and priority of the codec have no effect; set --mps true"
-    if not shared:
-        return Verdict.PASS, "not needed: no two workers share a GPU"
-    return (
-        Verdict.WARN,
-        f"not active: workers take turns on {', '.join(shared)}, which makes steps up to twice as long under load; "
-        "set --mps true",
-    )
+    if any(config.code2wav_sm_percent for config in examined.configs):
+        return Verdict.WARN, "not active, so that sm_percent of the codec has no effect"
+    if plan.sharing is Sharing.TURNS:
+        text = "off: talker and codec take turns on a GPU, which makes steps longer under load; leave --mps at auto"
+        return Verdict.WARN, text
+    return Verdict.PASS, "not needed: no talker and its codec share a GPU"
 
 
 def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:

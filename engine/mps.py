@@ -15,20 +15,60 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from engine.config import EngineConfig, MpsMode
+from engine.errors import EngineError
 from engine.ipc.child import Child
+from engine.mps_plan import PROGRAM, Machine, Sharing, plan_mps
 
 log = logging.getLogger(__name__)
 
-PROGRAM = "nvidia-cuda-mps-control"
 START_TIMEOUT_S = 20.0
 ANSWER_TIMEOUT_S = 2.0
+CLIENT_TIMEOUT_S = 30.0  # for the first client, with whom the daemon starts its server
 QUIT_TIMEOUT_S = 5.0
 _PR_SET_PDEATHSIG = 1
+
+# A client of the daemon: prints the number of CUDA's error, 0 for none.
+_CLIENT = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+
+
+@asynccontextmanager
+async def mps_for(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machine) -> AsyncIterator[Path | None]:
+    """Yields the pipe directory of a daemon of our own, where the plan has one; None where it has none.
+
+    Raises EngineError if `mode` is "true" and there cannot be one. With "auto" a line of the log tells why.
+    """
+    plan = plan_mps(mode, configs, machine)
+    async with AsyncExitStack() as stack:
+        folder, obstacle = None, plan.obstacle
+        if plan.sharing is Sharing.OWN_DAEMON:
+            try:
+                folder = await stack.enter_async_context(mps_daemon())
+            except EngineError as error:
+                obstacle = f"{error}; --mps false does without"
+        elif plan.sharing is Sharing.THEIR_DAEMON:
+            log.info("the workers use the MPS daemon that is running")
+        if obstacle and mode == "true":
+            raise EngineError(f"no MPS: {obstacle}")
+        if obstacle:
+            log.warning("no MPS, talker and codec take turns on their GPU: %s", obstacle)
+        yield folder
+
+
+def this_machine() -> Machine:
+    """Blocks while a daemon is asked, which answers at once."""
+    visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return Machine(
+        has_gpu=visible_devices not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*")),
+        program=shutil.which(PROGRAM),
+        has_daemon=mps_answers(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))),
+        visible_devices=visible_devices,
+    )
 
 
 @asynccontextmanager
@@ -64,7 +104,7 @@ def keep(ready: Connection) -> None:
         ready.send(("failed", f"cannot start {PROGRAM} ({error.strerror}); it comes with the NVIDIA driver"))
         return
     try:
-        if message := _wait_for_it(daemon, folder):
+        if message := _wait_for_it(daemon, folder) or _refusal(environment):
             ready.send(("failed", message))
             return
         ready.send(("ready", str(folder)))
@@ -104,6 +144,23 @@ def _wait_for_it(daemon: "subprocess.Popen[bytes]", folder: Path) -> str:
         time.sleep(0.05)
     words = [line for log_file in folder.glob("*.log") for line in log_file.read_text(errors="replace").splitlines()]
     return f"{PROGRAM} ended with status {daemon.returncode}: {' | '.join(words[-3:]) or 'it wrote no log'}"
+
+
+def _refusal(environment: dict[str, str]) -> str:
+    """What a first client is told, or nothing: a daemon that answers may still be unable to serve a GPU."""
+    try:
+        client = subprocess.run(
+            [sys.executable, "-c", _CLIENT],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CLIENT_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"the MPS daemon did not serve a first client within {CLIENT_TIMEOUT_S:g} s"
+    code = client.stdout.decode().strip() or "0"  # nothing without a driver, which the workers will tell
+    return "" if code == "0" else f"the MPS daemon refused a first client, with CUDA error {code}"
 
 
 def _stay(daemon: "subprocess.Popen[bytes]", ready: Connection) -> None:

@@ -14,11 +14,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from engine.checkpoint import Checkpoint, load_checkpoint
-from engine.config import EngineConfig
+from engine.config import EngineConfig, MpsMode
 from engine.engine import Engine, EngineStats, EngineStream
 from engine.errors import CheckpointError, EngineError, EngineUnavailable
 from engine.info import EngineInfo
-from engine.mps import mps_daemon
+from engine.mps import mps_for, this_machine
 from engine.prompt.explain import Explanation
 from engine.routing import Load, Need, choose_model, choose_pair
 from engine.supervisor import EngineState
@@ -115,20 +115,21 @@ class EnginePool:
         configs: Sequence[EngineConfig],
         on_state: Callable[[EngineState], None] | None = None,
         *,
-        mps: bool = False,
+        mps: MpsMode = "false",
     ) -> "EnginePool":
         """Start a worker pair for each config and return when all have loaded; configs of one model are its replicas.
 
         `on_state` gets the state at first and after each change of a pair, which need not change it: READY means that
-        one of the pairs has spoken, and the first READY that all have tried to. With `mps` the workers get a CUDA MPS
-        daemon of their own. Raises CheckpointError or EngineError, with nothing left running, if one cannot load.
+        one of the pairs has spoken, and the first READY that all have tried to. `mps` is about a CUDA MPS daemon of the
+        workers' own; see `plan_mps`. Raises CheckpointError or EngineError, with nothing left running, if one cannot
+        load.
         """
         _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
         configs = _sharing(configs)
         async with AsyncExitStack() as stack:
-            if mps:
-                directory = await stack.enter_async_context(mps_daemon())
-                configs = [dataclasses.replace(config, mps_pipe_directory=directory) for config in configs]
+            machine = await asyncio.to_thread(this_machine)
+            if folder := await stack.enter_async_context(mps_for(mps, configs, machine)):
+                configs = [dataclasses.replace(config, mps_pipe_directory=folder) for config in configs]
             pairs = await _start_pairs(configs)
             return cls(pairs, on_state or (lambda state: None), stack.pop_all())
 

@@ -15,14 +15,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
+from engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, MpsMode, resolve_model
 from service.settings import ENVIRONMENT_PREFIX, SETTINGS, STAGES, STAGES_OF_MODELS, Setting
 from service.stored_voices import StoredVoicesConfig
 from service.tls import TlsFiles
 
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
-# Under MPS, unless told otherwise: a codec without a limit makes the steps of a talker on its GPU many times longer.
-MPS_CODEC_SM_PERCENT = 25
 _BUILT_IN = "built-in"
 _PLACES = {"device", "gpus"}
 # Kubernetes tells every container of the Services beside it, of one called `sonorant` under our prefix.
@@ -33,7 +31,7 @@ _CLIENT_PREFIX = f"{ENVIRONMENT_PREFIX}CLIENT_"
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
     engines: tuple[EngineConfig, ...]  # of each worker pair
-    mps: bool = False  # whether they get an MPS daemon of their own
+    mps: MpsMode = "auto"  # whether they get an MPS daemon of their own; see engine.mps_plan
     listen: str = "127.0.0.1:50051"
     metrics_listen: str | None = None  # no metrics
     admin_listen: str | None = None  # no channelz
@@ -106,8 +104,6 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
         devices = [f"cuda:{index}" for index in of_model["gpus"]] if "gpus" in of_model else [of_model.get("device")]
         for device in devices * of_model.get("pairs", 1):
             of_pair = {"talker_device": device, "code2wav_device": device, **of_model} if device else of_model
-            if values.get("mps") and of_pair.get("talker_device") == of_pair.get("code2wav_device"):
-                of_pair = {"code2wav_sm_percent": MPS_CODEC_SM_PERCENT, **of_pair}
             yield EngineConfig(**{f.name: of_pair[f.name] for f in fields(EngineConfig) if f.name in of_pair})
 
 

@@ -170,7 +170,7 @@ SETTINGS = (
         "code2wav",
         _percent,
         "N",
-        "of the GPU for the codec under MPS; 0 = no limit; 25 if --mps",
+        "of the GPU for the codec under MPS; 0 = no limit",
     ),
     Setting(
         "code2wav_priority", "code2wav", _choice("normal", "below-normal"), "NAME", "of the codec's kernels under MPS"
@@ -184,7 +184,13 @@ SETTINGS = (
     Setting("max_queued_recordings", "encoder", _positive, "N", "waiting, the one being encoded included"),
     Setting("encode_timeout_s", "encoder", _seconds, "S", "for one recording"),
     Setting("encoder_idle_s", "encoder", _seconds, "S", "without a recording, until the process is stopped"),
-    Setting("mps", "service", _switch, "true|false", "start a CUDA MPS daemon for the workers, and stop it at the end"),
+    Setting(
+        "mps",
+        "service",
+        _choice("auto", "true", "false"),
+        "auto|true|false",
+        "start a CUDA MPS daemon for the workers; auto: where a talker and its codec share a GPU, if it can be",
+    ),
     Setting("listen", "service", _address, "HOST:PORT", "port 0 picks a free one"),
     Setting("metrics_listen", "service", _address, "HOST:PORT", "GET /metrics for Prometheus"),
     Setting("admin_listen", "service", _address, "HOST:PORT", "channelz and reflection, for operators only"),

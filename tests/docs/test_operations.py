@@ -36,14 +36,14 @@ def test_each_topology_is_taken(tmp_path: Path) -> None:
     found = []
     for flags in rows:
         engines = parse_args(flags.split(), {}).engines
-        found.append([(engine.talker_device, engine.code2wav_device, engine.code2wav_sm_percent) for engine in engines])
+        found.append([(engine.talker_device, engine.code2wav_device) for engine in engines])
     assert found == [
-        [("cuda:0", "cuda:0", 0)],
-        [("cuda:0", "cuda:0", 25)],
-        [("cuda:0", "cuda:1", 0)],
-        [(f"cuda:{n}", f"cuda:{n}", 25) for n in range(4)],
-        [("cuda:0", "cuda:2", 0), ("cuda:1", "cuda:2", 0)],
-        [("cpu", "cpu", 0)] * 2,
+        [("cuda:0", "cuda:0")],
+        [("cuda:0", "cuda:0")],
+        [("cuda:0", "cuda:1")],
+        [(f"cuda:{n}", f"cuda:{n}") for n in range(4)],
+        [("cuda:0", "cuda:2"), ("cuda:1", "cuda:2")],
+        [("cpu", "cpu")] * 2,
     ]
     (tmp_path / "sonorant.toml").write_text(snippets("toml")[1])
     engines = parse_args(["--config", str(tmp_path / "sonorant.toml")], {}).engines

@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine import BUILTIN_VOICE_DIR
-from engine.mps import PROGRAM
+from engine.mps_plan import PROGRAM
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
@@ -107,18 +107,31 @@ async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_o
         assert (await stub.Synthesize(SynthesizeRequest(text="fox", config=EMBEDDING))).audio
 
 
-def test_workers_get_device_threads_and_share_of_their_stage_and_go_with_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def mps_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file in which a stand-in for the MPS daemon says its process id and directory."""
     shutil.copy(MPS_SCRIPT, tmp_path / PROGRAM)
     (tmp_path / PROGRAM).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("MPS_STARTED", str(tmp_path / "started"))
+    return tmp_path / "started"
+
+
+def test_without_a_gpu_no_daemon_is_started_and_nothing_said_of_one(tmp_path: Path, mps_started: Path) -> None:
+    with ServerProcess(tmp_path / "log", "--device", "cpu") as server:
+        assert Counter(server.children()) == {"sonorant-talker": 1, "sonorant-code2w": 1}
+        assert "MPS" not in server.log
+    assert not mps_started.exists()
+
+
+def test_workers_get_device_threads_and_share_of_their_stage_and_go_with_the_server(
+    tmp_path: Path, mps_started: Path
+) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")
     flags = "--device cpu --pairs 2 --talker-cpu-threads 1 --code2wav-cpu-threads 2 --mps true"
     limits = "--code2wav-sm-percent 25 --code2wav-priority below-normal"
     with ServerProcess(tmp_path / "log", "--model", str(model), *flags.split(), *limits.split()) as server:
-        daemon, directory = (tmp_path / "started").read_text().split()
+        daemon, directory = mps_started.read_text().split()
         children = server.child_ids()
         assert Counter(children.values()) == {"sonorant-talker": 2, "sonorant-code2w": 2, "sonorant-mps": 1}
         for pid, name in children.items():

@@ -2,7 +2,7 @@
 # Stands in for nvidia-cuda-mps-control where there is no GPU: with -f it stays and takes commands from a pipe, as the
 # real one does, without arguments it passes on what comes on stdin, and fails where no daemon is. The daemon's process id
 # goes where the test looks for it.
-pipe="$CUDA_MPS_PIPE_DIRECTORY/control"
+pipe="$CUDA_MPS_PIPE_DIRECTORY/commands"  # not where CUDA looks for a daemon
 if [ "$1" != -f ]; then
   [ -p "$pipe" ] || exit 1
   exec timeout 1 bash -c 'cat >"$0"' "$pipe"

@@ -1,19 +1,24 @@
 """The MPS daemon of a server: there while it is needed, gone however its owner ends. A script stands in for it."""
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
+import subprocess
 from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from engine import EngineError
+from engine import BUILTIN_VOICE_DIR, EngineConfig, EngineError
 from engine.ipc.child import Child
-from engine.mps import PROGRAM, mps_answers, mps_daemon
+from engine.mps import mps_answers, mps_daemon, mps_for, this_machine
+from engine.mps_plan import PROGRAM, Machine
 
+GPU = Machine(has_gpu=True, program=PROGRAM, has_daemon=False)
+PAIR = EngineConfig(BUILTIN_VOICE_DIR)
 SCRIPT = Path(__file__).parent / "mps_control.sh"
 
 
@@ -32,8 +37,12 @@ def daemon(started: Path) -> tuple[int, Path]:
     return int(pid), Path(directory)
 
 
+def began(started: Path) -> bool:
+    return started.exists()
+
+
 def never_began_or_is_gone(started: Path) -> bool:
-    return not started.exists() or nothing_is_left(*daemon(started))
+    return not began(started) or nothing_is_left(*daemon(started))
 
 
 def nothing_is_left(pid: int, directory: Path) -> bool:
@@ -70,6 +79,63 @@ async def test_what_goes_wrong_is_told_and_nothing_is_left(started: Path, monkey
     with pytest.raises(EngineError, match="comes with the NVIDIA driver"):
         async with mps_daemon():
             pass
+
+
+@pytest.fixture
+def refusing_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A libcuda whose clients cannot connect to the MPS server: CUDA_ERROR_MPS_CONNECTION_FAILED."""
+    if shutil.which("cc") is None:
+        pytest.skip("needs a C compiler")
+    (tmp_path / "cuda.c").write_text("int cuInit(unsigned flags) { return 805; }")
+    command = ["cc", "-shared", "-fPIC", "-o", str(tmp_path / "libcuda.so.1"), str(tmp_path / "cuda.c")]
+    subprocess.run(command, check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+
+async def test_auto_goes_on_in_turns_where_a_daemon_cannot_be_had(
+    started: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MPS_REFUSES", "no permission to set up shared memory")
+    async with mps_for("auto", [PAIR], GPU) as folder:
+        assert folder is None
+    (line,) = caplog.messages
+    assert "take turns" in line and "no permission" in line and "--mps false" in line
+    with pytest.raises(EngineError, match="no permission"):
+        async with mps_for("true", [PAIR], GPU):
+            pass
+
+
+async def test_a_daemon_that_serves_no_gpu_is_none(
+    started: Path, refusing_driver: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with mps_for("auto", [PAIR], GPU) as folder:
+        assert folder is None
+        assert never_began_or_is_gone(started)
+    assert "CUDA error 805" in caplog.text
+
+
+async def test_auto_starts_a_daemon_where_a_gpu_is_shared_and_says_nothing_where_none_is(
+    started: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    apart = EngineConfig(BUILTIN_VOICE_DIR, talker_device="cuda:0", code2wav_device="cuda:1")
+    async with mps_for("auto", [apart], GPU) as folder:
+        assert folder is None
+    assert not caplog.messages and not began(started)
+    async with mps_for("auto", [apart, PAIR], GPU) as folder:
+        assert folder == daemon(started)[1]
+    assert never_began_or_is_gone(started)
+    assert caplog.messages == [f"MPS daemon started in {folder}"]
+
+
+async def test_the_machine_is_seen_as_it_is(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert this_machine().program == str(started.parent / PROGRAM)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert not this_machine().has_gpu
+    async with mps_daemon() as folder:
+        monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(folder))
+        assert this_machine().has_daemon
+    assert not this_machine().has_daemon
 
 
 def own_a_daemon(ready: Connection) -> None:

@@ -178,22 +178,19 @@ def test_a_model_of_the_file_has_settings_of_its_own(tmp_path: Path) -> None:
     assert slots == [9, 3, 3], "a model's own setting wins wherever the one for all comes from"
 
 
-def test_threads_and_mps_of_a_stage() -> None:
+def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
     flags = "--cpu-threads 2 --code2wav-cpu-threads 5 --code2wav-sm-percent 25 --code2wav-priority below-normal"
     config = parse_args([*flags.split(), "--mps", "true"], {})
-    assert config.mps
+    assert config.mps == "true"
     assert (config.engine.threads("talker"), config.engine.threads("code2wav")) == (2, 5)
     limits = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_CLIENT_PRIORITY": "1"}
     assert config.engine.environment("code2wav") == limits
     assert config.engine.environment("talker") == {}
-    assert parse_args([], {}).engine.environment("code2wav") == {}
-    for flags, percent in (
-        ("", 25),
-        ("--code2wav-sm-percent 0", 0),
-        ("--gpus 0,1", 25),
-        ("--code2wav-device cuda:1", 0),
-    ):
-        assert parse_args(["--mps", "true", *flags.split()], {}).engine.code2wav_sm_percent == percent
+    default = parse_args([], {})
+    assert (default.mps, default.engine.environment("code2wav")) == ("auto", {"CUDA_MPS_CLIENT_PRIORITY": "1"})
+    assert parse_args(["--code2wav-priority", "normal"], {}).engine.environment("code2wav") == {}
+    (tmp_path / "mps.toml").write_text("[service]\nmps = false")
+    assert parse_args(["--config", str(tmp_path / "mps.toml")], {}).mps == "false"
 
 
 @pytest.mark.parametrize(
