@@ -1,0 +1,170 @@
+"""What a second process costs the first audio: `python -m engine.bench`.
+
+The same utterances are spoken in turns by an Engine, whose talker and codec are two worker processes, and by the same
+parts in one process: scheduler, batcher and both runners, called one after the other without rings. One utterance at a
+time; what is timed goes from its text to its first samples at the caller.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from tqdm import tqdm
+
+from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint, resolve_model
+from engine.code2wav.batcher import Batcher
+from engine.code2wav.process import turn as code2wav_turn
+from engine.code2wav.runner import Code2WavRunner
+from engine.config import CodecDtypeName, DtypeName, EngineConfig, LoadFormat, MpsMode
+from engine.cuda import use_device
+from engine.engine import Engine
+from engine.ipc.channel import QueueChannel
+from engine.ipc.messages import EndStream, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
+from engine.mps import mps_for, this_machine
+from engine.prompt.layout import PromptAssembler
+from engine.prompt.tokenizer import Tokenizer
+from engine.talker.process import turn as talker_turn
+from engine.talker.runner import TalkerRunner
+from engine.talker.scheduler import Scheduler
+from engine.types import PcmChunk, SynthesisParams
+
+TEXT = "The old man walked slowly along the river."
+WARM_UP_UTTERANCES = 3  # each way
+
+
+class OneProcess:
+    """Talker and codec in this process. A step of the one waits for the call of the other."""
+
+    def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
+        use_device(config.talker_device)
+        self._checkpoint = checkpoint
+        self._tokenizer = Tokenizer.load(config.model)
+        self._talker = TalkerRunner(checkpoint, config)
+        self._code2wav = Code2WavRunner(checkpoint, config)
+        self._scheduler = Scheduler(config, checkpoint, self._talker.num_pages)
+        self._batcher = Batcher(config, self._code2wav.num_slots, 1 / checkpoint.frame_rate_hz)
+        self._frames = QueueChannel[FrameRecord]()
+        self._pcm = QueueChannel[PcmRecord]()
+        self._stream_id = 0
+
+    def speak(self, params: SynthesisParams) -> tuple[float, int]:
+        """Seconds to the first samples, and how many samples there were in all."""
+        began_s = time.monotonic()
+        prompt = PromptAssembler(params, self._checkpoint, self._tokenizer)
+        prompt.push_text(self._tokenizer.encode(TEXT))
+        prompt.end_text()
+        plan = prompt.plan()
+        assert plan is not None
+        self._stream_id += 1
+        credit_frames = params.sampling.max_frames  # the caller takes everything at once
+        self._scheduler.on_record(OpenStream(self._stream_id, plan, params.sampling, credit_frames, began_s))
+        first_s, num_samples = 0.0, 0
+        while True:
+            stepped = talker_turn(self._frames, self._scheduler, self._talker)
+            for record in self._frames.drain():
+                assert not isinstance(record, Shutdown)
+                self._batcher.on_record(record)
+            decoded = code2wav_turn(self._pcm, self._batcher, self._code2wav)
+            for pcm in self._pcm.drain():
+                if isinstance(pcm, PcmBatch):
+                    first_s = first_s or time.monotonic() - began_s
+                    num_samples += pcm.samples.size
+                elif isinstance(pcm, EndStream):
+                    return first_s, num_samples
+            if not stepped.num_rows and not decoded.num_rows:
+                self._frames.wait(self._batcher.wait_s or 0.0)
+
+
+async def speak(engine: Engine, params: SynthesisParams) -> tuple[float, int]:
+    """As `OneProcess.speak`, by two processes."""
+    first_s, num_samples = 0.0, 0
+    began_s = time.monotonic()
+    async with engine.open(params) as stream:
+        stream.push_text(TEXT)
+        stream.end_text()
+        while isinstance(event := await stream.next_event(), PcmChunk):
+            first_s = first_s or time.monotonic() - began_s
+            num_samples += event.samples.size
+            stream.grant(event.num_frames)
+    return first_s, num_samples
+
+
+async def measure(config: EngineConfig, num_utterances: int, num_frames: int) -> dict[str, list[float]]:
+    """Milliseconds to the first samples of each utterance, by the name of the way."""
+    checkpoint = load_checkpoint(config.model)
+    engine = await Engine.start(config)
+    times_ms: dict[str, list[float]] = {"one process": [], "two processes": []}
+    try:
+        one = OneProcess(checkpoint, config)
+        sampling = replace(checkpoint.default_sampling, max_frames=num_frames, ignore_eos=True)
+        for seed in tqdm(range(WARM_UP_UTTERANCES + num_utterances), unit="utterance", disable=None):
+            params = SynthesisParams(
+                replace(sampling, seed=seed), speaker=next(iter(checkpoint.talker.speaker_ids), None)
+            )
+            said = {"one process": one.speak(params), "two processes": await speak(engine, params)}
+            for way, (first_s, num_samples) in said.items():
+                assert num_samples == num_frames * checkpoint.codec.frame_samples, (way, num_samples)
+                if seed >= WARM_UP_UTTERANCES:
+                    times_ms[way].append(1e3 * first_s)
+    finally:
+        await engine.close()
+    return times_ms
+
+
+async def run(args: argparse.Namespace) -> None:
+    config = EngineConfig(
+        model=resolve_model(args.model),
+        load_format=args.load_format,
+        dtype=args.dtype,
+        talker_device=args.device,
+        code2wav_device=args.device,
+        code2wav_dtype=args.code2wav_dtype,
+        num_slots=1,
+        max_queued_streams=1,
+        max_context=1024,
+    )
+    async with mps_for(args.mps, [config], this_machine()) as folder:
+        times_ms = await measure(replace(config, mps_pipe_directory=folder), args.utterances, args.frames)
+    rows = {way: summary(times) for way, times in times_ms.items()}
+    print(f"{'':14} {'p50 ms':>8} {'p95 ms':>8} {'p100 ms':>8}")
+    for way, row in rows.items():
+        print(f"{way:14} {row['p50']:8.2f} {row['p95']:8.2f} {row['p100']:8.2f}")
+    one, two = rows.values()
+    print(f"{'difference':14} {two['p50'] - one['p50']:+8.2f} {two['p95'] - one['p95']:+8.2f}")
+    if args.json:
+        args.json.write_text(json.dumps({"settings": vars(args), "ms": rows, "all_ms": times_ms}, default=str) + "\n")
+
+
+def summary(times_ms: Sequence[float]) -> dict[str, float]:
+    """By nearest rank."""
+    ordered = sorted(times_ms)
+    return {f"p{percent}": ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in (50, 95, 100)}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    asyncio.run(run(_parser().parse_args(arguments)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m engine.bench", description=__doc__.partition("\n")[0])
+    add: Any = parser.add_argument
+    add("--model", default=str(BUILTIN_VOICE_DIR), metavar="DIR|PRESET", help="default: the built-in voice")
+    add("--load-format", choices=get_args(LoadFormat), default="safetensors")
+    add("--dtype", choices=get_args(DtypeName), default="auto")
+    add("--code2wav-dtype", choices=get_args(CodecDtypeName), default="float32")
+    add("--device", default="auto", metavar="NAME")
+    add("--mps", choices=get_args(MpsMode), default="auto", help="for the two processes; default: auto")
+    add("--utterances", type=int, default=50, metavar="N", help="each way; default: 50")
+    add("--frames", type=int, default=20, metavar="N", help="length of each; default: 20")
+    add("--json", type=Path, metavar="FILE")
+    return parser
+
+
+if __name__ == "__main__":
+    main()
