@@ -28,7 +28,10 @@ def read_row(path: Path, name: str, row: int) -> Float32Array:
     """Row `row` of the matrix `name`: [columns]. Raises CheckpointError, also if there is no such matrix or row."""
     try:
         with path.open("rb") as file:
-            entry = json.loads(_header(file)).get(name)
+            header = json.loads(_header(file))
+            if not isinstance(header, dict):
+                raise ValueError("its header is no JSON object")
+            entry = header.get(name)
             if entry is None or entry["dtype"] not in _DTYPES or len(entry["shape"]) != 2:
                 raise CheckpointError(f"{path} has no matrix {name} of a floating point type that is known")
             (num_rows, columns), dtype = entry["shape"], _DTYPES[entry["dtype"]]
@@ -40,7 +43,7 @@ def read_row(path: Path, name: str, row: int) -> Float32Array:
         raise CheckpointError(
             f"{path} is missing; a checkpoint folder has it (load_format dummy needs none)"
         ) from error
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, LookupError, TypeError) as error:  # the last two: entries that are none
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
     if entry["dtype"] == "BF16":  # the upper half of a float32
         return (values.astype(np.uint32) << 16).view(np.float32)

@@ -43,7 +43,29 @@ def test_what_is_not_there(path: Path, name: str, row: int, message: str) -> Non
         read_row(path, name, row)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff" * 8, b"\2\0\0\0\0\0\0\0{]", None])
+@pytest.mark.parametrize(
+    "data",
+    [None, b"", b"\xff" * 8]
+    + [
+        len(header).to_bytes(8, "little") + header
+        for header in (
+            *(
+                b"{]",
+                b"[]",
+                b'"m"',
+                b"null",
+                b"\xff",
+                b'{"m": {}}',
+                b'{"m": []}',
+                b'{"m": {"dtype": [], "shape": [2, 2]}}',
+            ),
+            b'{"m": {"dtype": "F32", "shape": 2}}',
+            b'{"m": {"dtype": "F32", "shape": ["2", 2]}}',
+            b'{"m": {"dtype": "F32", "shape": [2, 2], "data_offsets": []}}',
+            b'{"m": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}',
+        )
+    ],
+)
 def test_files_that_are_none(path: Path, data: bytes | None) -> None:
     if data is not None:
         path.write_bytes(data)
