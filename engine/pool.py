@@ -50,8 +50,7 @@ class _Pair:
         self.config = config
         self.engine = engine
         self._states = states  # of the engine, from its start on
-        self._has_spoken = False  # since its workers came up
-        self._is_mute = False  # its workers are up and cannot speak
+        self._can_speak: bool | None = None  # since its workers came up; None: it has not tried to
         self._has_begun = False  # it is known whether its first workers can speak
 
     @property
@@ -60,31 +59,39 @@ class _Pair:
 
     @property
     def state(self) -> EngineState:
-        if self._is_mute:
-            return EngineState.FAILED
         state = self.engine.state
-        return EngineState.STARTING if state is EngineState.READY and not self._has_spoken else state
+        if state is not EngineState.READY or self._can_speak:
+            return state
+        return EngineState.STARTING if self._can_speak is None else EngineState.FAILED
 
     def load(self) -> Load:
         return Load(self.state is EngineState.READY, self.engine.num_streams)
 
     async def follow(self, changed: Callable[[], None]) -> None:
         """Have it speak whenever its workers come up; `changed` is called after each change of its state."""
-        while True:
-            if (state := await self._states.get()) is EngineState.STARTING:
-                continue
-            self._has_spoken = state is EngineState.READY and await self._rehearse()
+        try:
+            while True:
+                if (state := await self._states.get()) is EngineState.STARTING:
+                    continue
+                self._can_speak = None
+                if state is EngineState.READY:
+                    self._can_speak = await self._rehearse()
+                self._has_begun = True
+                changed()
+        except Exception:
+            log.exception("the engine of %s takes no streams any more: an error of ours", self.engine.info.model)
+            self._can_speak = False
             self._has_begun = True
             changed()
 
-    async def _rehearse(self) -> bool:
+    async def _rehearse(self) -> bool | None:
+        """Whether the workers that are up can speak; None if they went down."""
         try:
             spoken = await warm_up(self.engine)
         except EngineError as error:
             log.error("the warm-up of %s failed: %s", self.engine.info.model, error)
             # Workers that went down will be replaced; replacing some that are up by their like would not help.
-            self._is_mute = self.engine.state is EngineState.READY
-            return False
+            return False if self.engine.state is EngineState.READY else None
         duration_ms = round(spoken.total_s * 1000)
         log.info("warm-up of %s: %d frames in %d ms", self.engine.info.model, spoken.num_frames, duration_ms)
         return True

@@ -1,6 +1,7 @@
 """Several worker pairs as one engine, with real processes: voices by checkpoint, pairs that stand in for others."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -174,6 +175,31 @@ async def test_a_pool_with_a_pair_that_does_not_load_leaves_nothing(custom_voice
     with pytest.raises(EngineError, match="tf32") as failure:
         await EnginePool.start([config(custom_voice), broken])
     assert not isinstance(failure.value, CheckpointError), "the checkpoint is not to blame"
+
+
+async def test_an_error_in_following_a_pair_is_told_at_once_and_the_pair_takes_no_more_streams(
+    base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    states: list[EngineState] = []
+
+    def on_state(state: EngineState) -> None:
+        states.append(state)
+        if state is EngineState.READY:
+            raise RuntimeError("nobody expected this")
+
+    engines = await EnginePool.start([config(base)], on_state)
+    try:
+        async with asyncio.timeout(60):
+            while states[-1] is not EngineState.FAILED:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert "the engine of base takes no streams any more" in record.message
+        assert record.exc_info and str(record.exc_info[1]) == "nobody expected this"
+        with pytest.raises(EngineUnavailable, match="the engine of base is failed"):
+            engines.open(params(engines, x_vector=np.ones(48, np.float32)))
+    finally:
+        await engines.close()
+    assert states == [EngineState.STARTING, EngineState.READY, EngineState.FAILED, EngineState.CLOSED]
 
 
 async def test_checkpoints_of_different_codecs_are_refused(custom_voice: Path, tmp_path: Path) -> None:
