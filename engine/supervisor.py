@@ -253,6 +253,15 @@ class Supervisor:
         self._on_state(EngineState.CLOSED, "the engine is closed")
 
     async def _keep_up(self) -> None:
+        try:
+            reason = await self._replace_workers()
+        except Exception as error:
+            log.exception("the workers of %s are replaced no more: an error of ours", self._checkpoint.name)
+            reason = f"{type(error).__name__} while workers were replaced; see the log"
+        self._on_state(EngineState.FAILED, reason)
+
+    async def _replace_workers(self) -> str:
+        """Whenever they go down, until they keep going down: why they last did."""
         failures: deque[float] = deque()
         reason = await self._down
         while True:
@@ -264,15 +273,14 @@ class Supervisor:
             while failures[0] < failures[-1] - FAILURES_WINDOW_S:
                 failures.popleft()
             if len(failures) > len(RESTART_DELAYS_S):
-                break
+                log.error("%d failures in %.0f s: giving up", len(failures), FAILURES_WINDOW_S)
+                return reason
             await asyncio.sleep(RESTART_DELAYS_S[len(failures) - 1])
             try:
                 await self._bring_up()
                 reason = await self._down
             except EngineError as error:
                 reason = str(error)
-        log.error("%d failures in %.0f s: giving up", len(failures), FAILURES_WINDOW_S)
-        self._on_state(EngineState.FAILED, reason)
 
     async def _bring_up(self) -> None:
         try:
@@ -305,7 +313,9 @@ class Supervisor:
         await workers.stop(grace_s)
 
     def _flush(self) -> None:
-        if self._workers is None:
+        if self._workers is None:  # what is sent to none is lost
+            self._backlog.clear()
+            self._flush_scheduled = False
             return
         loop = asyncio.get_running_loop()
         outbox = self._workers.outbox
@@ -324,6 +334,9 @@ class Supervisor:
             self._on_records(self._workers.inbox.drain())
         except PeerGone:
             asyncio.get_running_loop().remove_reader(self._workers.inbox.fileno())
+        except Exception as error:  # of ours; streams that miss a record would wait for ever
+            log.exception("records from the workers of %s could not be taken", self._checkpoint.name)
+            self._report_down(f"{type(error).__name__} at what the workers sent")
 
     def _died(self, child: Child) -> None:
         asyncio.get_running_loop().remove_reader(child.fileno())

@@ -142,6 +142,40 @@ async def bring_down(engine: Engine, worker: int, signal_number: signal.Signals)
         stream.cancel()
 
 
+async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    watched, is_broken = Watched(), False
+
+    def on_state(state: EngineState) -> None:
+        watched.on_state(state)
+        if is_broken and state is EngineState.RESTARTING:
+            raise RuntimeError("nobody expected this")
+
+    async def lose_a_stream() -> None:
+        """Its records are then what nobody can take."""
+        lost, other = engine.open(speech(engine)), engine.open(speech(engine))
+        del engine._streams[lost.stream_id]
+        for stream in (lost, other):
+            stream.push_text("Hello there.")
+        end = (await take_all(other, grants=True))[-1]
+        assert isinstance(end, StreamEnd) and end.reason is FinishReason.UNAVAILABLE
+        assert "KeyError at what the workers sent" in end.detail
+
+    engine = await Engine.start(CONFIG, on_state)
+    try:
+        await lose_a_stream()
+        states = [EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY]
+        await watched.until(states)
+        is_broken = True
+        await lose_a_stream()
+        await watched.until([*states, EngineState.RESTARTING, EngineState.FAILED])
+        assert "are replaced no more" in caplog.text and "nobody expected this" in caplog.text
+        with pytest.raises(EngineUnavailable, match="failed"):
+            engine.open(speech(engine))
+    finally:
+        await engine.close()
+    assert_no_children()
+
+
 async def test_too_few_open_files_are_reported_and_leave_nothing() -> None:
     limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
     free = [fd for fd in range(1000) if fd not in fds]
