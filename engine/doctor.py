@@ -97,7 +97,9 @@ def _torch(examined: Examined) -> tuple[Verdict, str]:
 
 
 def _device_names(examined: Examined) -> list[str]:
-    return [name for config in examined.configs for name in (config.talker_device, config.code2wav_device)]
+    """Of talkers and codecs, and of encoders where they are not on the CPU, which is where they belong."""
+    names = [name for config in examined.configs for name in (config.talker_device, config.code2wav_device)]
+    return names + [config.encoder_device for config in examined.configs if config.encoder_device != "cpu"]
 
 
 def _gpu(examined: Examined) -> tuple[Verdict, str]:

@@ -1,14 +1,17 @@
 """`sonorant-server doctor` on a machine and a checkpoint that are well, and on some that are not."""
 
+import itertools
 import shutil
 import socket
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from engine import BUILTIN_VOICE_DIR
-from engine.doctor import Verdict
+from engine import BUILTIN_VOICE_DIR, EngineConfig
+from engine.doctor import Examined, Verdict
+from engine.doctor import examine as engine_findings
 from service.api_keys import new_key
 from service.config import parse_args
 from service.doctor import _voices
@@ -53,6 +56,14 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
     assert "every tensor is there once" in found["checkpoint"][1]
     assert "RTF" in found["utterance"][1]
     assert found["api keys"][1].startswith("2 in ")
+
+
+def test_the_device_of_the_encoder_is_looked_at() -> None:
+    config = EngineConfig(BUILTIN_VOICE_DIR, talker_device="cpu", code2wav_device="cpu", encoder_device="cuda:7")
+    _, torch, gpu = itertools.islice(engine_findings(Examined([config])), 3)
+    assert gpu.verdict is Verdict.FAIL and "'cuda:7' does not exist here" in gpu.text
+    _, torch, gpu = itertools.islice(engine_findings(Examined([replace(config, encoder_device="cpu")])), 3)
+    assert (torch.verdict, gpu.verdict) == (Verdict.PASS, Verdict.PASS)
 
 
 def test_kept_voices_are_looked_through(tmp_path: Path) -> None:
