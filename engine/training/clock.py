@@ -1,4 +1,5 @@
-"""How far a stage has come: a part of its time, which a resumed run takes up where the last one left off."""
+"""How far a stage has come: a part of its time, or of its steps where it has a number of them. A resumed run takes it
+up where the last one left off."""
 
 import math
 import os
@@ -13,10 +14,12 @@ SAVE_EVERY_S = 60.0
 
 
 class Clock:
-    """Of a stage whose state lies in `state_file`: `resume`, then `start`."""
+    """Of a stage whose state lies in `state_file`: `resume`, then `start`. It is done when its time is up, or after
+    `max_steps` if that is sooner."""
 
-    def __init__(self, state_file: Path) -> None:
+    def __init__(self, state_file: Path, max_steps: int | None = None) -> None:
         self.steps = 0
+        self._max_steps = max_steps
         self._state_file = state_file
         self._begin = 0.0
         self.start(ends_at_s=0.0)
@@ -30,7 +33,8 @@ class Clock:
     def done(self) -> float:
         """0 .. 1"""
         passed = (time.time() - self._begun_s) / max(self._ends_at_s - self._begun_s, 1e-3)
-        return min(1.0, self._begin + (1 - self._begin) * passed)
+        of_steps = self.steps / self._max_steps if self._max_steps else 0.0
+        return min(1.0, max(of_steps, self._begin + (1 - self._begin) * passed))
 
     @property
     def elapsed_s(self) -> float:

@@ -46,6 +46,7 @@ class TalkerSettings:
     store: StoreSizes
     min_shards: int  # training starts when so many are encoded
     evaluate_every_s: float
+    max_steps: int | None = None  # None: as many as there is time for
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ TOY = TrainingSettings(
         own_history_from=0.5,
         store=StoreSizes(max_rows=200_000, max_frames=60_000, max_references=0),
         min_shards=1,
-        evaluate_every_s=5.0,
+        evaluate_every_s=3.0,
+        max_steps=30,
     ),
 )
 

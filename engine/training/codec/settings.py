@@ -29,6 +29,7 @@ class CodecSettings:
     period_channels: tuple[int, ...]
     spectral_channels: int
     max_frames: int  # of speech kept on the device
+    max_steps: int | None = None  # of either stage; None: as many as there is time for
 
 
 FULL_CODEC = CodecSettings(
@@ -99,4 +100,5 @@ TOY_CODEC = CodecSettings(
     period_channels=(2, 4),
     spectral_channels=2,
     max_frames=20_000,
+    max_steps=40,
 )

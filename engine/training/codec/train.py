@@ -56,8 +56,11 @@ def train_codec(
         watch()
         pool.poll(audio_folder, 1)
 
+    def clock(state_file: Path) -> Clock:
+        return Clock(state_file, settings.max_steps)
+
     stage1_ends_s = begun_s + settings.stage1_share * (ends_at_s - begun_s)
-    books = train_stage1(encoder, pool, settings, poll, Clock(stage1), ends_at_s=stage1_ends_s)
+    books = train_stage1(encoder, pool, settings, poll, clock(stage1), ends_at_s=stage1_ends_s)
     _round_books(books.first.entries, books.rest.entries)
     # Stage 2 has one shape and slow convolutions: there it pays to try them all. In stage 1 it took half the time.
     torch.backends.cudnn.benchmark = True
@@ -70,7 +73,7 @@ def train_codec(
     if not stage2.exists():
         export(None)
     on_codes()
-    export(train_stage2(code2wav, books, pool, settings, watch, export, Clock(stage2), ends_at_s=ends_at_s))
+    export(train_stage2(code2wav, books, pool, settings, watch, export, clock(stage2), ends_at_s=ends_at_s))
 
 
 def _round_books(*tables: torch.Tensor) -> None:

@@ -53,7 +53,7 @@ def train_talker(
     store = RowStore(checkpoint, checkpoint_folder, device, settings.store)
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))
     trainer = Trainer(checkpoint, store, settings.trainer, device, seed, eager=eager)
-    clock = Clock(checkpoint_folder.parent / RESUME_FILE)
+    clock = Clock(checkpoint_folder.parent / RESUME_FILE, settings.max_steps)
     if state := clock.resume():
         trainer.load_state(state)
         logger.info("the talker goes on from step %d", clock.steps)
@@ -80,7 +80,7 @@ def train_talker(
         progress.update()
         if clock.steps % POLL_EVERY_STEPS == 0:
             feed.poll(2)
-        if clock.steps % LOG_EVERY_STEPS == 0:
+        if clock.steps % LOG_EVERY_STEPS == 0 or clock.done == 1:
             history.steps.append(_step_values(trainer, clock, store, done))
             logger.info(" ".join(f"{name}={value:.4g}" for name, value in history.steps[-1].items()))
         if time.time() - evaluated_s > settings.evaluate_every_s:

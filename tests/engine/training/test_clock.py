@@ -25,6 +25,19 @@ def test_a_stage_goes_on_from_where_it_was_stopped(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 
+def test_a_stage_may_have_a_number_of_steps(tmp_path: Path) -> None:
+    clock = Clock(tmp_path / "state.pt", max_steps=4)
+    clock.start(time.time() + 1000)
+    clock.steps = 3
+    assert clock.done == 0.75
+    clock.steps = 4
+    clock.save({})
+    again = Clock(tmp_path / "state.pt", max_steps=4)
+    again.resume()
+    again.start(time.time() + 1000)
+    assert clock.done == again.done == 1
+
+
 def test_the_rate_rises_stays_and_falls() -> None:
     def rate(done: float, steps: int = 1000) -> float:
         return falling_rate(done, steps, warm_up_steps=100, full_until=0.2, last=0.01)
