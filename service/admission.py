@@ -17,16 +17,12 @@ class Admission:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @property
-    def draining(self) -> bool:
-        return self._draining
-
     def limit(self, caller: Caller) -> int:
         """How many sessions this caller may have at the same time, if nobody else has any."""
         return self.max_sessions if caller.max_sessions is None else min(self.max_sessions, caller.max_sessions)
 
     def enter(self, caller: Caller) -> Callable[[object], None]:
-        """Take a place; the returned function gives it back, and takes the finished call so that gRPC can call it."""
+        """Take a place; the returned function gives it back, and takes the finished call's task."""
         if self._draining:
             raise Draining("the server is draining and takes nothing new; connect to another one, or try again later")
         if caller.max_sessions is not None and self._of_caller[caller.name] >= caller.max_sessions:

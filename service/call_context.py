@@ -3,6 +3,8 @@
 Set once, at the beginning of a call, and inherited by the tasks that it starts.
 """
 
+import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -30,3 +32,14 @@ def enter(context: CallContext) -> None:
 def enter_session(session_id: str) -> None:
     """From now on; the request id and the caller stay."""
     _current.set(replace(_current.get(), session_id=session_id))
+
+
+def when_over(callback: Callable[[object], None]) -> None:
+    """Have it called once the call is over, however that happens; for the call's own task.
+
+    gRPC's `add_done_callback` does the same, but ties all that the callback holds into a cycle with the call, for a
+    collection of the oldest generation to find: a session's worth of objects each time.
+    """
+    task = asyncio.current_task()
+    assert task is not None, "a call runs in a task"
+    task.add_done_callback(callback)

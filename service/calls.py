@@ -158,7 +158,7 @@ class _Call:
     async def serve(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         call_context.enter(self._context)
         # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
-        context.add_done_callback(lambda _call: self._record.end(self._code))
+        call_context.when_over(lambda _task: self._record.end(self._code))
         try:
             if self._refusal is not None:
                 raise self._refusal

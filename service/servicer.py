@@ -60,7 +60,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self, request: text_to_speech_service_pb2.SynthesizeRequest, context: Any
     ) -> text_to_speech_service_pb2.SynthesizeResponse:
         utterance = await self._whole_text(request, max_lead_ms=0, whole=True)
-        self._enter(context, len(request.text))
+        self._enter(len(request.text))
         await self._greet(context)
         audio = bytearray()
         response = text_to_speech_service_pb2.SynthesizeResponse(format=utterance.spec.audio.to_proto())
@@ -89,8 +89,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: Any
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
         utterance = await self._whole_text(request, check_lead(request.max_lead_ms, "max_lead_ms"), whole=False)
-        self._enter(context, len(request.text))
-        context.add_done_callback(utterance.abort)
+        self._enter(len(request.text))
+        call_context.when_over(utterance.abort)
         await self._greet(context)
         respond = text_to_speech_service_pb2.SynthesizeStreamResponse
         async with aclosing(utterance.messages()) as messages:
@@ -110,7 +110,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: Any
     ) -> AsyncIterator[speak_pb2.SpeakResponse]:
-        self._enter(context)
+        self._enter()
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
         call = call_context.current()
@@ -122,10 +122,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
         def leave(_call: object) -> None:
             self._sessions.discard(session)
+            task.add_done_callback(_forget_cancellation)
             task.cancel()
 
         # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
-        context.add_done_callback(leave)
+        call_context.when_over(leave)
         async for response in session.outbox.responses():
             yield response
 
@@ -175,10 +176,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         utterance.end()
         return utterance
 
-    def _enter(self, context: Any, num_chars: int = 0) -> None:
+    def _enter(self, num_chars: int = 0) -> None:
         """Take a place until the call is over, and the text that came with it."""
         caller = call_context.current().caller
-        context.add_done_callback(self._admission.enter(caller))
+        call_context.when_over(self._admission.enter(caller))
         self._text_budget.take(caller, num_chars)
 
     def _text_limit(self) -> int:
@@ -189,3 +190,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         await context.send_initial_metadata(
             (("x-request-id", call_context.current().request_id), ("x-model", self._engine.info.model), *more)
         )
+
+
+def _forget_cancellation(task: asyncio.Task[None]) -> None:
+    """A task keeps the error that it was cancelled by, and with it, in a cycle, all that its frames knew."""
+    try:
+        task.exception()
+    except asyncio.CancelledError as error:
+        error.__traceback__ = None

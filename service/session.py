@@ -285,8 +285,10 @@ class Session:
                 utterance = next(iter(self._open.values()))
                 task = tasks.create_task(self._speak(utterance))
                 self._speaking = (utterance.id, task)
-                await asyncio.wait([task])
-                self._speaking = None
+                try:
+                    await asyncio.wait([task])
+                finally:
+                    self._speaking = None
                 if task.cancelled():
                     self._done(utterance, self._failures.pop(utterance.id, None))
             elif self._finishing or self._draining:

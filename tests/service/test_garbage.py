@@ -1,0 +1,59 @@
+"""Calls leave nothing for the garbage collector to find: everybody's audio waits while it looks at all sessions."""
+
+import asyncio
+import gc
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from sonorant.tts.v1 import speak_pb2, text_to_speech_service_pb2
+from tests.service.fake_engine import FakeEngine
+from tests.service.harness import Served, config, end, eventually, read_all, say, served
+
+
+async def spoken(server: Served) -> None:
+    call = server.stub.Speak()
+    for request in (speak_pb2.SpeakRequest(config=config()), say("words "), end(), say("more words"), end()):
+        await call.write(request)
+    await call.done_writing()
+    await read_all(call)
+
+
+async def given_up(server: Served) -> None:
+    call = server.stub.Speak()
+    for request in (speak_pb2.SpeakRequest(config={"max_lead_ms": 200}), say("words " * 20), end(), say("more words")):
+        await call.write(request)
+    for _ in range(3):  # session, started, audio
+        await call.read()
+    call.cancel()
+
+
+async def streamed(server: Served) -> None:
+    async for _ in server.stub.SynthesizeStream(text_to_speech_service_pb2.SynthesizeStreamRequest(text="words")):
+        pass
+
+
+@pytest.mark.parametrize("call", [spoken, given_up, streamed])
+async def test_a_call_that_is_over_leaves_no_cycles(call: Callable[[Served], Awaitable[None]]) -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        await call(server)  # what is made once, and kept
+        await eventually(lambda: engine.num_streams, 0)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await call(server)
+            await eventually(lambda: engine.num_streams, 0)
+            await asyncio.sleep(0.1)  # for calls to be over on this side, too
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            found = Counter(
+                type(each).__qualname__ for each in gc.garbage if type(each).__module__.startswith("service")
+            )
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        assert not found
