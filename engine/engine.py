@@ -56,6 +56,7 @@ class EngineStats:
     """What is in flight, all zero when idle; and what the workers did since they came up."""
 
     num_streams: int
+    num_recordings: int  # being encoded or waiting for it
     backlog: int  # commands that wait for room on ring A
     ring_bytes: tuple[int, int, int]  # on rings A, B and C
     work: Mapping[str, Work]  # by the name of the worker
@@ -103,7 +104,13 @@ class Engine:
 
     def stats(self) -> EngineStats:
         supervisor = self._supervisor
-        return EngineStats(self.num_streams, supervisor.backlog, supervisor.ring_bytes(), supervisor.work())
+        return EngineStats(
+            num_streams=self.num_streams,
+            num_recordings=self._encoder.num_recordings,
+            backlog=supervisor.backlog,
+            ring_bytes=supervisor.ring_bytes(),
+            work=supervisor.work(),
+        )
 
     def check(self, params: SynthesisParams) -> None:
         """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""

@@ -51,6 +51,11 @@ class OnDemandEncoder:
         """Of the process, while there is one."""
         return self._worker.child.pid if self._worker else None
 
+    @property
+    def num_recordings(self) -> int:
+        """Being encoded or waiting for it."""
+        return len(self._jobs)
+
     async def encode(self, audio: bytes, want: Want) -> Answer:
         """Raises InvalidRecording, EncodingFailed, EngineOverloaded or EngineUnavailable.
 

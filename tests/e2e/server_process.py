@@ -5,14 +5,25 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import IO
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from clients.local_server import SERVICE
 
 START_TIMEOUT_S = 90.0
 LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
+
+
+def scrape(server: "ServerProcess") -> dict[tuple[str, str], float]:
+    """Samples of its metrics, by name and worker."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples}
 
 
 class ServerProcess:

@@ -1,20 +1,9 @@
 """What the metrics of a real server say about its workers."""
 
-import urllib.request
 from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
-from tests.e2e.server_process import ServerProcess
-
-
-def scrape(server: ServerProcess) -> dict[tuple[str, str], float]:
-    """Samples by name and worker."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
-        text = response.read().decode()
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples}
+from tests.e2e.server_process import ServerProcess, scrape
 
 
 async def test_workers_tell_how_many_rows_their_steps_have_and_how_long_they_take(

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import signal
 import struct
 import subprocess
@@ -19,7 +20,7 @@ import soundfile
 from clients import InvalidRequest, ServerUnavailable, SpeechClient, SpeechError, synthesis_config, voice_mix
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from sonorant.tts.v1.voice_pb2 import Voice
-from tests.e2e.server_process import ServerProcess
+from tests.e2e.server_process import ServerProcess, scrape
 from tests.parity.make_codec_goldens import CASES, GOLDENS, MAX_FRAMES, SIZES, STRIDE, write_recording
 from tests.service.harness import Stub, config, say, speak
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -243,6 +244,23 @@ def _memory_mb(server: ServerProcess) -> float:
     table = subprocess.run(["ps", "-eo", "pid=,ppid=,rss="], capture_output=True, text=True, check=True).stdout
     rows = [tuple(map(int, line.split())) for line in table.splitlines()]
     return sum(rss for pid, parent, rss in rows if server.process.pid in (pid, parent)) / 1024
+
+
+async def test_recordings_in_hand_are_counted(server: ServerProcess, client: SpeechClient) -> None:
+    async def until(num_recordings: int) -> None:
+        async with asyncio.timeout(30):
+            while (await asyncio.to_thread(scrape, server))["tts_queued_recordings", ""] != num_recordings:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    await client.create_voice(reference=wav(tone(1.2)), consent=CONSENT, ttl_s=1)  # the encoder is up
+    (encoder,) = [pid for pid, name in server.child_ids().items() if name == "sonorant-encode"]
+    os.kill(encoder, signal.SIGSTOP)
+    made = [client.create_voice(reference=wav(tone(seconds)), consent=CONSENT, ttl_s=1) for seconds in (2, 3, 4)]
+    making = asyncio.gather(*made)
+    await until(3)
+    os.kill(encoder, signal.SIGCONT)
+    assert [voice.reference_audio_ms for voice in await making] == [2000, 3000, 4000]
+    await until(0)
 
 
 async def test_large_recordings_come_in_pieces(client: SpeechClient) -> None:

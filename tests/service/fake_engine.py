@@ -227,7 +227,7 @@ class FakeEngine:
         return self._next_id - 1
 
     def pairs(self) -> list[PairStats]:
-        return [PairStats(self.info.model, self.state, NUM_SLOTS, EngineStats(self.num_streams, 0, (0, 0, 0), {}))]
+        return [PairStats(self.info.model, self.state, NUM_SLOTS, EngineStats(self.num_streams, 0, 0, (0, 0, 0), {}))]
 
     def info_for(self, need: Need) -> EngineInfo:
         return self.info
