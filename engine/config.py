@@ -13,6 +13,11 @@ StageName = Literal["talker", "code2wav", "encoder"]
 MpsMode = Literal["auto", "true", "false"]
 
 
+def device_with_gpus(name: str) -> str:
+    """The device of this name on a machine with GPUs, of several names for it always the same."""
+    return "cuda:0" if name in ("auto", "cuda") else name
+
+
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """Settings of one talker and its Code2Wav; defaults suit the built-in checkpoint on a small CPU machine."""

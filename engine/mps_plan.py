@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.config import EngineConfig, MpsMode
+from engine.config import EngineConfig, MpsMode, device_with_gpus
 
 PROGRAM = "nvidia-cuda-mps-control"
 
@@ -54,8 +54,8 @@ def plan_mps(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machine) -
 
 def _is_on_one_gpu(config: EngineConfig) -> bool:
     """On a machine that has a GPU."""
-    places = {"cuda:0" if name in ("auto", "cuda") else name for name in (config.talker_device, config.code2wav_device)}
-    return len(places) == 1 and "cpu" not in places
+    talker, code2wav = device_with_gpus(config.talker_device), device_with_gpus(config.code2wav_device)
+    return talker == code2wav != "cpu"
 
 
 def _is_renumbered(visible_devices: str | None) -> bool:

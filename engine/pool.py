@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from engine.checkpoint import Checkpoint, load_checkpoint
-from engine.config import EngineConfig, MpsMode
+from engine.config import EngineConfig, MpsMode, device_with_gpus
 from engine.engine import Engine, EngineStats, EngineStream
 from engine.errors import CheckpointError, EngineError, EngineUnavailable
 from engine.info import EngineInfo
@@ -28,8 +28,6 @@ from engine.warm_up import WarmUp, warm_up
 log = logging.getLogger(__name__)
 
 CLONING = Need(("base",))
-
-_FIRST_GPU = {"auto": "cuda:0", "cuda": "cuda:0"}  # names for it, where there is one
 
 # What several pairs are together: the first of these that one of them is.
 _BEST_FIRST = (EngineState.READY, EngineState.STARTING, EngineState.RESTARTING, EngineState.FAILED, EngineState.CLOSED)
@@ -231,7 +229,7 @@ def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
     """Where no number of threads is given, all workers together get as many as there are cores; talkers on the same GPU
     share its memory, which each of them would otherwise find free."""
     threads = max(1, len(os.sched_getaffinity(0)) // (2 * len(configs)))
-    devices = [_FIRST_GPU.get(config.talker_device, config.talker_device) for config in configs]
+    devices = [device_with_gpus(config.talker_device) for config in configs]
     return [
         dataclasses.replace(
             config,
