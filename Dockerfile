@@ -47,6 +47,7 @@ FROM runtime AS cpu
 COPY --from=build-cpu /opt/sonorant /opt/sonorant
 
 FROM runtime AS cuda
+# "compute" is CUDA and the programs of MPS, by which talker and codec compute on a GPU at once.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /opt/sonorant /opt/sonorant

@@ -49,7 +49,7 @@ async def mps_for(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machi
         if plan.sharing is Sharing.OWN_DAEMON:
             try:
                 folder = await stack.enter_async_context(mps_daemon())
-            except EngineError as error:
+            except (EngineError, OSError) as error:
                 obstacle = f"{error}; --mps false does without"
         elif plan.sharing is Sharing.THEIR_DAEMON:
             log.info("the workers use the MPS daemon that is running")
@@ -73,7 +73,7 @@ def this_machine() -> Machine:
 
 @asynccontextmanager
 async def mps_daemon() -> AsyncIterator[Path]:
-    """Yields the pipe directory. Raises EngineError if the daemon does not start."""
+    """Yields the pipe directory. Raises EngineError if the daemon does not start, OSError if its keeper does not."""
     with closing(Child("mps", keep, ())) as keeper:
         try:
             folder = await keeper.loaded()
