@@ -106,7 +106,7 @@ async def read_answer(
         recording = RecordingInfo(
             int(said["duration_ms"]), float(said["level_dbfs"]), int(said["sample_rate_hz"]), int(said["channels"])
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(repr(error)) from error
     if want is Want.NOTHING:
         return Answer(recording)

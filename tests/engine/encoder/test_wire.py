@@ -60,6 +60,7 @@ async def test_half_an_answer_is_the_death_of_the_encoder(num_bytes: int) -> Non
         struct.pack("<II", 1 << 30, 0),
         struct.pack("<II", 0, 1 << 30),
         *(struct.pack("<II", len(text), 0) + text for text in (b"", b"{}", b"[]", b"3", b"\xff", b'{"reason": 1}')),
+        *(struct.pack("<II", len(text), 0) + text for text in (b'{"duration_ms": Infinity}', b"[" * 16_000)),
         struct.pack("<II", 2, 3) + b"{}abc",
         written(Answer(INFO)),
         written(Answer(INFO, X_VECTOR[:5])),
