@@ -100,6 +100,30 @@ CODEC_DECODER_DEFAULTS: Json = {
     "upsample_rates": (8, 5, 4, 3),
     "upsampling_ratios": (2, 2),
 }
+# Of encoder_config, what shapes its tensors: transformers' MimiConfig. Its head_dim follows from others where absent.
+CODEC_ENCODER_DEFAULTS: Json = {
+    "sampling_rate": 24_000,
+    "audio_channels": 1,
+    "hidden_size": 512,
+    "num_filters": 64,
+    "num_residual_layers": 1,
+    "upsampling_ratios": (8, 6, 5, 4),
+    "kernel_size": 7,
+    "last_kernel_size": 3,
+    "residual_kernel_size": 3,
+    "compress": 2,
+    "codebook_size": 2048,
+    "codebook_dim": 256,
+    "num_quantizers": 32,
+    "use_conv_shortcut": False,
+    "vector_quantization_hidden_dimension": 256,
+    "num_semantic_quantizers": 1,
+    "num_hidden_layers": 8,
+    "intermediate_size": 2048,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "attention_bias": False,
+}
 # Of generation_config.json: Qwen3TTSModel._merge_generate_kwargs.
 GENERATION_DEFAULTS: Json = {
     "do_sample": True,

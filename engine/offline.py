@@ -26,7 +26,6 @@ from engine.encoder.recording import read_recording
 from engine.errors import EngineError, InvalidSynthesis, StreamFailed
 from engine.ipc.channel import QueueChannel
 from engine.ipc.messages import EndStream, FrameBatch, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
-from engine.model.verify import verify_codec_encoder
 from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
 from engine.prompt.validation import check_params
@@ -88,8 +87,6 @@ def synthesize(
         chunk_ramp=(CHUNK_FRAMES,),
     )
     tokenizer = Tokenizer.load(model)
-    if load_format == "safetensors":
-        verify_codec_encoder(checkpoint)
     x_vector = reference_codes = None
     if reference is not None:
         x_vector, reference_codes = _encode_reference(checkpoint, config, reference, x_vector_only)

@@ -86,7 +86,6 @@ def _load(config: EngineConfig) -> tuple[tuple[Batcher, Runner], Mapping[str, ob
     from engine.code2wav.runner import Code2WavRunner
     from engine.cuda import use_device
     from engine.model.memory import check_fit, code2wav_need, free_bytes
-    from engine.model.verify import verify_codec_encoder
 
     torch.set_num_threads(config.threads("code2wav"))
     device = use_device(config.code2wav_device)
@@ -94,8 +93,6 @@ def _load(config: EngineConfig) -> tuple[tuple[Batcher, Runner], Mapping[str, ob
     if device.type == "cuda":
         check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
     runner = Code2WavRunner(checkpoint, config)
-    if config.load_format == "safetensors":
-        verify_codec_encoder(checkpoint)  # here and not in the talker, which takes longer to load
     batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz)
     info = {"device": str(device), "threads": torch.get_num_threads(), "num_slots": runner.num_slots}
     return (batcher, runner), info

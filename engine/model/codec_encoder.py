@@ -7,6 +7,7 @@ huggingface/transformers src/transformers/models/mimi/modeling_mimi.py.
 """
 
 from torch import Tensor, nn
+from transformers import MimiConfig
 from transformers.models.mimi.modeling_mimi import (
     MimiConv1d,
     MimiEncoder,
@@ -15,10 +16,18 @@ from transformers.models.mimi.modeling_mimi import (
 )
 
 from engine.checkpoint import CodecConfig
-from engine.model.codec_encoder_shapes import mimi_config
+from engine.errors import CheckpointError
 
 # transformers 4.57.3 attends to all the past, whatever window the config declares; later versions heed the window.
 NO_WINDOW = 1 << 30
+
+
+def mimi_config(config: CodecConfig) -> MimiConfig:
+    """Raises CheckpointError if transformers refuses what the checkpoint says."""
+    try:
+        return MimiConfig(**{**config.encoder, "sliding_window": NO_WINDOW}, attn_implementation="sdpa")
+    except Exception as error:  # transformers raises nothing narrower, in more than one line
+        raise CheckpointError(f"encoder_config of the codec: {' '.join(str(error).split())}") from error
 
 
 class CodecEncoder(nn.Module):
@@ -26,7 +35,7 @@ class CodecEncoder(nn.Module):
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
-        mimi = mimi_config(config, sliding_window=NO_WINDOW)
+        mimi = mimi_config(config)
         self.encoder = MimiEncoder(mimi)
         self.encoder_transformer = MimiTransformerModel(mimi)
         stride = int(mimi.encodec_frame_rate / mimi.frame_rate)

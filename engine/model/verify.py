@@ -9,6 +9,7 @@ from torch import nn
 from engine.checkpoint import Checkpoint
 from engine.errors import CheckpointError
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from engine.model.codec_encoder_shapes import codec_encoder_shapes
 from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
 from engine.model.weights import TensorFile, check_shapes, check_tensors, listed
@@ -19,27 +20,17 @@ ENCODER_PREFIX = "encoder."
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError unless both files hold the tensors of their components, in their shapes, and nothing else.
 
-    Components that the task does not use are checked too: a folder is whole or it is not. The codec encoder's have a
-    function of their own, which another process may call meanwhile: it imports transformers, which takes its time.
+    Components that the task does not use are checked too: a folder is whole or it is not.
     """
     with torch.device("meta"):
         main: dict[str, nn.Module] = {"talker.": Talker(checkpoint)}
         if checkpoint.speaker_encoder is not None:
             main["speaker_encoder."] = SpeakerEncoder(checkpoint.speaker_encoder)
         codec = {"decoder.": Code2Wav(checkpoint.codec.decoder)}
+    codec_file = checkpoint.folder / "speech_tokenizer" / "model.safetensors"
     _verify_file(checkpoint.folder / "model.safetensors", main)
-    _verify_file(_codec_file(checkpoint), codec, others=(ENCODER_PREFIX,))
-
-
-def verify_codec_encoder(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError unless the codec's file holds the tensors of its encoder."""
-    from engine.model.codec_encoder_shapes import codec_encoder_shapes
-
-    check_shapes(codec_encoder_shapes(checkpoint.codec), TensorFile(_codec_file(checkpoint)), ENCODER_PREFIX)
-
-
-def _codec_file(checkpoint: Checkpoint) -> Path:
-    return checkpoint.folder / "speech_tokenizer" / "model.safetensors"
+    _verify_file(codec_file, codec, others=(ENCODER_PREFIX,))
+    check_shapes(codec_encoder_shapes(checkpoint.codec), TensorFile(codec_file), ENCODER_PREFIX)
 
 
 def _verify_file(path: Path, components: Mapping[str, nn.Module], others: tuple[str, ...] = ()) -> None:

@@ -1,4 +1,5 @@
 import dataclasses
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,14 @@ from safetensors.numpy import load_file, save_file
 from torch import nn
 
 from engine.checkpoint import PRESETS_DIR, load_checkpoint
+from engine.checkpoint_json import CODEC_ENCODER_DEFAULTS
 from engine.errors import CheckpointError
 from engine.model.code2wav import Code2Wav
 from engine.model.codec_encoder import CodecEncoder
 from engine.model.codec_encoder_shapes import codec_encoder_shapes
 from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
-from engine.model.verify import verify_checkpoint, verify_codec_encoder
+from engine.model.verify import verify_checkpoint
 from engine.model.weights import TensorFile, check_tensors, init_random, load_module
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -90,9 +92,7 @@ def test_random_weights_are_seeded_and_finite() -> None:
 @pytest.mark.parametrize("task", ["custom_voice", "voice_design", "base"])
 def test_whole_checkpoints_verify(tmp_path: Path, task: str) -> None:
     for sizes in ({}, {"predictor_hidden": 32, "codebooks": 6}):
-        checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, task, **sizes))
-        verify_checkpoint(checkpoint)
-        verify_codec_encoder(checkpoint)
+        verify_checkpoint(load_checkpoint(write_tiny_checkpoint(tmp_path, task, **sizes)))
 
 
 @pytest.mark.parametrize(
@@ -117,28 +117,52 @@ def test_harmed_checkpoints_do_not(tmp_path: Path, file: str, name: str, harm: s
     else:
         tensors[name] = np.concatenate([tensors[name], tensors[name]])
     save_file(tensors, tmp_path / file)
-    verify = verify_codec_encoder if name.startswith("encoder.") else verify_checkpoint
     with pytest.raises(CheckpointError, match=f"{file} does not fit its config.json; {harm}: {name}"):
-        verify(checkpoint)
+        verify_checkpoint(checkpoint)
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"use_conv_shortcut": True, "num_residual_layers": 2}, {"num_key_value_heads": 1, "attention_bias": True}],
+    [
+        {},
+        {"use_conv_shortcut": True, "num_residual_layers": 2},
+        {"num_key_value_heads": 1, "attention_bias": True, "head_dim": None},
+        {"upsampling_ratios": [5, 4, 4], "frame_rate": 75, "_frame_rate": None},
+        {"_frame_rate": None},
+        dict.fromkeys(CODEC_ENCODER_DEFAULTS),
+    ],
 )
 def test_the_encoder_has_the_tensors_that_are_looked_for(changes: dict[str, object]) -> None:
+    """None: what the checkpoint does not say."""
     codec = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-0.6b-base").codec
-    codec = dataclasses.replace(codec, encoder={**codec.encoder, **changes})
+    said = {**codec.encoder, **changes}
+    codec = dataclasses.replace(codec, encoder={key: value for key, value in said.items() if value is not None})
     with torch.device("meta"):
         tensors = CodecEncoder(codec).state_dict()
     assert codec_encoder_shapes(codec) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def test_an_encoder_config_that_transformers_refuses(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("num_filters", "many", "num_filters must be an integer, not 'many'"),
+        ("upsampling_ratios", [8, 0], "upsampling_ratios must be a list of integers, 1 or more"),
+        ("_frame_rate", 0, "_frame_rate must be more than 0"),
+        ("num_semantic_quantizers", 4, "num_semantic_quantizers must be less than num_quantizers 4"),
+    ],
+)
+def test_an_encoder_config_that_makes_no_network(tmp_path: Path, key: str, value: object, complaint: str) -> None:
     checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, "base"))
-    codec = dataclasses.replace(checkpoint.codec, encoder={**checkpoint.codec.encoder, "num_filters": "many"})
-    with pytest.raises(CheckpointError, match=r"encoder_config of the codec: .*num_filters"):
-        verify_codec_encoder(dataclasses.replace(checkpoint, codec=codec))
+    encoder = {**checkpoint.codec.encoder, "num_quantizers": 4, key: value}
+    codec = dataclasses.replace(checkpoint.codec, encoder=encoder)
+    with pytest.raises(CheckpointError, match=re.escape(complaint)):
+        verify_checkpoint(dataclasses.replace(checkpoint, codec=codec))
+
+
+def test_an_encoder_config_that_transformers_refuses(tmp_path: Path) -> None:
+    codec = load_checkpoint(write_tiny_checkpoint(tmp_path, "base")).codec
+    with pytest.raises(CheckpointError, match=r"encoder_config of the codec: .*semantic quantizers"):
+        CodecEncoder(dataclasses.replace(codec, encoder={**codec.encoder, "num_semantic_quantizers": 99}))
 
 
 def test_weights_that_are_whole_numbers(tmp_path: Path) -> None:
@@ -164,7 +188,7 @@ def test_weights_that_a_number_format_cannot_hold_are_named(tmp_path: Path) -> N
 
 
 def test_building_on_meta_does_not_load_the_compiler() -> None:
-    """It takes a second of each worker's start; transformers brings it too, and has no business in the talker."""
+    """It takes seconds of each worker's start; transformers brings it too, and only encoding needs that."""
     code = (
         "import sys, torch\nfrom engine.checkpoint import *\nfrom engine.model.verify import verify_checkpoint\n"
         "verify_checkpoint(load_checkpoint(BUILTIN_VOICE_DIR))\n"
