@@ -1,6 +1,6 @@
 """Values that cross the engine: what an utterance asks for, what the prompt is, what comes back. No torch, no I/O."""
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -118,8 +118,8 @@ class StreamBudget:
 
     @property
     def total_s(self) -> float:
-        total_s: float = sum(astuple(self)[1:])
-        return total_s
+        before_codec_s = self.queue_s + self.prefill_s + self.step_s + self.frames_ring_s
+        return before_codec_s + self.codec_wait_s + self.codec_s + self.pcm_ring_s
 
 
 @dataclass(frozen=True, slots=True)

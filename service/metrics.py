@@ -4,6 +4,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from engine import EnginePool
 from service.engine_metrics import EngineCollector
+from service.latency import PARTS
 
 _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 
@@ -36,13 +37,14 @@ class Metrics:
             buckets=(0.001, *_SECONDS),
             registry=registry,
         )
-        self.budget_s = Histogram(
+        budget_s = Histogram(
             "tts_budget_seconds",
             "Parts of tts_first_audio_seconds, as in LatencyBudget.",
             ["part"],
             buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5, 10.0),
             registry=registry,
         )
+        self.budget_s = {part: budget_s.labels(part) for part in PARTS}
         self.audio_ms = Counter("tts_audio_ms", "Audio written to callers.", registry=registry)
         self.cancelled_audio_ms = Counter(
             "tts_cancelled_audio_ms",

@@ -182,5 +182,5 @@ class Progress:
 def _onset_ms(samples: Samples, rate_hz: int) -> float | None:
     size = rate_hz * BLOCK_MS // 1000
     blocks = samples[: len(samples) // size * size].reshape(-1, size).astype(np.float32)
-    loud = np.flatnonzero(np.mean(blocks * blocks, axis=1) > LOUD**2)
-    return float(loud[0] * BLOCK_MS) if len(loud) else None
+    is_loud = np.einsum("ij,ij->i", blocks, blocks) > LOUD**2 * size
+    return float(is_loud.argmax() * BLOCK_MS) if is_loud.any() else None

@@ -38,6 +38,7 @@ _COMMIT_MODES = {
 
 # Where the engine's name of a parameter stands in SynthesisConfig; sampling settings have the same name.
 _FIELD_PATHS = {"language": "language", "instruct": "instructions", "non_streaming_mode": "non_streaming_mode"}
+_SAMPLING = tuple(field.name for field in dataclasses.fields(SamplingParams))
 _OF_THE_VOICE = ("speaker", "x_vector", "reference_codes", "reference_text")
 
 
@@ -73,7 +74,7 @@ class UtteranceSpec:
             language=self.params.language,
             instructions=self.instructions,
             audio=self.audio.to_proto(),
-            sampling=synthesis_pb2.Sampling(**dataclasses.asdict(self.params.sampling)),
+            sampling=synthesis_pb2.Sampling(**{name: getattr(self.params.sampling, name) for name in _SAMPLING}),
             speed=self.audio.speed,
             volume_gain_db=self.audio.gain_db,
             pronunciations=self.lexicon.pronunciations(),

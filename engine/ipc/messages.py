@@ -10,7 +10,7 @@ A stream that ends before it got a slot has an EndStream and nothing else on rin
 
 import pickle
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -115,9 +115,13 @@ class FirstChunk:
     call_began_s: float  # the decoder's, with frame 0
     call_ended_s: float
 
+    @property
+    def times(self) -> tuple[float, ...]:
+        until_step_s = (self.opened_s, self.started_s, self.step_began_s, self.step_ended_s)
+        return (*until_step_s, self.taken_s, self.call_began_s, self.call_ended_s)
+
     def budget(self, delivered_s: float) -> StreamBudget:
-        _, *times = astuple(self)
-        parts_s = (after - before for before, after in pairwise((*times, delivered_s)))
+        parts_s = (after - before for before, after in pairwise((*self.times, delivered_s)))
         return StreamBudget(self.opened_s, *parts_s)
 
 
@@ -208,7 +212,7 @@ def encode(record: Record) -> list[Buffer]:
             head = HEADER.pack(_Kind.END_STREAM, end.reason, stream_id)
             return [head, END.pack(end.num_frames, end.queue_s, end.generation_s), end.detail.encode()]
         case FirstChunk(stream_id):
-            return [HEADER.pack(_Kind.FIRST_CHUNK, 0, stream_id), FIRST_CHUNK.pack(*astuple(record)[1:])]
+            return [HEADER.pack(_Kind.FIRST_CHUNK, 0, stream_id), FIRST_CHUNK.pack(*record.times)]
         case SilentStream(stream_id, num_frames):
             return [HEADER.pack(_Kind.SILENT_STREAM, num_frames, stream_id)]
         case PcmBatch(stream_ids, first_frames, num_frames, samples):
