@@ -16,9 +16,8 @@ import soundfile
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from tests.e2e.server_process import ServerProcess
+from tests.service.decoders import alaw_level, decoded, mulaw_level
 from tests.service.harness import Stub
-from tests.service.test_g711 import alaw_level, mulaw_level
-from tests.service.test_opus import decoded
 
 PCM = audio_pb2.AUDIO_ENCODING_PCM_S16LE
 WAV = audio_pb2.AUDIO_ENCODING_WAV

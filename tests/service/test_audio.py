@@ -1,7 +1,6 @@
 import io
 import itertools
 import wave
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +11,8 @@ from hypothesis import strategies as st
 from service import g711
 from service.audio import AudioSpec, AudioWriter, Piece, wav_header
 from sonorant.tts.v1 import audio_pb2
-from tests.service.sounds import Samples, noise, snr_db, voiced
+from tests.service.sounds import noise, snr_db, voiced
+from tests.service.written_audio import joined, pieces_of
 
 PCM = audio_pb2.AUDIO_ENCODING_PCM_S16LE
 WAV = audio_pb2.AUDIO_ENCODING_WAV
@@ -20,21 +20,6 @@ FLAC = audio_pb2.AUDIO_ENCODING_FLAC
 MULAW = audio_pb2.AUDIO_ENCODING_MULAW
 ALAW = audio_pb2.AUDIO_ENCODING_ALAW
 RATES_HZ = (8_000, 16_000, 24_000, 48_000)
-
-
-def pieces_of(spec: AudioSpec, samples: Samples, where: Sequence[int] = (), flushes: Sequence[int] = ()) -> list[Piece]:
-    """Of an utterance whose samples come in pieces, with a flush after some of them."""
-    writer = AudioWriter(spec)
-    pieces = writer.begin()
-    for number, chunk in enumerate(np.split(samples, sorted(where))):
-        pieces += writer.push(chunk)
-        if number in flushes:
-            pieces += writer.flush()
-    return pieces + writer.end()
-
-
-def joined(pieces: Sequence[Piece]) -> bytes:
-    return b"".join(piece.data for piece in pieces)
 
 
 @given(

@@ -21,10 +21,10 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     SynthesizeRequest,
     SynthesizeStreamRequest,
 )
+from tests.service.decoders import decoded, pages
 from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine, spoken
 from tests.service.harness import Stub, failure, flush, say, served
-from tests.service.test_audio import joined, pieces_of
-from tests.service.test_opus import decoded, pages
+from tests.service.written_audio import joined, pieces_of
 
 PCM = audio_pb2.AUDIO_ENCODING_PCM_S16LE
 WAV = audio_pb2.AUDIO_ENCODING_WAV

@@ -7,22 +7,9 @@ import numpy.typing as npt
 import pytest
 
 from service import g711
+from tests.service.decoders import alaw_level, mulaw_level
 
 EVERY_SAMPLE = np.arange(65_536, dtype=np.uint16).view(np.int16)
-
-
-def mulaw_level(code: int) -> int:
-    """What ITU-T G.711 says a code stands for, in 16 bits."""
-    code = ~code & 0xFF
-    magnitude = (((code & 0xF) << 3) + 0x84 << (code >> 4 & 7)) - 0x84
-    return -magnitude if code & 0x80 else magnitude
-
-
-def alaw_level(code: int) -> int:
-    code ^= 0x55
-    exponent, mantissa = code >> 4 & 7, code & 0xF
-    magnitude = (mantissa << 4) + 8 if exponent == 0 else (mantissa << 4) + 0x108 << exponent - 1
-    return magnitude if code & 0x80 else -magnitude
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="audioop left the standard library")

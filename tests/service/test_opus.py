@@ -1,11 +1,8 @@
 """Opus packets and Ogg pages, judged by decoders of others: FFmpeg's and libsndfile's."""
 
 import io
-import struct
-from collections.abc import Sequence
 
 import av
-import numpy as np
 import pytest
 import soundfile
 from hypothesis import given, settings
@@ -15,39 +12,14 @@ from service.audio import AudioSpec, AudioWriter, Piece
 from service.ogg import crc
 from service.opus import OpusEncoder
 from sonorant.tts.v1 import audio_pb2
-from tests.service.sounds import Samples, noise, snr_db, voiced
-from tests.service.test_audio import joined, pieces_of
+from tests.service.decoders import decoded, pages
+from tests.service.sounds import noise, snr_db, voiced
+from tests.service.written_audio import joined, pieces_of
 
 OPUS = audio_pb2.AUDIO_ENCODING_OPUS
 OGG_OPUS = audio_pb2.AUDIO_ENCODING_OGG_OPUS
 RATES_HZ = (8_000, 16_000, 24_000, 48_000)
 MOST_BPS = 256_000
-
-
-def decoded(packets: Sequence[bytes], rate_hz: int) -> Samples:
-    """What a decoder makes of bare packets, its delay included."""
-    decoder = av.AudioCodecContext.create("libopus", "r")
-    decoder.sample_rate = rate_hz
-    decoder.layout = "mono"
-    decoder.open()
-    frames = [frame.to_ndarray()[0] for packet in packets for frame in decoder.decode(av.Packet(packet))]
-    samples = np.concatenate(frames)
-    return samples if samples.dtype == np.int16 else np.rint(samples * 32_767).astype(np.int16)
-
-
-def pages(stream: bytes) -> list[tuple[int, int, int, list[int]]]:
-    """Flags, position, number and segment lengths of each Ogg page, its checksum verified."""
-    found, at = [], 0
-    while at < len(stream):
-        magic, version, flags, position, _, number, checksum, count = struct.unpack_from("<4sBBqIIIB", stream, at)
-        assert (magic, version) == (b"OggS", 0)
-        lacing = list(stream[at + 27 : at + 27 + count])
-        end = at + 27 + count + sum(lacing)
-        page = stream[at:end]
-        assert crc(page[:22] + bytes(4) + page[26:]) == checksum
-        found.append((flags, position, number, lacing))
-        at = end
-    return found
 
 
 def test_checksum_is_that_of_the_specification() -> None:

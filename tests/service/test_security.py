@@ -1,7 +1,6 @@
 """Who may come in, over what, and what is refused before it costs anything: through a real server and channel."""
 
 import asyncio
-import hashlib
 import subprocess
 import sys
 from contextlib import suppress
@@ -36,17 +35,9 @@ from tests.service.harness import (
     served,
     speak,
 )
+from tests.service.keys import ADA, BOB, bearer, table
 
-ADA, BOB = "key-of-ada", "key-of-bob"
 HELLO = SynthesizeRequest(text="Hello", config={"sampling": {"seed": 7}})
-
-
-def bearer(key: str) -> tuple[tuple[str, str]]:
-    return (("authorization", f"Bearer {key}"),)
-
-
-def table(name: str, key: str, limits: str = "") -> str:
-    return f'[{name}]\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n{limits}\n'
 
 
 def replace(path: Path, text: str) -> None:

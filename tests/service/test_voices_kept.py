@@ -23,7 +23,7 @@ from sonorant.tts.v1.voice_service_pb2 import (
 )
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import eventually, served
-from tests.service.test_security import ADA, BOB, bearer, table
+from tests.service.keys import ADA, BOB, bearer, table
 from tests.service.voice_calls import CODE, RECORDING, clone, ids, refused
 
 

@@ -9,7 +9,7 @@ from clients.bench import report
 from clients.bench.loads import Load
 from clients.bench.measure import Measured
 from clients.bench.statistics import row
-from tests.clients.bench.test_statistics import outcome
+from tests.clients.bench.outcomes import outcome
 
 
 def row_of(kind: Any = "closed", amount: float = 2, address: str = "one:1", **changes: Any) -> dict[str, Any]:

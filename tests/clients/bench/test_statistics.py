@@ -7,29 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.bench.loads import Load
-from clients.bench.measure import Measured, Outcome
+from clients.bench.measure import Measured
 from clients.bench.statistics import peak_in_flight, percentile, row
-from clients.playback import PlaybackReport
+from tests.clients.bench.outcomes import outcome
 
 TARGET = "speak host:1"
 LOAD = Load("closed", 2, seconds=10.0, warm_up_s=1.0)
-
-
-def outcome(
-    *, ttfa_s: float = 0.1, gap_s: float = 0.0, status: str = "OK", counted: bool = True, begun_s: float = 0.0
-) -> Outcome:
-    report = PlaybackReport(ttfa_s, ttfa_s + 0.2, 1.0, 4.0, int(gap_s > 0), gap_s, gap_s)
-    return Outcome(
-        planned_s=begun_s - 0.001,
-        begun_s=begun_s,
-        ended_s=begun_s + 1.0,
-        counted=counted,
-        status=status,
-        message="" if status == "OK" else "busy",
-        window_audio_s=4.0,
-        opening_s=0.004,
-        report=report,
-    )
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.floats(0, 100), st.floats(0, 100))

@@ -21,7 +21,7 @@ from engine.training.talker.losses import Regularization, TrainedTalker, compute
 from engine.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
 from engine.training.talker.rows import END, RowStore
 from engine.types import NO_ID, SynthesisParams
-from tests.engine.training.test_talker import TEXT, on_device, random_codes, shard_of, store_of
+from tests.engine.training.spoken_shards import TEXT, on_device, random_codes, shard_of, store_of
 
 SHAPE = BatchShape(num_rows=3, length=256, num_references=3)
 MIX = Mix(whole_text=0.5, pairs=0.5, sentences_of_speaker=2)
@@ -37,13 +37,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture
 def store(checkpoint: Checkpoint) -> RowStore:
-    return store_of(checkpoint, shard_of(checkpoint, random_codes(checkpoint, *range(20, 52)), each=4))
+    return store_of(checkpoint, shard_of(random_codes(checkpoint, *range(20, 52)), each=4))
 
 
 @pytest.mark.parametrize("layout", [0, 1])
 def test_a_pair_is_the_prompt_with_a_reference_that_serving_assembles(checkpoint: Checkpoint, layout: int) -> None:
     reference, codes = random_codes(checkpoint, 20, 30)
-    store = store_of(checkpoint, shard_of(checkpoint, [reference, codes], each=2))
+    store = store_of(checkpoint, shard_of([reference, codes], each=2))
     piece = piece_of(store, store.training[1], layout, "english", paired=True)
     index = torch.from_numpy(pack([[piece]], BatchShape(1, piece.length, 1), {0: 0}).index[0]).long()
     tokenizer = Tokenizer.load(BUILTIN_VOICE_DIR)
@@ -105,7 +105,7 @@ def test_the_speaker_encoder_learns_through_the_talker(checkpoint: Checkpoint, s
 
 
 def test_reference_mels_are_those_of_serving(checkpoint: Checkpoint) -> None:
-    shard = shard_of(checkpoint, random_codes(checkpoint, 60, 9), each=2)
+    shard = shard_of(random_codes(checkpoint, 60, 9), each=2)
     audio = np.random.default_rng(0).normal(0, 3000, shard.num_frames.sum() * 1280).astype(np.int16)
     shard = type(shard)(**{n: getattr(shard, n) for n in shard.__slots__} | {"audio": audio})
     mels = ReferenceMels(torch.device("cpu"))(shard, np.array([0, 1], np.int32))

@@ -1,9 +1,7 @@
 """Training sees what serving sees: the same rows, and the same first choices of codes."""
 
-from dataclasses import fields
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,15 +11,12 @@ from engine.offline import synthesize
 from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
 from engine.training.flite import VOICES
-from engine.training.references import NUM_MELS, REFERENCE_FRAMES, references_of
-from engine.training.shards import Shard
-from engine.training.speakers import NUM_TRAITS
-from engine.training.talker.losses import DeviceBatch, Regularization, TrainedTalker, compute_losses, initialize
-from engine.training.talker.packing import Batch, BatchShape, Mix, Sampler, pack, piece_of
-from engine.training.talker.rows import END, LAYOUTS, NOTHING, RowStore, StoreSizes, head_rows
-from engine.types import NO_ID, Int16Array, SynthesisParams
+from engine.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
+from engine.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
+from engine.training.talker.rows import END, LAYOUTS, NOTHING, head_rows
+from engine.types import NO_ID, SynthesisParams
+from tests.engine.training.spoken_shards import TEXT, on_device, random_codes, shard_of, store_of
 
-TEXT = "Good morning, this is a test."
 EXACT = Regularization(dropout=0.0, corrupted=0.0, own_frames=0, predictor_frames=0)
 
 
@@ -30,52 +25,11 @@ def checkpoint() -> Checkpoint:
     return load_checkpoint(BUILTIN_VOICE_DIR)
 
 
-def shard_of(checkpoint: Checkpoint, codes: list[Int16Array], voice: int = 0, each: int = 0) -> Shard:
-    """`each`: sentences of one made speaker, of which the first is a reference."""
-    rng = np.random.default_rng(1)
-    speakers = np.arange(len(codes)) // each * each if each else np.full(len(codes), voice)
-    references = references_of(speakers, 1) if each else np.zeros(0, np.int32)
-    tokens = np.array(Tokenizer.load(BUILTIN_VOICE_DIR).encode(TEXT), np.int16)
-    num_frames = np.array([len(c) for c in codes], np.int32)
-    return Shard(
-        rows=np.arange(len(codes), dtype=np.int32),
-        voices=speakers.astype(np.int32),
-        traits=rng.uniform(-1, 1, (len(codes), NUM_TRAITS)).astype(np.float32),
-        teachers=np.zeros(len(codes), np.int8),
-        num_frames=num_frames,
-        num_tokens=np.full(len(codes), len(tokens), np.int32),
-        tokens=np.tile(tokens, len(codes)),
-        guide=np.concatenate([np.minimum(np.arange(n) // 4, len(tokens) - 1) for n in num_frames]).astype(np.int16),
-        phones=np.zeros(num_frames.sum() * 4, np.int8),
-        audio=np.zeros(0, np.int16),
-        codes=np.concatenate(codes),
-        references=references,
-        mels=rng.normal(-6, 3, (len(references), REFERENCE_FRAMES, NUM_MELS)).astype(np.float16),
-    )
-
-
-def store_of(checkpoint: Checkpoint, shard: Shard, held_out: frozenset[int] = frozenset()) -> RowStore:
-    sizes = StoreSizes(max_rows=40_000, max_frames=8_000, max_references=16)
-    store = RowStore(checkpoint, BUILTIN_VOICE_DIR, torch.device("cpu"), sizes)
-    store.append(shard, held_out)
-    return store
-
-
-def on_device(batch: Batch) -> DeviceBatch:
-    return DeviceBatch(**{f.name: torch.from_numpy(getattr(batch, f.name)) for f in fields(DeviceBatch)})
-
-
-def random_codes(checkpoint: Checkpoint, *num_frames: int) -> list[Int16Array]:
-    rng = np.random.default_rng(0)
-    shape = checkpoint.talker.num_codebooks
-    return [rng.integers(0, checkpoint.code_predictor.vocab_size, (n, shape), dtype=np.int16) for n in num_frames]
-
-
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("language", ["english", "auto"])
 def test_rows_are_the_prompt_that_serving_assembles(checkpoint: Checkpoint, layout: int, language: str) -> None:
     [codes] = random_codes(checkpoint, 30)
-    store = store_of(checkpoint, shard_of(checkpoint, [codes]))
+    store = store_of(checkpoint, shard_of([codes]))
     piece = piece_of(store, store.training[0], layout, language)
     batch = pack([[piece]], BatchShape(1, piece.length), {})
     params = SynthesisParams(
@@ -97,14 +51,14 @@ def test_rows_are_the_prompt_that_serving_assembles(checkpoint: Checkpoint, layo
 
 
 def test_text_that_has_not_come_is_no_guide(checkpoint: Checkpoint) -> None:
-    store = store_of(checkpoint, shard_of(checkpoint, random_codes(checkpoint, 30)))
+    store = store_of(checkpoint, shard_of(random_codes(checkpoint, 30)))
     start, length = store.training[0].tails[0]
     guide = store.guide[start : start + length].tolist()
     assert all(token <= row for row, token in enumerate(guide))
 
 
 def test_batches_have_one_shape_and_whole_sentences(checkpoint: Checkpoint) -> None:
-    shard = shard_of(checkpoint, random_codes(checkpoint, *range(10, 60)))
+    shard = shard_of(random_codes(checkpoint, *range(10, 60)))
     store = store_of(checkpoint, shard, held_out=frozenset({3}))
     assert (len(store.training), len(store.held_out)) == (49, 1)
     sampler = Sampler(store, BatchShape(4, 256), Mix(whole_text=0.5), seed=0)
@@ -121,7 +75,7 @@ def test_the_model_chooses_the_codes_that_serving_chose(checkpoint: Checkpoint, 
     """Greedy codes are each the likeliest given those before them, which is what training computes in one pass."""
     spoken = [synthesize(TEXT, greedy=True, language="english", non_streaming_mode=bool(layout)).codes]
     voice = list(checkpoint.talker.speaker_ids).index(VOICES[0])
-    store = store_of(checkpoint, shard_of(checkpoint, spoken * 3, voice=VOICES.index(VOICES[voice])))
+    store = store_of(checkpoint, shard_of(spoken * 3, voice=VOICES.index(VOICES[voice])))
     piece = piece_of(store, store.training[0], layout, "english")
     batch = pack([[piece, piece], [piece]], BatchShape(2, 2 * piece.length), {})
     model = TrainedTalker(checkpoint)

@@ -6,7 +6,7 @@ from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
 from engine.training.settings import TOY
 from engine.training.talker.packing import BatchShape, Mix, Sampler
 from engine.training.talker.trainer import Trainer, TrainerSettings
-from tests.engine.training.test_talker import random_codes, shard_of, store_of
+from tests.engine.training.spoken_shards import random_codes, shard_of, store_of
 
 
 class StepsInsteadOfGraphs(Trainer):
@@ -23,7 +23,7 @@ def checkpoint() -> Checkpoint:
 
 
 def test_preparing_changes_nothing(checkpoint: Checkpoint) -> None:
-    store = store_of(checkpoint, shard_of(checkpoint, random_codes(checkpoint, 30, 40)))
+    store = store_of(checkpoint, shard_of(random_codes(checkpoint, 30, 40)))
     shape = BatchShape(num_rows=1, length=128)
     settings = TrainerSettings(shape, TOY.talker.trainer.regularization)
     first = StepsInsteadOfGraphs(checkpoint, store, settings, torch.device("cpu"), seed=1, eager=True)
