@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 
 from engine.checkpoint import BUILTIN_VOICE_DIR
-from engine.training.pipeline import LOG_FORMAT, Run, Stage, run_stages
+from engine.training.pipeline import LOG_FORMAT, WHOLE, Run, Stage, run_stages
 from engine.training.settings import FULL, FULL_BASE, TOY, TOY_BASE
 
 KINDS = {"custom_voice": (FULL, TOY), "base": (FULL_BASE, TOY_BASE)}
@@ -28,7 +28,11 @@ def main() -> None:
         default="custom_voice",
         help="type of the checkpoint: with voices of its own, or one that clones (default: %(default)s)",
     )
-    parser.add_argument("--stages", default=",".join(stages), help="comma-separated, of: %(default)s")
+    parser.add_argument(
+        "--stages",
+        default=",".join(WHOLE),
+        help="comma-separated (default: %(default)s); `decoder` trains the decoder of --codec-from on",
+    )
     parser.add_argument("--minutes", type=float, default=30.0, help="time for everything (default: %(default)s)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(

@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
@@ -12,10 +12,9 @@ from typing import Literal
 
 import torch
 
-from engine.checkpoint import load_checkpoint
 from engine.training.codec.encode import encode_all
 from engine.training.codec.export import write_codec_config
-from engine.training.codec.train import train_codec
+from engine.training.codec.train import CodecTraining, train_codec, train_decoder
 from engine.training.evaluation.sentences import everyday_sentences, held_out_sentences
 from engine.training.export import write_config
 from engine.training.flite import VOICES
@@ -30,7 +29,8 @@ from engine.training.text.vocabulary import train_tokenizer
 
 logger = logging.getLogger(__name__)
 
-Stage = Literal["text", "codec", "talker"]
+Stage = Literal["text", "codec", "decoder", "talker"]
+WHOLE: Sequence[Stage] = ("text", "codec", "talker")  # `decoder` trains the codec of another run on
 FIRST_VOICE_SHARE = 0.7
 LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
 TOKENIZER_FILE = "tokenizer.json"
@@ -78,7 +78,7 @@ def run_stages(run: Run) -> None:
         write_codec_config(run.codec, settings.codec)
     elif run.codec_from:
         shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
-    if "talker" in run.stages or "codec" in run.stages:
+    if {"talker", "codec", "decoder"} & set(run.stages):
         write_config(run.checkpoint, settings.talker, settings.speakers, run.text, run.codec)
         _with_teacher(run)
 
@@ -132,9 +132,11 @@ def _with_teacher(run: Run) -> None:
         if "talker" in run.stages:
             start(talker)
         if "codec" in run.stages:
-            _train_codec(run, start_encoder, watch=lambda: _check(started))
+            train_codec(_codec_training(run, started), start_encoder)
         else:
             start_encoder()
+        if "decoder" in run.stages:
+            train_decoder(_codec_training(run, started))
         while talker in started and talker.exitcode is None:
             _check(started)
             talker.join(timeout=1.0)
@@ -148,17 +150,15 @@ def _with_teacher(run: Run) -> None:
     _check([process for process in started if process is not talker])
 
 
-def _train_codec(run: Run, on_codes: Callable[[], None], watch: Callable[[], None]) -> None:
-    train_codec(
-        load_checkpoint(run.checkpoint).codec,
-        run.settings.codec,
-        run.codec,
-        run.folder,
-        run.audio,
-        frozenset(range(run.settings.num_held_out)),
-        run.device,
-        on_codes,
-        watch,
+def _codec_training(run: Run, processes: Sequence[SpawnProcess]) -> CodecTraining:
+    return CodecTraining(
+        checkpoint=run.checkpoint,
+        settings=run.settings.codec,
+        run_folder=run.folder,
+        audio=run.audio,
+        held_out=frozenset(range(run.settings.num_held_out)),
+        device=run.device,
+        watch=lambda: _check(processes),
         ends_at_s=run.ends_at_s,
         seed=run.seed,
     )

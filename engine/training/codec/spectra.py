@@ -1,4 +1,4 @@
-"""Mel spectra: what stage 1 predicts, and what stage 2 compares."""
+"""Spectra: what stage 1 predicts, and what stage 2 compares."""
 
 import math
 
@@ -10,6 +10,7 @@ SAMPLE_RATE_HZ = 24000
 TARGET_MELS, TARGET_MAX_HZ = 80, 8000.0  # the teacher has nothing above 8 kHz
 TARGET_LOW_BINS = 128  # of the fine spectrum, 0 to 1.5 kHz: pitch
 COMPARED = ((2048, 128), (1024, 96), (512, 64), (256, 32), (128, 16), (64, 8))  # (window, mels)
+FINE_WINDOW, FINE_FLOOR = 2048, 1e-2
 
 
 class SpectralTargets(nn.Module):
@@ -22,7 +23,7 @@ class SpectralTargets(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("window", torch.hann_window(1024))
-        self.register_buffer("fine_window", torch.hann_window(2048))
+        self.register_buffer("fine_window", torch.hann_window(FINE_WINDOW))
         self.register_buffer("filters", mel_filters(1024, TARGET_MELS, TARGET_MAX_HZ))
 
     @torch.no_grad()
@@ -30,11 +31,12 @@ class SpectralTargets(nn.Module):
         """samples [crops, frames * 1920] -> [crops, frames * 4, mels], [crops, frames * 2, low bins]."""
         mels = _magnitudes(F.pad(samples, (272, 272)), self.window, 480) @ self.filters
         fine = _magnitudes(F.pad(samples, (544, 544)), self.fine_window, 960)[..., :TARGET_LOW_BINS]
-        return mels.clamp(min=1e-3).log10(), fine.clamp(min=1e-2).log10()
+        return mels.clamp(min=1e-3).log10(), fine.clamp(min=FINE_FLOOR).log10()
 
 
-class MelDistance(nn.Module):
-    """Mean absolute difference of log10 mels, summed over window sizes."""
+class SpectralDistance(nn.Module):
+    """Of two sounds [crops, n]: mean absolute differences of log10 mels, summed over window sizes; and of the low part
+    of the fine spectrum, whose lines show the pitch, which mels blur."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,13 +44,19 @@ class MelDistance(nn.Module):
             self.register_buffer(f"window_{size}", torch.hann_window(size))
             self.register_buffer(f"filters_{size}", mel_filters(size, num_mels, SAMPLE_RATE_HZ / 2))
 
-    def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        return sum(((self._mels(a, size) - self._mels(b, size)).abs().mean() for size, _ in COMPARED), a.new_zeros(()))
+    def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        mel = sum(((self._mels(a, size) - self._mels(b, size)).abs().mean() for size, _ in COMPARED), a.new_zeros(()))
+        return mel, (self._low(a) - self._low(b)).abs().mean()
 
     def _mels(self, samples: Tensor, size: int) -> Tensor:
-        window, filters = self.get_buffer(f"window_{size}"), self.get_buffer(f"filters_{size}")
+        return (self._spectrum(samples, size) @ self.get_buffer(f"filters_{size}")).clamp(min=1e-4).log10()
+
+    def _low(self, samples: Tensor) -> Tensor:
+        return self._spectrum(samples, FINE_WINDOW)[..., :TARGET_LOW_BINS].clamp(min=FINE_FLOOR).log10()
+
+    def _spectrum(self, samples: Tensor, size: int) -> Tensor:
         padded = F.pad(samples[:, None], (size // 2, size // 2), mode="reflect")[:, 0]
-        return (_magnitudes(padded, window, size // 4) @ filters).clamp(min=1e-4).log10()
+        return _magnitudes(padded, self.get_buffer(f"window_{size}"), size // 4)
 
 
 def mel_filters(window_size: int, num_mels: int, max_hz: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Codec stage 2: the waveform decoder, on codes that stay as they are; mel loss first, discriminators from then on."""
+"""Codec stage 2: the waveform decoder, on codes that stay as they are; spectra first, discriminators from then on."""
 
 import copy
 import logging
@@ -16,13 +16,13 @@ from engine.training.codec.discriminators import Discriminators
 from engine.training.codec.pool import FRAME_SAMPLES, SpeechPool
 from engine.training.codec.quantizer import BookGroup
 from engine.training.codec.settings import CodecSettings
-from engine.training.codec.spectra import TARGET_MELS, MelDistance, SpectralTargets
+from engine.training.codec.spectra import TARGET_MELS, SpectralDistance, SpectralTargets
 from engine.training.codec.stage1 import QuantizedEncoder
 from engine.training.flite import PHONES
 
 logger = logging.getLogger(__name__)
 
-MEL_WEIGHT, FEATURES_WEIGHT, LATENT_MEL_WEIGHT = 15.0, 2.0, 3.0
+MEL_WEIGHT, LOW_WEIGHT, FEATURES_WEIGHT, LATENT_MEL_WEIGHT = 15.0, 30.0, 2.0, 3.0
 DISCRIMINATORS_FROM = 0.15  # of the time
 DISCRIMINATORS_RAMP = 0.05
 LATENT_LOSS_UNTIL = 0.6  # phones and mels read from the latents help to begin with
@@ -80,14 +80,13 @@ def train_stage2(
     *,
     ends_at_s: float,
 ) -> TrainedDecoder:
-    """`code2wav` without weights, on the CPU. Returns the averaged decoder, which `export` gets from time to time;
-    `poll` is called between steps. Goes on from the clock's state file, if there is one."""
+    """`code2wav` on the CPU, with the weights to begin from. Returns the averaged decoder, which `export` gets from
+    time to time; `poll` is called between steps. Goes on from the clock's state file, if there is one."""
     device = pool.device
-    initialize_decoder(code2wav)
     model = TrainedDecoder(code2wav, books).to(device)
     average = copy.deepcopy(model).requires_grad_(False)
     judges = Discriminators(settings.period_channels, settings.spectral_channels).to(device)
-    distance, targets = MelDistance().to(device), SpectralTargets().to(device)
+    distance, targets = SpectralDistance().to(device), SpectralTargets().to(device)
     cuda = device.type == "cuda"
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.stage2_rate, betas=(0.8, 0.99), weight_decay=0.01, fused=cuda)
@@ -120,11 +119,11 @@ def train_stage2(
                 vectors = [_quantized(group, embedded) for group in (books.first, books.rest)]
             made, latents = model(*vectors)
         made = made.float()
-        mel = distance(made, samples)
-        loss = MEL_WEIGHT * mel
+        mel, low = distance(made, samples)
+        loss = MEL_WEIGHT * mel + LOW_WEIGHT * low
         if done < LATENT_LOSS_UNTIL:
             loss = loss + _latent_loss(model.latent_head(latents.transpose(1, 2).float()), samples, phones, targets)
-        parts = {"mel": mel}
+        parts = {"mel": mel, "low": low}
         if done > DISCRIMINATORS_FROM:
             begin = int(torch.randint(settings.stage2_crop[0] - settings.compared_frames + 1, ())) * FRAME_SAMPLES
             span = slice(begin, begin + settings.compared_frames * FRAME_SAMPLES)

@@ -1,8 +1,11 @@
 """The training-time forms compute what the serving forms do."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
@@ -10,7 +13,11 @@ from engine.model.weights import TensorFile, load_module
 from engine.training.audio import resample_16_to_24_khz
 from engine.training.codec.decoder import decode_latents
 from engine.training.codec.encode import encode, load_encoder
+from engine.training.codec.export import write_codec_weights
 from engine.training.codec.quantizer import BookGroup
+from engine.training.codec.reload import load_codec
+from engine.training.codec.settings import FULL_CODEC
+from engine.training.codec.spectra import SAMPLE_RATE_HZ, SpectralDistance
 
 CPU = torch.device("cpu")
 
@@ -69,3 +76,24 @@ def test_books_learn_to_keep_what_they_are_shown() -> None:
         kept, commitment = group.quantize(vectors, decay=None, revive=False)
         assert (kept - vectors).square().mean() < 0.35 * vectors.square().mean()
         assert 0 < commitment < 0.7
+
+
+def test_a_codec_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    write_codec_weights(tmp_path, *load_codec(BUILTIN_VOICE_DIR, FULL_CODEC), decoder=None)
+    before = load_file(BUILTIN_VOICE_DIR / "speech_tokenizer" / "model.safetensors")
+    after = load_file(tmp_path / "model.safetensors")
+    assert after.keys() == before.keys()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
+
+
+def test_another_pitch_is_far_in_the_low_spectrum_and_near_in_mels() -> None:
+    times = torch.arange(SAMPLE_RATE_HZ) / SAMPLE_RATE_HZ
+    harmonics = torch.arange(1, 30)[:, None]
+
+    def voice(f0_hz: float) -> torch.Tensor:
+        return 0.3 * (torch.sin(2 * torch.pi * f0_hz * harmonics * times) / harmonics).sum(0, keepdim=True)
+
+    distance = SpectralDistance()
+    mel, low = distance(voice(110), voice(130))
+    assert low > 2 * mel / 6  # mels are a sum over six windows
+    assert sum(distance(voice(110), voice(110))) == 0

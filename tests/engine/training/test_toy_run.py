@@ -1,12 +1,15 @@
 """The whole chain in miniature: text, teacher, codec, talker, a checkpoint that the engine loads and speaks with."""
 
+import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from safetensors.torch import load_file
 
 from engine.offline import synthesize
 from engine.training.flite import Flite, TeacherUnavailable
@@ -32,22 +35,22 @@ def require_sources() -> None:
 @pytest.mark.parametrize("settings", [TOY, TOY_BASE], ids=["custom_voice", "base"])
 def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
     require_sources()
-    from engine.training.pipeline import Run, run_stages
+    from engine.training.pipeline import WHOLE, Run, Stage, run_stages
 
-    def run(seconds: float) -> Run:
+    def run(stages: Sequence[Stage], codec_from: Path | None = None) -> Run:
         return Run(
             folder=tmp_path,
             settings=settings,
-            stages=("text", "codec", "talker"),
+            stages=stages,
             device=torch.device("cpu"),
-            ends_at_s=time.time() + seconds,
+            ends_at_s=time.time() + 150,
             teacher_processes=1,
-            codec_from=None,
+            codec_from=codec_from,
             seed=1,
             eager=False,
         )
 
-    run_stages(run(150))  # it takes as many steps as a toy does, and no more
+    run_stages(run(WHOLE))  # it takes as many steps as a toy does, and no more
     assert (tmp_path / "talker.png").stat().st_size > 10_000
     model, clones = tmp_path / "checkpoint", settings.speakers is not None
     reference = tmp_path / "reference.wav"
@@ -63,5 +66,14 @@ def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
         )
         assert len(result.samples) == 1920 * len(result.codes) > 0
     before = {file: file.read_bytes() for file in model.rglob("*.safetensors")}
-    run_stages(run(150))  # nothing is left to do, so it is over at once, with the same outcome
+    run_stages(run(WHOLE))  # nothing is left to do, so it is over at once, with the same outcome
     assert len(before) == 2 and {file: file.read_bytes() for file in before} == before
+
+    if not clones:
+        return
+    shutil.copytree(model, tmp_path / "other")
+    run_stages(run(("decoder",), codec_from=tmp_path / "other"))
+    old, new = (load_file(folder / "speech_tokenizer" / "model.safetensors") for folder in (tmp_path / "other", model))
+    changed = {name for name in old if not torch.equal(old[name], new[name])}
+    assert changed and all(name.startswith("decoder.") and "codebook" not in name for name in changed)
+    assert all(new[name].isfinite().all() for name in changed)
