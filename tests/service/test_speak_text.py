@@ -172,6 +172,24 @@ async def test_marks_come_before_their_audio_and_say_what_was_heard() -> None:
         assert marks[-1].end_ms <= transcript.done["u1"].stats.sent_ms
 
 
+async def test_a_word_that_ends_with_the_text_is_told_although_all_its_audio_went_out() -> None:
+    text = "One two"
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=settings(marks=True)))
+        await call.write(say(text))
+        while len(transcript.pcm.get("u1", b"")) < len(spoken(text)):
+            await read_until(call, transcript, "audio")
+        assert [mark.text for mark in transcript.marks["u1"]] == ["One"], "more letters of the other may come"
+        await call.write(end())
+        await read_until(call, transcript, "done")
+        assert [kind for _, kind in transcript.kinds[-2:]] == ["marks", "done"]
+        told, last = transcript.marks["u1"]
+        assert (last.text, last.text_start, last.text_end) == ("two", 4, 7)
+        assert told.end_ms <= last.start_ms <= last.end_ms
+        call.cancel()
+
+
 async def test_a_cancel_tells_how_far_the_text_was_heard() -> None:
     text = "One two, three four five. And so it ends, my friend!"
     async with served(FakeEngine()) as server:
