@@ -1,7 +1,6 @@
 """The server process: settings, engine, server, signals, in this order."""
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -19,10 +18,6 @@ from service.tls import TlsError
 from service.tracing import TracingMissing
 
 log = logging.getLogger("service")
-
-# Everybody's audio waits while the garbage collector looks at all there is: 0.2 s with 1,000 sessions. Calls leave next
-# to nothing that it would be needed for, so the young are looked at by the thousand and the old hardly ever.
-GC_THRESHOLDS = (2_000, 5, 5_000)
 
 
 async def serve(config: ServiceConfig) -> int:
@@ -73,7 +68,6 @@ def main() -> None:
 
 def _serve(config: ServiceConfig) -> int:
     logs.set_up()
-    gc.set_threshold(*GC_THRESHOLDS)
     try:
         return uvloop.run(serve(config))
     except asyncio.CancelledError:

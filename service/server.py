@@ -24,6 +24,7 @@ from service.api_keys import ApiKeys
 from service.calls import CallInterceptor
 from service.config import ServiceConfig
 from service.errors import VoiceStoreFailed
+from service.garbage import collect_garbage
 from service.metrics import Metrics
 from service.metrics_port import listening_socket, serve_metrics
 from service.presets import Presets
@@ -155,7 +156,8 @@ class Server:
                 try:
                     await self._server.start()
                     _announce("listening", **ports, model=engine.info.model)
-                    chores = [tasks.create_task(self._reload()), tasks.create_task(self._remove_expired())]
+                    garbage = collect_garbage(lambda: self._admission.active_sessions == 0)
+                    chores = [tasks.create_task(each) for each in (self._reload(), self._remove_expired(), garbage)]
                     following = tasks.create_task(self._follow(engine, states))
                     asked = tasks.create_task(drain.wait())
                     await asyncio.wait({following, asked}, return_when=asyncio.FIRST_COMPLETED)
