@@ -100,7 +100,7 @@ CODEC_DECODER_DEFAULTS: Json = {
     "upsample_rates": (8, 5, 4, 3),
     "upsampling_ratios": (2, 2),
 }
-# Of encoder_config, what shapes its tensors: transformers' MimiConfig. Its head_dim follows from others where absent.
+# Of transformers' MimiConfig.
 CODEC_ENCODER_DEFAULTS: Json = {
     "sampling_rate": 24_000,
     "audio_channels": 1,
@@ -111,6 +111,9 @@ CODEC_ENCODER_DEFAULTS: Json = {
     "kernel_size": 7,
     "last_kernel_size": 3,
     "residual_kernel_size": 3,
+    "dilation_growth_rate": 2,
+    "use_causal_conv": True,
+    "pad_mode": "constant",
     "compress": 2,
     "codebook_size": 2048,
     "codebook_dim": 256,
@@ -118,6 +121,9 @@ CODEC_ENCODER_DEFAULTS: Json = {
     "use_conv_shortcut": False,
     "vector_quantization_hidden_dimension": 256,
     "num_semantic_quantizers": 1,
+    "hidden_act": "gelu",
+    "norm_eps": 1e-5,
+    "rope_theta": 10000,
     "num_hidden_layers": 8,
     "intermediate_size": 2048,
     "num_attention_heads": 8,

@@ -26,6 +26,7 @@ from engine.encoder.recording import read_recording
 from engine.errors import EngineError, InvalidSynthesis, StreamFailed
 from engine.ipc.channel import QueueChannel
 from engine.ipc.messages import EndStream, FrameBatch, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
+from engine.model.reference import ReferenceEncoder
 from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
 from engine.prompt.validation import check_params
@@ -118,8 +119,6 @@ def synthesize(
 def _encode_reference(
     checkpoint: Checkpoint, config: EngineConfig, file: Path, x_vector_only: bool
 ) -> tuple[Float32Array, Int16Array | None]:
-    from engine.model.reference import ReferenceEncoder  # here, because transformers takes seconds
-
     encoder = ReferenceEncoder(checkpoint, config)
     samples = read_recording(file, encoder.sample_rate_hz).samples
     return encoder.x_vector(samples), None if x_vector_only else encoder.codes(samples)

@@ -77,7 +77,8 @@ class ReferenceEncoder:
 
     @cached_property
     def _codec_encoder(self) -> CodecEncoder:
-        encoder = CodecEncoder(self._checkpoint.codec)
+        with torch.device("meta"):
+            encoder = CodecEncoder(self._checkpoint.codec)
         dtype = compute_dtype(self._config.dtype, "float32", self._device)
         self._load(encoder, "speech_tokenizer/model.safetensors", "encoder.", dtype)
         return encoder
@@ -87,4 +88,3 @@ class ReferenceEncoder:
             init_random(module, self._device, dtype, self._config.seed)
         else:
             load_module(module, TensorFile(self._checkpoint.folder / file_name), prefix, self._device, dtype)
-        module.to(self._device)  # what Mimi computes for itself, beside its weights

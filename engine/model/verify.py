@@ -9,12 +9,10 @@ from torch import nn
 from engine.checkpoint import Checkpoint
 from engine.errors import CheckpointError
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
-from engine.model.codec_encoder_shapes import codec_encoder_shapes
+from engine.model.codec_encoder import CodecEncoder
 from engine.model.speaker_encoder import SpeakerEncoder
 from engine.model.talker import Talker
-from engine.model.weights import TensorFile, check_shapes, check_tensors, listed
-
-ENCODER_PREFIX = "encoder."
+from engine.model.weights import TensorFile, check_tensors, listed
 
 
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
@@ -26,16 +24,14 @@ def verify_checkpoint(checkpoint: Checkpoint) -> None:
         main: dict[str, nn.Module] = {"talker.": Talker(checkpoint)}
         if checkpoint.speaker_encoder is not None:
             main["speaker_encoder."] = SpeakerEncoder(checkpoint.speaker_encoder)
-        codec = {"decoder.": Code2Wav(checkpoint.codec.decoder)}
-    codec_file = checkpoint.folder / "speech_tokenizer" / "model.safetensors"
+        codec = {"decoder.": Code2Wav(checkpoint.codec.decoder), "encoder.": CodecEncoder(checkpoint.codec)}
     _verify_file(checkpoint.folder / "model.safetensors", main)
-    _verify_file(codec_file, codec, others=(ENCODER_PREFIX,))
-    check_shapes(codec_encoder_shapes(checkpoint.codec), TensorFile(codec_file), ENCODER_PREFIX)
+    _verify_file(checkpoint.folder / "speech_tokenizer" / "model.safetensors", codec)
 
 
-def _verify_file(path: Path, components: Mapping[str, nn.Module], others: tuple[str, ...] = ()) -> None:
+def _verify_file(path: Path, components: Mapping[str, nn.Module]) -> None:
     file = TensorFile(path)
-    if strangers := sorted(name for name in file.names if not name.startswith((*components, *others))):
+    if strangers := sorted(name for name in file.names if not name.startswith(tuple(components))):
         raise CheckpointError(f"{path} does not fit its config.json; left over: {listed(strangers)}")
     for prefix, module in components.items():
         check_tensors(module, file, prefix, optional_unused=UNUSED_TENSORS if prefix == "decoder." else ())

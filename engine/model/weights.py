@@ -86,15 +86,7 @@ def load_module(
 
 def check_tensors(module: nn.Module, file: TensorFile, prefix: str, *, optional_unused: Collection[str] = ()) -> None:
     """Raise CheckpointError unless `file` has exactly the tensors of `module` under `prefix`, shapes included."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
-    check_shapes(shapes, file, prefix, optional_unused=optional_unused)
-
-
-def check_shapes(
-    shapes: Mapping[str, tuple[int, ...]], file: TensorFile, prefix: str, *, optional_unused: Collection[str] = ()
-) -> None:
-    """Raise CheckpointError unless `file` has exactly these tensors under `prefix`."""
-    expected = {prefix + name: shape for name, shape in shapes.items()}
+    expected = {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
     found = {name for name in file.names if name.startswith(prefix)}
     ignored = {prefix + name for name in optional_unused}
     problems = []

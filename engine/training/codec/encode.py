@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from engine.checkpoint import load_checkpoint
 from engine.model.codec_encoder import CodecEncoder
@@ -83,15 +82,7 @@ def encode_shard(encoder: CodecEncoder, shard: Shard, device: torch.device) -> n
         for row, i in enumerate(batch):
             first, last = (ends[i] - shard.num_frames[i]) * FRAME_SAMPLES, ends[i] * FRAME_SAMPLES
             samples[row, : last - first] = audio[first:last]
-        made = encode(encoder, resample_16_to_24_khz(samples)).cpu().numpy()
+        made = encoder.encode(resample_16_to_24_khz(samples)).cpu().numpy()
         for row, i in enumerate(batch):
             codes[ends[i] - shard.num_frames[i] : ends[i]] = made[row, : shard.num_frames[i]]
     return codes
-
-
-def encode(encoder: CodecEncoder, samples: Tensor) -> Tensor:
-    """samples [sentences, whole frames] at 24 kHz -> codes [sentences, frames, codebooks]."""
-    x = encoder.encoder(samples[:, None])
-    x = encoder.encoder_transformer(x.transpose(1, 2))[0].transpose(1, 2)
-    codes: Tensor = encoder.quantizer.encode(encoder.downsample(x), encoder.num_codebooks)
-    return codes.permute(1, 2, 0)

@@ -12,7 +12,7 @@ from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from engine.model.weights import TensorFile, load_module
 from engine.training.audio import resample_16_to_24_khz
 from engine.training.codec.decoder import decode_latents
-from engine.training.codec.encode import encode, load_encoder
+from engine.training.codec.encode import load_encoder
 from engine.training.codec.export import write_codec_weights
 from engine.training.codec.quantizer import BookGroup
 from engine.training.codec.reload import load_codec
@@ -47,11 +47,11 @@ def test_whole_crops_decode_as_streams_do(checkpoint: Checkpoint) -> None:
 
 
 @torch.no_grad()
-def test_batches_encode_as_single_recordings_do(checkpoint: Checkpoint) -> None:
+def test_batches_encode_as_single_recordings_do() -> None:
     encoder = load_encoder(BUILTIN_VOICE_DIR, CPU)
     noise = torch.randn(2, 10 * 1920, generator=torch.Generator().manual_seed(0)) * 0.1
     noise[1, 6 * 1920 :] = 0
-    batch = encode(encoder, noise)
+    batch = encoder.encode(noise)
     assert torch.equal(batch[0], encoder(noise[0]))
     assert torch.equal(batch[1, :6], encoder(noise[1, : 6 * 1920]))
 
