@@ -183,12 +183,12 @@ async def test_who_leaves_while_it_is_encoded_leaves_no_trace(encoder: OnDemandE
 
 
 async def test_a_recording_it_hangs_on_is_given_up(config: EngineConfig) -> None:
-    async with running(replace(config, encode_timeout_s=5.0)) as encoder:
+    async with running(replace(config, encode_timeout_s=3.0)) as encoder:
         await encoder.encode(spoken(), Want.NOTHING)
         pid = encoder.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(EncodingFailed, match="not done in 5 s"):
+        with pytest.raises(EncodingFailed, match="not done in 3 s"):
             await encoder.encode(spoken(), Want.X_VECTOR)
         assert not is_running(pid)
         assert (await encoder.encode(spoken(), Want.X_VECTOR)).x_vector is not None
