@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soundfile
 
 from clients.local_server import local_server
@@ -26,6 +27,7 @@ def _short_spoken(checkpoint: Path) -> Path:
     return checkpoint
 
 
+@pytest.mark.timeout(360)  # three pairs of workers, an encoder and a dozen commands
 async def test_every_snippet_runs(tmp_path: Path) -> None:
     for seed, name in enumerate(("anna", "ben")):
         t = np.arange(48_000) / 24_000

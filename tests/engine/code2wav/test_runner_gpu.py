@@ -108,7 +108,7 @@ def test_graphs_compute_what_separate_kernels_do(config: EngineConfig, codes: In
         )
 
 
-def test_rows_that_fill_up_touch_no_slot(config: EngineConfig, codes: Int16Array, expected: Float32Array) -> None:
+def test_rows_that_fill_up_touch_no_slot(config: EngineConfig, codes: Int16Array) -> None:
     runner = make_runner(config)
     every_slot = range(NUM_STREAMS)
     for slot in every_slot:
