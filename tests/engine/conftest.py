@@ -4,8 +4,11 @@ import gc
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import pytest
+
+from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
 @pytest.fixture
@@ -16,3 +19,8 @@ def pipe() -> Iterator[tuple[Connection, Connection]]:
     reader.close()
     writer.close()
     gc.unfreeze()  # see engine.ipc.worker
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"))

@@ -14,14 +14,8 @@ from engine.ipc.heartbeat import Heartbeat
 from engine.ipc.messages import EndStream, FirstChunk, FrameBatch, FrameRecord, PcmBatch, PcmRecord, Shutdown
 from engine.types import FinishReason, StreamEnd
 from tests.fakes import DepartingChannel, FakeCode2WavRunner, begin_stream, frame_batch, published_checkpoint
-from tests.tiny_checkpoint import write_tiny_checkpoint
 
 END = EndStream(1, StreamEnd(FinishReason.COMPLETED, 1, 0.0, 0.0))
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"))
 
 
 def settings(model: Path) -> EngineConfig:

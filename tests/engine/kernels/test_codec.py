@@ -11,20 +11,9 @@ from engine.kernels.depthwise import DepthwiseNorm, depthwise_norm
 from engine.kernels.tails import BufferShape, Tails
 from engine.kernels.waveform import waveform
 from engine.kernels.window_attention import rotations, window_attention
+from tests.engine.kernels.half_precision import DEVICE, TOLERANCE, randn
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-# What CUDA runs. The interpreter is compared in float32.
-DTYPE, TOLERANCE = (torch.float16, 1e-2) if DEVICE.type == "cuda" else (torch.float32, 2e-5)
 NUM_SLOTS = 4
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
-def randn(*shape: int) -> Tensor:
-    return torch.randn(*shape, device=DEVICE).to(DTYPE)
 
 
 @pytest.mark.parametrize("num_frames", [1, 5])

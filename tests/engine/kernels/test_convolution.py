@@ -8,20 +8,9 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
 from engine.kernels.convolution import Convolution, Snake, Tile, convolve, padded_channels, residual_unit
+from tests.engine.kernels.half_precision import DEVICE, DTYPE, TOLERANCE, randn
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-# What CUDA runs. The interpreter is compared in float32.
-DTYPE, TOLERANCE = (torch.float16, 1e-2) if DEVICE.type == "cuda" else (torch.float32, 2e-5)
 ROWS = 3
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
-def randn(*shape: int) -> Tensor:
-    return torch.randn(*shape, device=DEVICE).to(DTYPE)
 
 
 def random_convolution(channels_in: int, size_out: int, taps: int, dilation: int, stride: int = 1) -> Convolution:

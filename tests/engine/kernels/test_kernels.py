@@ -31,11 +31,6 @@ SHAPES = ((4, 2, 128), (2, 2, 64), (4, 2, 8))
 PAGE = 16
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
 def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, device=DEVICE).to(dtype)
 

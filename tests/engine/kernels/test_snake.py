@@ -15,7 +15,6 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 @pytest.mark.parametrize(("rows", "channels", "size", "num_kept"), [(2, 3, 5, 0), (3, 5, 32, 54), (1, 2, 1500, 6)])
 @pytest.mark.parametrize("scale", [1.0, 100.0])
 def test_snake_beta(rows: int, channels: int, size: int, num_kept: int, scale: float) -> None:
-    torch.manual_seed(0)
     plain = SnakeBeta(channels).requires_grad_(False)
     plain.alpha.normal_()
     plain.beta.normal_()

@@ -24,12 +24,6 @@ from engine.talker.process import main, run
 from engine.talker.scheduler import Scheduler
 from engine.types import FinishReason, PromptPlan
 from tests.fakes import DepartingChannel, FakeTalkerRunner, open_stream, published_checkpoint
-from tests.tiny_checkpoint import write_tiny_checkpoint
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"))
 
 
 def settings(model: Path) -> EngineConfig:

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from safetensors.torch import load_file
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint
 from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from engine.model.weights import TensorFile, load_module
 from engine.training.audio import resample_16_to_24_khz
@@ -20,11 +19,6 @@ from engine.training.codec.settings import FULL_CODEC
 from engine.training.codec.spectra import SAMPLE_RATE_HZ, SpectralDistance
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return load_checkpoint(BUILTIN_VOICE_DIR)
 
 
 def load_decoder(checkpoint: Checkpoint) -> Code2Wav:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint
 from engine.model.weights import TensorFile
 from engine.offline import synthesize
 from engine.prompt.layout import PromptAssembler
@@ -18,11 +18,6 @@ from engine.types import NO_ID, SynthesisParams
 from tests.engine.training.spoken_shards import TEXT, on_device, random_codes, shard_of, store_of
 
 EXACT = Regularization(dropout=0.0, corrupted=0.0, own_frames=0, predictor_frames=0)
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return load_checkpoint(BUILTIN_VOICE_DIR)
 
 
 @pytest.mark.parametrize("layout", [0, 1])

@@ -1,8 +1,7 @@
 import numpy as np
-import pytest
 import torch
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from engine.checkpoint import Checkpoint
 from engine.training.settings import TOY
 from engine.training.talker.packing import BatchShape, Mix, Sampler
 from engine.training.talker.trainer import Trainer, TrainerSettings
@@ -15,11 +14,6 @@ class StepsInsteadOfGraphs(Trainer):
     def _capture(self, own_history: bool) -> None:  # type: ignore[override]
         for _ in range(2):
             self._step(own_history)
-
-
-@pytest.fixture(scope="module")
-def checkpoint() -> Checkpoint:
-    return load_checkpoint(BUILTIN_VOICE_DIR)
 
 
 def test_preparing_changes_nothing(checkpoint: Checkpoint) -> None:
