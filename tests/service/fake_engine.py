@@ -41,6 +41,7 @@ FRAME_SAMPLES = 1920
 CREDIT_FRAMES = 48
 NUM_SLOTS = 32
 CHUNK_RAMP = (1, 2, 4, 8, 12)
+_STEPS = (np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
 SPEAKERS = ("ada", "bob")
 LANGUAGES = ("english", "german")
 
@@ -63,7 +64,7 @@ DEFAULT_SAMPLING = SamplingParams(
 @lru_cache(4096)
 def frame_samples(char: str, frame: int, seed: int) -> npt.NDArray[np.int16]:
     tone = (ord(char) * 7919 + frame * 104_729 + seed) % 30_000 - 15_000
-    return (tone + np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
+    return _STEPS + np.int16(tone)
 
 
 def spoken(text: str, seed: int = 0) -> bytes:
