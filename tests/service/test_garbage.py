@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from service import garbage
+from service.server import SPARE_CALLS
 from sonorant.tts.v1 import speak_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Served, config, end, eventually, read_all, say, served
@@ -60,3 +61,11 @@ async def test_a_call_that_is_over_leaves_no_cycles(
             gc.set_debug(0)
             gc.garbage.clear()
         assert not found
+
+
+async def test_calls_that_are_over_hold_no_streams_of_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With grpcio 1.80 they did until they were collected, and the server refused calls."""
+    monkeypatch.setattr(garbage, "YOUNG_S", 3600.0)
+    async with served(FakeEngine(), max_sessions=1) as server:
+        for _ in range(2 * SPARE_CALLS):
+            await streamed(server)
