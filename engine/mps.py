@@ -92,13 +92,16 @@ def keep(ready: Connection) -> None:
     folder = Path(tempfile.mkdtemp(prefix="sonorant-mps-"))
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     try:
-        daemon = subprocess.Popen(
-            [PROGRAM, "-f"],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is not for it
-            preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # should we be killed
-        )
+        with (folder / "daemon.log").open("wb") as said:  # of every client a dozen lines, which are not our log's
+            daemon = subprocess.Popen(
+                [PROGRAM, "-f"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is not for it
+                preexec_fn=lambda: ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),  # should we be killed
+            )
     except OSError as error:
         shutil.rmtree(folder)
         ready.send(("failed", f"cannot start {PROGRAM} ({error.strerror}); it comes with the NVIDIA driver"))

@@ -8,11 +8,12 @@ if [ "$1" != -f ]; then
   exec timeout 1 bash -c 'cat >"$0"' "$pipe"
 fi
 if [ -n "$MPS_REFUSES" ]; then
-  echo "$MPS_REFUSES" >"$CUDA_MPS_LOG_DIRECTORY/control.log"
+  echo "$MPS_REFUSES" >&2
   exit 1
 fi
 mkfifo "$pipe"
 exec 3<>"$pipe"
+echo "Waiting for clients" >&2
 echo "$$ $CUDA_MPS_PIPE_DIRECTORY" >"$MPS_STARTED"
 while read -r command _ <&3; do
   [ "$command" = quit ] && exit 0

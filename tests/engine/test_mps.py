@@ -49,12 +49,14 @@ def nothing_is_left(pid: int, directory: Path) -> bool:
     return not Path(f"/proc/{pid}").exists() and not directory.exists()
 
 
-async def test_it_is_there_inside_and_gone_after(started: Path) -> None:
+async def test_it_is_there_inside_and_gone_after(started: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with mps_daemon() as folder:
         pid, directory = daemon(started)
         assert folder == directory
         assert mps_answers(folder)
+        assert (folder / "daemon.log").read_text() == "Waiting for clients\n"
     assert nothing_is_left(pid, directory)
+    assert capfd.readouterr() == ("", "")  # the server's own log has none of it
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(started: Path) -> None:
