@@ -29,11 +29,10 @@ _GIVEN_UP = "CALL_ENDED"  # the call was over before the utterance was
 
 @dataclass(slots=True)
 class _Utterance:
-    """One that has begun, and its listener, who plays everything at once."""
+    """One that has begun."""
 
     rate_hz: int
     sent_s: float = 0.0  # when audio was sent last
-    silent_from_s: float = 0.0
     span: "Span | None" = None
 
 
@@ -51,6 +50,7 @@ class CallRecord:
         self._start_ns = time.time_ns()
         self._start_s = time.monotonic()
         self._live: dict[str, _Utterance] = {}
+        self._silent_from_s = 0.0  # of a listener who plays everything at once, one utterance after another
         self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance that spoke
         self._audio_ms = 0
 
@@ -112,10 +112,10 @@ class CallRecord:
             self._first_audio(utterance, audio.budget, time.time_ns())
         if utterance.sent_s:
             self._metrics.frame_gap_s.observe(now_s - utterance.sent_s)
-            if now_s > utterance.silent_from_s:
+            if now_s > self._silent_from_s:
                 self._metrics.underruns.inc()
         utterance.sent_s = now_s
-        utterance.silent_from_s = max(now_s, utterance.silent_from_s) + audio.num_samples / utterance.rate_hz
+        self._silent_from_s = max(now_s, self._silent_from_s) + audio.num_samples / utterance.rate_hz
 
     def _first_audio(self, utterance: _Utterance, budget: latency_pb2.LatencyBudget, at_ns: int) -> None:
         for part, ms in parts(budget):
@@ -133,6 +133,7 @@ class CallRecord:
             metrics.first_audio_s.observe(stats.first_audio_ms / 1000)
         if reason == synthesis_pb2.FINISH_REASON_CANCELLED:
             metrics.cancelled_audio_ms.inc(max(0, stats.audio_ms - stats.sent_ms))
+            self._silent_from_s = 0.0  # a barge-in: what is left is dropped
         self._over(
             utterance_id,
             synthesis_pb2.FinishReason.Name(reason).removeprefix(_REASON_PREFIX),

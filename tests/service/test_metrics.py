@@ -143,6 +143,19 @@ async def test_a_pause_within_an_utterance_is_an_underrun() -> None:
         assert seen["tts_frame_gap_seconds_sum"] >= 0.3
 
 
+async def test_utterances_that_wait_for_one_another_are_no_underruns() -> None:
+    paced = config()
+    paced.max_lead_ms = 400
+    async with served(FakeEngine(), **SIDE_PORT) as server:
+        call = server.stub.Speak()
+        requests = [speak_pb2.SpeakRequest(config=paced), say("a" * 4), end(), say("b" * 4), end()]
+        for request in requests:
+            await call.write(request)
+        await call.done_writing()
+        assert len((await read_all(call)).done) == 2
+        assert (await scrape(server))["tts_underruns_total"] == 0
+
+
 async def test_trailers_tell_where_the_time_went() -> None:
     async with served(FakeEngine()) as server:
         call = server.stub.Synthesize(SynthesizeRequest(text="ab"))
