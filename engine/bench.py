@@ -2,16 +2,17 @@
 
 The same utterances are spoken in turns by an Engine, whose talker and codec are two worker processes, and by the same
 parts in one process: scheduler, batcher and both runners, called one after the other without rings. One utterance at a
-time; what is timed goes from its text to its first samples at the caller.
+time; what is timed goes from its text to its first samples at the caller, and where that time went is told.
 """
 
 import argparse
 import asyncio
 import json
 import math
+import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,17 +26,37 @@ from engine.config import CodecDtypeName, DtypeName, EngineConfig, LoadFormat, M
 from engine.cuda import use_device
 from engine.engine import Engine
 from engine.ipc.channel import QueueChannel
-from engine.ipc.messages import EndStream, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
+from engine.ipc.messages import EndStream, FirstChunk, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
 from engine.mps import mps_for, this_machine
 from engine.prompt.layout import PromptAssembler
 from engine.prompt.tokenizer import Tokenizer
 from engine.talker.process import turn as talker_turn
 from engine.talker.runner import TalkerRunner
 from engine.talker.scheduler import Scheduler
-from engine.types import PcmChunk, SynthesisParams
+from engine.types import PcmChunk, StreamBudget, SynthesisParams
 
 TEXT = "The old man walked slowly along the river."
 WARM_UP_UTTERANCES = 3  # each way
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    first_s: float  # to the first samples
+    num_samples: int
+    budget: StreamBudget
+
+    def parts_ms(self) -> dict[str, float]:
+        """What `first_s` was spent on."""
+        budget = self.budget
+        parts_s = {
+            "prompt": self.first_s - budget.total_s,
+            "queue": budget.queue_s + budget.prefill_s,
+            "step": budget.step_s,
+            "to codec": budget.frames_ring_s + budget.codec_wait_s,
+            "codec": budget.codec_s,
+            "to caller": budget.pcm_ring_s,
+        }
+        return {name: 1e3 * part_s for name, part_s in parts_s.items()}
 
 
 class OneProcess:
@@ -53,8 +74,7 @@ class OneProcess:
         self._pcm = QueueChannel[PcmRecord]()
         self._stream_id = 0
 
-    def speak(self, params: SynthesisParams) -> tuple[float, int]:
-        """Seconds to the first samples, and how many samples there were in all."""
+    def speak(self, params: SynthesisParams) -> Spoken:
         began_s = time.monotonic()
         prompt = PromptAssembler(params, self._checkpoint, self._tokenizer)
         prompt.push_text(self._tokenizer.encode(TEXT))
@@ -64,7 +84,7 @@ class OneProcess:
         self._stream_id += 1
         credit_frames = params.sampling.max_frames  # the caller takes everything at once
         self._scheduler.on_record(OpenStream(self._stream_id, plan, params.sampling, credit_frames, began_s))
-        first_s, num_samples = 0.0, 0
+        first_s, num_samples, budget = 0.0, 0, None
         while True:
             stepped = talker_turn(self._frames, self._scheduler, self._talker)
             for record in self._frames.drain():
@@ -72,18 +92,21 @@ class OneProcess:
                 self._batcher.on_record(record)
             decoded = code2wav_turn(self._pcm, self._batcher, self._code2wav)
             for pcm in self._pcm.drain():
-                if isinstance(pcm, PcmBatch):
+                if isinstance(pcm, FirstChunk):
+                    budget = pcm.budget(time.monotonic())
+                elif isinstance(pcm, PcmBatch):
                     first_s = first_s or time.monotonic() - began_s
                     num_samples += pcm.samples.size
                 elif isinstance(pcm, EndStream):
-                    return first_s, num_samples
+                    assert budget is not None
+                    return Spoken(first_s, num_samples, budget)
             if not stepped.num_rows and not decoded.num_rows:
                 self._frames.wait(self._batcher.wait_s or 0.0)
 
 
-async def speak(engine: Engine, params: SynthesisParams) -> tuple[float, int]:
+async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
     """As `OneProcess.speak`, by two processes."""
-    first_s, num_samples = 0.0, 0
+    first_s, num_samples, budget = 0.0, 0, None
     began_s = time.monotonic()
     async with engine.open(params) as stream:
         stream.push_text(TEXT)
@@ -91,30 +114,30 @@ async def speak(engine: Engine, params: SynthesisParams) -> tuple[float, int]:
         while isinstance(event := await stream.next_event(), PcmChunk):
             first_s = first_s or time.monotonic() - began_s
             num_samples += event.samples.size
+            budget = budget or event.budget
             stream.grant(event.num_frames)
-    return first_s, num_samples
+    assert budget is not None
+    return Spoken(first_s, num_samples, budget)
 
 
-async def measure(config: EngineConfig, num_utterances: int, num_frames: int) -> dict[str, list[float]]:
-    """Milliseconds to the first samples of each utterance, by the name of the way."""
+async def measure(config: EngineConfig, num_utterances: int, num_frames: int) -> dict[str, list[Spoken]]:
+    """Each utterance, by the name of the way."""
     checkpoint = load_checkpoint(config.model)
     engine = await Engine.start(config)
-    times_ms: dict[str, list[float]] = {"one process": [], "two processes": []}
+    spoken: dict[str, list[Spoken]] = {"one process": [], "two processes": []}
     try:
         one = OneProcess(checkpoint, config)
         sampling = replace(checkpoint.default_sampling, max_frames=num_frames, ignore_eos=True)
+        speaker = next(iter(checkpoint.talker.speaker_ids), None)
         for seed in tqdm(range(WARM_UP_UTTERANCES + num_utterances), unit="utterance", disable=None):
-            params = SynthesisParams(
-                replace(sampling, seed=seed), speaker=next(iter(checkpoint.talker.speaker_ids), None)
-            )
-            said = {"one process": one.speak(params), "two processes": await speak(engine, params)}
-            for way, (first_s, num_samples) in said.items():
-                assert num_samples == num_frames * checkpoint.codec.frame_samples, (way, num_samples)
-                if seed >= WARM_UP_UTTERANCES:
-                    times_ms[way].append(1e3 * first_s)
+            params = SynthesisParams(replace(sampling, seed=seed), speaker=speaker)
+            spoken["one process"].append(one.speak(params))
+            spoken["two processes"].append(await speak(engine, params))
     finally:
         await engine.close()
-    return times_ms
+    lengths = {each.num_samples for way in spoken.values() for each in way}
+    assert lengths == {num_frames * checkpoint.codec.frame_samples}, lengths
+    return {way: each[WARM_UP_UTTERANCES:] for way, each in spoken.items()}
 
 
 async def run(args: argparse.Namespace) -> None:
@@ -130,21 +153,24 @@ async def run(args: argparse.Namespace) -> None:
         max_context=1024,
     )
     async with mps_for(args.mps, [config], this_machine()) as folder:
-        times_ms = await measure(replace(config, mps_pipe_directory=folder), args.utterances, args.frames)
-    rows = {way: summary(times) for way, times in times_ms.items()}
-    print(f"{'':14} {'p50 ms':>8} {'p95 ms':>8} {'p100 ms':>8}")
-    for way, row in rows.items():
-        print(f"{way:14} {row['p50']:8.2f} {row['p95']:8.2f} {row['p100']:8.2f}")
+        spoken = await measure(replace(config, mps_pipe_directory=folder), args.utterances, args.frames)
+    rows = {way: summary(each) for way, each in spoken.items()}
     one, two = rows.values()
-    print(f"{'difference':14} {two['p50'] - one['p50']:+8.2f} {two['p95'] - one['p95']:+8.2f}")
+    rows["difference"] = {name: two[name] - value for name, value in one.items()}
+    print(f"{'ms':13}", *(f"{name:>9}" for name in one))
+    for way, row in rows.items():
+        print(f"{way:13}", *(f"{value:9.2f}" for value in row.values()))
     if args.json:
-        args.json.write_text(json.dumps({"settings": vars(args), "ms": rows, "all_ms": times_ms}, default=str) + "\n")
+        settings = {name: str(value) for name, value in vars(args).items()}
+        args.json.write_text(json.dumps({"settings": settings, "ms": rows}, indent=1) + "\n", encoding="utf-8")
 
 
-def summary(times_ms: Sequence[float]) -> dict[str, float]:
-    """By nearest rank."""
-    ordered = sorted(times_ms)
-    return {f"p{percent}": ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in (50, 95, 100)}
+def summary(spoken: Sequence[Spoken]) -> dict[str, float]:
+    """Milliseconds to the first samples, percentiles by nearest rank; then the median of each part."""
+    ordered = sorted(1e3 * each.first_s for each in spoken)
+    total = {f"p{percent}": ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in (50, 95, 100)}
+    parts = [each.parts_ms() for each in spoken]
+    return total | {name: statistics.median(each[name] for each in parts) for name in parts[0]}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine.bench import summary
+from engine.bench import Spoken, summary
+from engine.types import StreamBudget
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
@@ -14,16 +15,26 @@ def test_both_ways_are_timed(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     command = [sys.executable, "-m", "engine.bench", "--model", str(checkpoint), "--json", str(told)]
     done = subprocess.run([*command, "--utterances", "3", "--frames", "5"], capture_output=True, text=True, check=True)
-    assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == [
-        "one process",
-        "two processes",
-        "difference",
-    ]
-    result = json.loads(told.read_text())
-    assert {way: len(times) for way, times in result["all_ms"].items()} == {"one process": 3, "two processes": 3}
-    for row in result["ms"].values():
+    ways = ["one process", "two processes", "difference"]
+    assert [line[:13].strip() for line in done.stdout.splitlines()] == ["ms", *ways]
+    rows = json.loads(told.read_text())["ms"]
+    assert list(rows) == ways
+    for row in (rows["one process"], rows["two processes"]):
         assert 0 < row["p50"] <= row["p95"] <= row["p100"] < 60_000
+        assert row["step"] > 0 and row["codec"] > 0
 
 
-def test_percentiles_are_by_nearest_rank() -> None:
-    assert summary([float(n) for n in range(100, 0, -1)]) == {"p50": 50.0, "p95": 95.0, "p100": 100.0}
+def test_percentiles_are_by_nearest_rank_and_parts_add_up() -> None:
+    parts_s = StreamBudget(0.0, *(n / 1000 for n in range(1, 8)))  # 28 ms
+    found = summary([Spoken(n / 1000, 1, parts_s) for n in range(200, 100, -1)])
+    assert {name: round(value) for name, value in found.items()} == {
+        "p50": 150,
+        "p95": 195,
+        "p100": 200,
+        "prompt": 122,
+        "queue": 3,
+        "step": 3,
+        "to codec": 9,
+        "codec": 6,
+        "to caller": 7,
+    }
