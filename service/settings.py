@@ -96,14 +96,23 @@ def _percent(text: str) -> int:
     return int(text)
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1:
-        raise ValueError(f"{text!r} is not a number between 0 and 1")
-    return value
+def _below(limit: float, what: str) -> Callable[[str], float]:
+    """Numbers above 0."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < limit:
+            raise ValueError(f"{text!r} is not {what}")
+        return value
+
+    return parse
+
+
+_share = _below(1, "a number between 0 and 1")
+_seconds = _below(86_400, "a number of seconds between 0 and 86400")
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -122,16 +131,6 @@ def _ramp(text: str) -> tuple[int, ...]:
     if list(sizes) != sorted(sizes):
         raise ValueError(f"{text!r} goes down; later chunks are as large as the ones before or larger")
     return sizes
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 86_400:
-        raise ValueError(f"{text!r} is not a number of seconds between 0 and 86400")
-    return value
 
 
 _DEVICE = "auto|cpu|cuda:N"
