@@ -69,3 +69,28 @@ async def test_calls_that_are_over_hold_no_streams_of_their_connection(monkeypat
     async with served(FakeEngine(), max_sessions=1) as server:
         for _ in range(2 * SPARE_CALLS):
             await streamed(server)
+
+
+async def test_all_generations_are_collected_only_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "YOUNG_S", 0.001)
+    monkeypatch.setattr(garbage, "IDLE_S", 0.0)
+    generations: list[int] = []
+
+    def on_collection(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            generations.append(info["generation"])
+
+    is_idle = False
+    collecting = asyncio.create_task(garbage.collect_garbage(lambda: is_idle))
+    await eventually(gc.isenabled, False)
+    gc.callbacks.append(on_collection)
+    try:
+        await eventually(lambda: len(generations) > 3, True)
+        assert set(generations) == {0}
+        is_idle = True
+        await eventually(lambda: 2 in generations, True)
+        collecting.cancel()
+        await asyncio.wait([collecting])
+    finally:
+        gc.callbacks.remove(on_collection)
+    assert gc.isenabled(), "as before"
