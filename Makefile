@@ -70,12 +70,12 @@ judge-voice: setup ## let a recognizer judge the voice (ARGS="--model DIR"; defa
 	  $(BIN)/python -m clients.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
 	  $(BIN)/python -m engine.training.evaluation.judge voice-training/$$lines || exit 1; done
 
-judge-clones: setup ## how like their references the clones of a Base checkpoint are (ARGS="--model DIR")
+judge-clones: setup ## how like their references clones are (ARGS="--model DIR"; default: the built-in one)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
 	@clones=voice-training/clones; $(BIN)/python -m engine.training.evaluation.clones write $$clones && \
 	for way in embedding transcripts; do \
 	  $(BIN)/python -m clients.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
-	    $$(test $$way = embedding || echo --transcripts) $(ARGS) && \
+	    $$(test $$way = embedding || echo --transcripts) $(or $(ARGS),--model builtin_base) && \
 	  $(BIN)/python -m engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 
 check: lint test ## everything CI runs
