@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9
 .PHONY: help setup demo serve test test-gpu lint format proto bench train-voice judge-voice judge-clones check
 
 help: ## list the commands
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(INSTALLED) ## make .venv with everything in it (TORCH=torch==2.11.0 or PYTHON=... to choose)
 

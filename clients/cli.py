@@ -132,7 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read our stdout has gone; keep the interpreter from flushing into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        status = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except ValueError as error:
         status = _complain(str(error))
     except KeyboardInterrupt:
         status = 130

@@ -13,12 +13,12 @@ from sonorant.tts.v1.synthesis_pb2 import Sampling, SynthesisConfig
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     audio = parser.add_argument_group("audio")
     audio.add_argument("--encoding", choices=ENCODINGS, default="pcm_s16le", help="default: %(default)s")
-    audio.add_argument("--sample-rate-hz", type=int, default=0, metavar="N", help="default: the model's")
-    audio.add_argument("--frame-duration-ms", type=int, default=0, metavar="N", help="audio per message")
-    audio.add_argument("--bitrate-bps", type=int, default=0, metavar="N", help="of Opus")
+    audio.add_argument("--sample-rate-hz", type=whole_number, default=0, metavar="N", help="default: the model's")
+    audio.add_argument("--frame-duration-ms", type=whole_number, default=0, metavar="N", help="audio per message")
+    audio.add_argument("--bitrate-bps", type=whole_number, default=0, metavar="N", help="of Opus")
     audio.add_argument("--speed", type=float, metavar="X", help="0.5 to 2, at the same pitch")
     audio.add_argument("--volume-gain-db", type=float, metavar="X", help="louder or quieter")
-    audio.add_argument("--max-audio-ms", type=int, default=0, metavar="N", help="stop after so much audio")
+    audio.add_argument("--max-audio-ms", type=whole_number, default=0, metavar="N", help="stop after so much audio")
 
     voice = parser.add_argument_group("voice")
     voice.add_argument("--voice", default="", metavar="NAME", help="a voice of `sonorant voices`")
@@ -43,6 +43,13 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for field in Sampling.DESCRIPTOR.fields:
         sampling.add_argument("--" + field.name.replace("_", "-"), **_argument_of(field))
+
+
+def whole_number(text: str) -> int:
+    """Type of an argument that becomes a field of type uint32."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {2**32 - 1}")
+    return int(text)
 
 
 def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
@@ -80,4 +87,4 @@ def _argument_of(field: FieldDescriptor) -> dict[str, Any]:
         return {"action": argparse.BooleanOptionalAction}
     if field.type == FieldDescriptor.TYPE_FLOAT:
         return {"type": float, "metavar": "X"}
-    return {"type": int, "metavar": "N"}
+    return {"type": whole_number, "metavar": "N"}

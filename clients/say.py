@@ -15,7 +15,7 @@ from pathlib import Path
 
 from clients import audio_out
 from clients.client import Session, SpeechClient
-from clients.config_arguments import add_config_arguments, config_of
+from clients.config_arguments import add_config_arguments, config_of, whole_number
 from clients.errors import from_status
 from clients.playback import PlaybackMeter, PlaybackReport
 from clients.stdin import stdin_text
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument(
         "--max-lead-ms",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="how far the server may run ahead of real time; 0 = any (default: 0 unless played)",
     )
@@ -147,7 +147,11 @@ async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
 
 async def _text(args: argparse.Namespace) -> AsyncIterator[str]:
     if args.file:
-        yield args.file.read_text(encoding="utf-8")
+        try:
+            text = args.file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{args.file} is no UTF-8 text: {error}") from None
+        yield text
     elif args.text is not None and args.text != "-":
         yield args.text
     else:

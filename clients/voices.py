@@ -7,6 +7,7 @@ import numpy as np
 from google.protobuf.json_format import MessageToJson
 
 from clients.client import SpeechClient
+from clients.config_arguments import whole_number
 from clients.voice_methods import KINDS, kind_name, voice_mix
 from sonorant.tts.v1.voice_pb2 import Voice
 
@@ -88,7 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command = commands.add_parser("import", parents=[common], help="make a voice of an exported file")
     command.add_argument("file", type=Path, metavar="FILE")
     command.add_argument("voice_id", nargs="?", default="", metavar="ID", help="default: the id it had")
-    command.add_argument("--ttl-s", type=int, default=0, metavar="N", help="delete it after so long; default: never")
+    command.add_argument(
+        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete it after so long; default: never"
+    )
     command.set_defaults(run=import_file)
 
 
@@ -109,7 +112,9 @@ def _add_about(parser: argparse.ArgumentParser) -> None:
     about.add_argument("--speaks", action="append", default=[], metavar="LANGUAGE", help="may be repeated")
     _add_labels(about, "may be repeated")
     parser.set_defaults(label=[])
-    about.add_argument("--ttl-s", type=int, default=0, metavar="N", help="delete it after so long; default: never")
+    about.add_argument(
+        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete it after so long; default: never"
+    )
     about.add_argument("--request-id", default="", metavar="ID", help="the same again makes no second voice")
 
 

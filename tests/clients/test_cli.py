@@ -171,7 +171,8 @@ async def test_words_are_sent_one_by_one_with_pauses(tmp_path: Path) -> None:
         (["say", "x", "--voice", "locked"], b"", "sonorant: an API key is needed; put it into SONORANT_CLIENT_API_KEY"),
         (["say", "fail"], b"", "sonorant: internal error, request_id=7"),
         (["say"], b"\xff\xfe", "can't decode byte 0xff"),
-        (["say", "--file", "/nonexistent/text"], b"", "No such file or directory: '/nonexistent/text'"),
+        (["say", "--file", "/nonexistent/text"], b"", "sonorant: /nonexistent/text: No such file or directory"),
+        (["say", "--file", "engine/builtin_voice/model.safetensors"], b"", "model.safetensors is no UTF-8 text: "),
         (["say"], b"", "no audio: the text has nothing to speak"),
     ],
 )
@@ -180,6 +181,14 @@ async def test_failures_are_one_line_and_a_status(arguments: list[str], stdin: b
         status, _, stderr = await sonorant(*arguments, "--server", target, "--raw", stdin=stdin)
     assert status == 1
     assert message in stderr and "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("number", ["-5", "x", "4294967296", "1.5"])
+async def test_wrong_numbers_are_told_with_the_name_of_their_argument(number: str) -> None:
+    for command in (["say", "x", "--seed"], ["voices", "mix", "duet", "a=1", "b=1", "--ttl-s"]):
+        status, _, stderr = await sonorant(*command, number)
+        assert status == 2
+        assert f"argument {command[-1]}: {number!r} is not a whole number from 0 to 4294967295" in stderr
 
 
 async def test_no_server_and_no_player_are_said_plainly() -> None:
