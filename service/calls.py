@@ -154,11 +154,12 @@ class _Call:
         self._request_timeout_s = request_timeout_s
         self._record = record
         self._code = code_pb2.CANCELLED  # unless it ends otherwise
+        self._errors: tuple[BaseException, ...] = ()  # what it failed with, and what gRPC made of that
 
     async def serve(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         call_context.enter(self._context)
         # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
-        call_context.when_over(lambda _task: self._record.end(self._code))
+        call_context.when_over(self._over)
         try:
             if self._refusal is not None:
                 raise self._refusal
@@ -223,4 +224,13 @@ class _Call:
             log.error("%s failed", self._method, exc_info=error)
         status = to_status(error, self._context.request_id)
         self._code = status.code
-        await context.abort_with_status(rpc_status.to_status(status))
+        try:
+            await context.abort_with_status(rpc_status.to_status(status))
+        except BaseException as raised:
+            self._errors = (error, raised)
+            raise
+
+    def _over(self, _task: object) -> None:
+        self._record.end(self._code)
+        for error in self._errors:  # kept by gRPC and by us: with their frames, which know the call, they are cycles
+            error.__traceback__ = None

@@ -50,6 +50,10 @@ class Outbox:
             self._closed, self._error = True, error
             self._wake.set()
 
+    def abandon(self) -> None:
+        """Nobody reads any more: an error is kept no longer, whose frames may know the outbox."""
+        self._closed, self._error = True, None
+
     async def responses(self) -> AsyncIterator[speak_pb2.SpeakResponse]:
         """For the one writer. Asking for the next says that the last was written. Raises what `close` was given."""
         while True:

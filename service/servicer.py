@@ -122,6 +122,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
         def leave(_call: object) -> None:
             self._sessions.discard(session)
+            session.outbox.abandon()
             task.add_done_callback(_forget_cancellation)
             task.cancel()
 

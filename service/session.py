@@ -89,6 +89,7 @@ class Session:
                 watch.cancel()
         except* Exception as errors:
             self.outbox.close(errors.exceptions[0])
+            errors.__traceback__ = None  # with the frame that raised it, it is a cycle
         else:
             self.outbox.close()
         finally:

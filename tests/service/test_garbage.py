@@ -11,7 +11,7 @@ from service import garbage
 from service.server import SPARE_CALLS
 from sonorant.tts.v1 import speak_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import Served, config, end, eventually, read_all, say, served
+from tests.service.harness import Served, config, end, eventually, failure, read_all, say, served
 
 
 async def spoken(server: Served) -> None:
@@ -36,7 +36,32 @@ async def streamed(server: Served) -> None:
         pass
 
 
-@pytest.mark.parametrize("call", [spoken, given_up, streamed])
+async def refused(server: Served) -> None:
+    await failure(server.stub.Synthesize(text_to_speech_service_pb2.SynthesizeRequest(text="")))
+
+
+async def malformed(server: Served) -> None:
+    synthesize = server.channel.unary_unary("/sonorant.tts.v1.TextToSpeechService/Synthesize")
+    await failure(synthesize(b"\xff\xff\xff"))
+
+
+async def failed(server: Served) -> None:
+    call = server.stub.Speak()
+    for request in (speak_pb2.SpeakRequest(config=config()), say("words"), speak_pb2.SpeakRequest()):
+        await call.write(request)
+    await failure(call)
+
+
+async def given_up_unsaid(server: Served) -> None:
+    call = server.stub.Speak()
+    await call.initial_metadata()
+    call.cancel()
+
+
+CALLS = [spoken, given_up, given_up_unsaid, streamed, refused, malformed, failed]
+
+
+@pytest.mark.parametrize("call", CALLS)
 async def test_a_call_that_is_over_leaves_no_cycles(
     call: Callable[[Served], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
