@@ -187,8 +187,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"{output.parent} is not a folder, {output.name} cannot be written there")
     if args.reference and not (args.reference_text or args.x_vector_only):
         parser.error("--reference needs --reference-text, the words spoken in it, or --x-vector-only")
-    if args.reference and not args.reference.is_file():
-        parser.error(f"--reference: there is no file {args.reference}")
     if args.speaker_embedding_out and not args.reference:
         parser.error("--speaker-embedding-out needs --reference, whose speaker it is")
     try:

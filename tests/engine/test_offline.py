@@ -101,7 +101,6 @@ def test_the_reference_is_never_heard(base: Path, recording: Path, tmp_path: Pat
         ([], "nothing to write"),
         (["--wav", "missing/speech.wav"], "missing is not a folder"),
         (["--reference", "voice.wav"], "--reference-text"),
-        (["--reference", "voice.wav", "--x-vector-only"], "there is no file voice.wav"),
         (["--speaker-embedding-out", "x.npy"], "needs --reference"),
         (["--wav", "speech.wav", "--non-streaming-mode", "--streaming-mode"], "not allowed with"),
     ],
