@@ -74,10 +74,21 @@ def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
         return from_status(status)
     if error.code() is grpc.StatusCode.UNAVAILABLE:  # no details: not the server's own words
         message = f"no answer from a Sonorant server at {target} ({error.details()})"
-        # gRPC takes 443 then, which is nobody's guess.
-        hint = "start one with: sonorant-server" if ":" in target else f"no port was given: {target}:50051"
-        return ServerUnavailable(error.code(), f"{message}; {hint}")
+        return ServerUnavailable(error.code(), f"{message}; {_hint(target, error.details() or '')}")
     return _KINDS.get(error.code(), SpeechError)(error.code(), error.details() or error.code().name)
+
+
+def _hint(target: str, details: str) -> str:
+    """What to do about a connection that did not come about, by gRPC's words about it."""
+    if ":" not in target:  # gRPC takes 443 then, which is nobody's guess
+        return f"no port was given: {target}:50051"
+    if "CERTIFICATE_VERIFY_FAILED" in details:
+        return "its certificate is not of a known authority; give that one's PEM file in SONORANT_CLIENT_CA"
+    if "WRONG_VERSION_NUMBER" in details:
+        return "it speaks no TLS; leave out SONORANT_CLIENT_TLS, _CA, _CERTIFICATE and _KEY"
+    if "Socket closed" in details or "reset by peer" in details:
+        return "it has ended, or wants TLS: SONORANT_CLIENT_CA=PEM-FILE of its authority, or SONORANT_CLIENT_TLS=1"
+    return "start one with: sonorant-server"
 
 
 def from_status(status: status_pb2.Status) -> SpeechError:

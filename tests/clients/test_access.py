@@ -41,6 +41,22 @@ async def test_every_way_to_ask_carries_the_key(key: str, tmp_path: Path) -> Non
                         await attempt
 
 
+async def test_a_connection_that_misses_tls_tells_how_to_have_it(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+
+    async def refused(address: str, access: Access) -> str:
+        async with SpeechClient(address, access) as client:
+            with pytest.raises(ServerUnavailable) as error:
+                await client.voices()
+        return str(error.value)
+
+    async with served(FakeEngine(), certificates.of_client(), tls=certificates.files()) as server:
+        assert "it has ended, or wants TLS" in await refused(server.address, Access())
+        assert "its certificate is not of a known authority" in await refused(server.address, Access(tls=True))
+    async with served(FakeEngine()) as server:
+        assert "it speaks no TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
+
+
 async def test_mutual_tls_and_the_command(key: str, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     theirs = certificates.authority.issue_cert("client")
