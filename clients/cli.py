@@ -13,7 +13,7 @@ from clients import explain, say, voices
 from clients.bench import arguments as bench_arguments
 from clients.bench import command as bench
 from clients.client import DEFAULT_TARGET, SpeechClient
-from clients.errors import SpeechError
+from clients.errors import SpeechError, in_words
 from clients.local_server import run_server_command
 
 EXAMPLES = """\
@@ -132,10 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read our stdout has gone; keep the interpreter from flushing into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
-    except OSError as error:
-        status = _complain(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except ValueError as error:
-        status = _complain(str(error))
+    except (OSError, ValueError) as error:
+        status = _complain(in_words(error))
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)

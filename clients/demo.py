@@ -1,5 +1,6 @@
 """`make demo`: a server on the built-in checkpoint speaks a text word by word into demo.wav and is stopped again."""
 
+import argparse
 import shlex
 import sys
 import time
@@ -28,6 +29,7 @@ async def demo() -> int:
 
 
 def main() -> None:
+    argparse.ArgumentParser(prog="make demo", description=__doc__).parse_args()
     try:
         status = run_until_signal(demo())
     except (ServerFailed, SpeechError, OSError) as error:

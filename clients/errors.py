@@ -53,6 +53,11 @@ class ServerUnavailable(SpeechError):
     """No server there, connection gone, or the server is starting, restarting or going; try again, or elsewhere."""
 
 
+def in_words(error: Exception) -> str:
+    """The error for people: one about a file with the name first, and without the number."""
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+
+
 _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,

@@ -17,7 +17,8 @@ from clients.asr.hypotheses import Hypothesis, parse
 from clients.asr.relay import Relay
 from clients.asr.report import summary
 from clients.client import DEFAULT_TARGET, Session, SpeechClient, synthesis_config
-from clients.errors import SpeechError, from_status
+from clients.config_arguments import whole_number
+from clients.errors import SpeechError, from_status, in_words
 from clients.stdin import stdin_lines
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone, Warning
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     add("--out", type=Path, metavar="FILE", help="into a WAV file (default: play it)")
     add("--voice", default="", metavar="NAME", help="a voice of `sonorant voices`")
     add("--language", default="", metavar="NAME", help="english, en, ... (default: the model decides)")
-    add("--seed", type=int, metavar="N", help="the same voice for the same text again")
+    add("--seed", type=whole_number, metavar="N", help="the same voice for the same text again")
     add(
         "--min-stability",
         type=float,
@@ -171,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         status = asyncio.run(run(args))
     except (SpeechError, OSError, ValueError) as error:
-        _note(f"asr: {error}")
+        _note(f"asr: {in_words(error)}")
         status = 1
     except KeyboardInterrupt:
         status = 130

@@ -4,6 +4,7 @@ It hears the recording as it would a microphone, in pieces of `PARTIAL_EVERY_S`.
 real use put a better one behind `python -m clients.asr`. Knows nothing of speech synthesis.
 """
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,8 +51,12 @@ def _best(decoder: Decoder) -> str:
 
 
 def _load(recording: Path) -> bytes:
-    """16-bit mono samples at the recognizer's rate."""
-    samples, rate_hz = soundfile.read(recording, dtype="float32", always_2d=True)
+    """16-bit mono samples at the recognizer's rate. Raises OSError or ValueError for what is no recording."""
+    try:
+        samples, rate_hz = soundfile.read(io.BytesIO(recording.read_bytes()), dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        why = error.error_string
+        raise ValueError(f"{recording} cannot be read: {why}; give a WAV, FLAC, Ogg or MP3 file") from None
     mono = soxr.resample(samples.mean(axis=1), rate_hz, SAMPLE_RATE_HZ)
     padded = np.concatenate([mono, np.zeros(int(_SILENCE_AT_END_S * SAMPLE_RATE_HZ), np.float32)])
     pcm: bytes = (np.clip(padded, -1, 1) * 32767).astype("<i2").tobytes()

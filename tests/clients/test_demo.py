@@ -61,6 +61,15 @@ async def test_demo_speaks_and_stops_its_server(tmp_path: Path) -> None:
         assert file.getnframes() / file.getframerate() > 2
 
 
+async def test_what_the_demo_does_not_take_starts_no_server(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "clients.demo", "--voice", "slt"), cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    )
+    _, stderr = await process.communicate()
+    assert process.returncode == 2
+    assert b"unrecognized arguments: --voice slt" in stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after", [b"starting a server", b"$ sonorant say"])
 async def test_a_demo_that_is_stopped_stops_its_server(tmp_path: Path, number: signal.Signals, after: bytes) -> None:

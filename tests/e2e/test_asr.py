@@ -67,6 +67,18 @@ async def test_a_recording_is_recognized_and_spoken_again(server: ServerProcess,
     assert duration_s(tmp_path / "out.wav") > 0.5
 
 
+async def test_what_is_no_recording_is_refused_by_name(server: ServerProcess, tmp_path: Path) -> None:
+    pytest.importorskip("pocketsphinx")
+    (tmp_path / "text.wav").write_text("Good morning.")
+    status, stderr = await asr(server, tmp_path / "out.wav", "--wav", str(tmp_path / "text.wav"))
+    assert status == 1
+    assert stderr.startswith(f"asr: {tmp_path}/text.wav cannot be read: Format not recognised")
+    assert await asr(server, tmp_path / "out.wav", "--wav", "/none.wav") == (
+        1,
+        "asr: /none.wav: No such file or directory\n",
+    )
+
+
 async def test_what_is_no_hypothesis_is_refused_with_its_line(server: ServerProcess, tmp_path: Path) -> None:
     status, stderr = await asr(server, tmp_path / "out.wav", stdin='{"partial": "a"}\n\n{"b": 1}\n')
     assert status == 1
