@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from google.protobuf.json_format import MessageToJson
+from numpy.typing import NDArray
 
 from clients.client import SpeechClient
 from clients.config_arguments import whole_number
@@ -148,7 +149,7 @@ async def create(args: argparse.Namespace) -> int:
     if args.transcript and not args.reference:
         raise ValueError("--transcript is what is said in a recording; give --reference, too")
     reference = args.reference.read_bytes() if args.reference else None
-    embedding = None if args.embedding is None else np.load(args.embedding, allow_pickle=False).astype(float).ravel()
+    embedding = None if args.embedding is None else _numbers(args.embedding)
     async with SpeechClient(args.server) as client:
         voice = await client.create_voice(
             args.voice_id,
@@ -167,6 +168,14 @@ async def create(args: argparse.Namespace) -> int:
         )
     print(f"all is well with it: {voice.reference_audio_ms} ms" if args.check else voice.voice_id)
     return 0
+
+
+def _numbers(file: Path) -> NDArray[np.float64]:
+    try:
+        numbers: NDArray[np.float64] = np.load(file, allow_pickle=False).astype(float).ravel()
+    except (EOFError, ValueError, AttributeError):  # its own words advise to trust any file; .npz has no astype
+        raise ValueError(f"{file} is no NumPy file of numbers; write one with numpy.save") from None
+    return numbers
 
 
 async def mix(args: argparse.Namespace) -> int:

@@ -136,7 +136,7 @@ class VoiceChooser:
     def designed(self, design: str, path: str) -> VoiceChoice:
         info = self._engine.info_for(Need(("voice_design",)))
         if info.task != "voice_design":
-            message = f"{info.model} is not a VoiceDesign checkpoint; use voice_id"
+            message = "a described voice needs a VoiceDesign checkpoint, and this server has none; use voice_id"
             raise NotServed(path, message, "CHECKPOINT_LACKS_DESIGN")
         if not design.strip():
             raise InvalidField(path, "empty; describe the voice")

@@ -191,6 +191,14 @@ async def test_wrong_numbers_are_told_with_the_name_of_their_argument(number: st
         assert f"argument {command[-1]}: {number!r} is not a whole number from 0 to 4294967295" in stderr
 
 
+async def test_what_is_no_embedding_is_refused_by_name() -> None:
+    status, _, stderr = await sonorant("voices", "create", "--embedding", "engine/builtin_voice/vocab.json")
+    assert status == 1
+    assert (
+        stderr == "sonorant: engine/builtin_voice/vocab.json is no NumPy file of numbers; write one with numpy.save\n"
+    )
+
+
 async def test_no_server_and_no_player_are_said_plainly() -> None:
     status, _, stderr = await sonorant("health", "--server", "127.0.0.1:1")
     assert status == 1 and "start one with: sonorant-server" in stderr
