@@ -173,16 +173,18 @@ class _Call:
             await self._fail(error, context)
             raise
 
-    async def _responses(self, requests: AsyncIterator[Any], context: Any) -> AsyncGenerator[Any, None]:
+    async def _responses(self, requests: AsyncGenerator[Any, None], context: Any) -> AsyncGenerator[Any, None]:
         """Of the method, whichever kind it is."""
         handler = self._handler
         if handler.stream_stream:
             responses = handler.stream_stream(requests, context)
         elif handler.stream_unary:
-            yield await handler.stream_unary(requests, context)
+            async with aclosing(requests):
+                yield await handler.stream_unary(requests, context)
             return
         else:
-            request = await anext(requests, None)
+            async with aclosing(requests):
+                request = await anext(requests, None)
             if request is None:
                 await asyncio.sleep(END_OF_REQUESTS_S)
                 raise MalformedMessage("the call ended without a request; send one")
@@ -194,22 +196,26 @@ class _Call:
             async for response in responses:
                 yield response
 
-    async def _checked(self, requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """The requests, as long as they are messages. The first one must come soon: a call takes a place."""
-        requests = aiter(requests)
-        try:
-            async with asyncio.timeout(self._request_timeout_s):
+    async def _checked(self, requests: Any) -> AsyncGenerator[Any, None]:
+        """The requests, as long as they are messages. The first one must come soon: a call takes a place.
+
+        To be closed by whoever does not read them to the end: gRPC's iterator, left to the garbage collector, is never
+        freed, and all that gRPC knows of the call with it.
+        """
+        async with aclosing(aiter(requests)) as requests:
+            try:
+                async with asyncio.timeout(self._request_timeout_s):
+                    request = await anext(requests, None)
+            except TimeoutError:
+                late = f"no message came within {self._request_timeout_s:g} s"
+                if self._handler.stream_stream:
+                    raise ConfigRequired(f"{late}; begin with config") from None
+                raise MalformedMessage(f"{late}; send the request with the call") from None
+            while request is not None:
+                if isinstance(request, _Malformed):
+                    raise request.error
+                yield request
                 request = await anext(requests, None)
-        except TimeoutError:
-            late = f"no message came within {self._request_timeout_s:g} s"
-            if self._handler.stream_stream:
-                raise ConfigRequired(f"{late}; begin with config") from None
-            raise MalformedMessage(f"{late}; send the request with the call") from None
-        while request is not None:
-            if isinstance(request, _Malformed):
-                raise request.error
-            yield request
-            request = await anext(requests, None)
 
     async def _fail(self, error: BaseException, context: Any) -> None:
         """End the RPC with the error's status; return if it is over anyway, for the error to be raised on."""

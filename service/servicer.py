@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -108,7 +108,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
                         yield respond(done=message)
 
     async def Speak(
-        self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: Any
+        self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None], context: Any
     ) -> AsyncIterator[speak_pb2.SpeakResponse]:
         self._enter()
         session_id = secrets.token_hex(8)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import ParamSpec
 
@@ -78,7 +78,7 @@ class Session:
         self._draining = False
         self._last_message_s = time.monotonic()
 
-    async def run(self, requests: AsyncIterator[speak_pb2.SpeakRequest]) -> None:
+    async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
         """Until all is said and the requests have ended. Errors go out through the outbox."""
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -107,13 +107,14 @@ class Session:
 
     # Reading.
 
-    async def _read(self, requests: AsyncIterator[speak_pb2.SpeakRequest]) -> None:
-        async for request in requests:
-            self._last_message_s = time.monotonic()
-            if request.WhichOneof("payload") == "config":
-                await self._configure(request.config)
-            else:
-                self._take(request)
+    async def _read(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
+        async with aclosing(requests):
+            async for request in requests:
+                self._last_message_s = time.monotonic()
+                if request.WhichOneof("payload") == "config":
+                    await self._configure(request.config)
+                else:
+                    self._take(request)
         await asyncio.sleep(END_OF_REQUESTS_S)
         if self._spec is None:
             raise ConfigRequired("the call ended without any message; begin with config")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 
 from service import garbage
 from service.server import SPARE_CALLS
@@ -86,6 +87,23 @@ async def test_a_call_that_is_over_leaves_no_cycles(
             gc.set_debug(0)
             gc.garbage.clear()
         assert not found
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_grpc_keeps_nothing_of_calls_that_are_over(call: Callable[[Served], Awaitable[None]]) -> None:
+    """With uvloop it does keep those whose requests were neither read to the end nor closed."""
+
+    def kept() -> int:
+        gc.collect()
+        return sum(type(each).__name__ == "_ServicerContext" for each in gc.get_objects())
+
+    async def make_calls() -> None:
+        async with served(FakeEngine()) as server:
+            for _ in range(5):
+                await call(server)
+            await eventually(kept, 0, 5.0)
+
+    uvloop.run(make_calls())
 
 
 async def test_calls_that_are_over_hold_no_streams_of_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
