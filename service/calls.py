@@ -199,8 +199,8 @@ class _Call:
     async def _checked(self, requests: Any) -> AsyncGenerator[Any, None]:
         """The requests, as long as they are messages. The first one must come soon: a call takes a place.
 
-        To be closed by whoever does not read them to the end: gRPC's iterator, left to the garbage collector, is never
-        freed, and all that gRPC knows of the call with it.
+        To be closed by whoever does not read them to the end: until then gRPC's iterator is in a cycle with all that
+        gRPC knows of the call, and since it is finalized, too, it takes two collections to be freed.
         """
         async with aclosing(aiter(requests)) as requests:
             try:
