@@ -1,4 +1,4 @@
-"""The built-in Base checkpoint clones what it hears, through a real server: recordings are made by the built-in voices."""
+"""The built-in Base checkpoint clones what it hears, through a real server; the built-in voices make the recordings."""
 
 from collections.abc import AsyncIterator, Iterator
 
