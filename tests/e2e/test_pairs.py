@@ -2,7 +2,6 @@
 
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,12 +18,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine import BUILTIN_VOICE_DIR
-from engine.mps_plan import PROGRAM
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 from tests.e2e.server_process import ServerProcess
-from tests.engine.test_mps import SCRIPT as MPS_SCRIPT
+from tests.engine.mps_stand_in import install_mps
 from tests.service.harness import Stub, eventually, failure, say, speak
 from tests.service.harness import config as speak_config
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -110,11 +108,7 @@ async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_o
 @pytest.fixture
 def mps_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file in which a stand-in for the MPS daemon says its process id and directory."""
-    shutil.copy(MPS_SCRIPT, tmp_path / PROGRAM)
-    (tmp_path / PROGRAM).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("MPS_STARTED", str(tmp_path / "started"))
-    return tmp_path / "started"
+    return install_mps(tmp_path, monkeypatch)
 
 
 def test_without_a_gpu_no_daemon_is_started_and_nothing_said_of_one(tmp_path: Path, mps_started: Path) -> None:

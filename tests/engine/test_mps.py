@@ -16,20 +16,16 @@ from engine import BUILTIN_VOICE_DIR, EngineConfig, EngineError
 from engine.ipc.child import Child
 from engine.mps import mps_answers, mps_daemon, mps_for, this_machine
 from engine.mps_plan import PROGRAM, Machine
+from tests.engine.mps_stand_in import install_mps
 
 GPU = Machine(has_gpu=True, program=PROGRAM, has_daemon=False)
 PAIR = EngineConfig(BUILTIN_VOICE_DIR)
-SCRIPT = Path(__file__).parent / "mps_control.sh"
 
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that gets the daemon's process id and directory."""
-    shutil.copy(SCRIPT, tmp_path / PROGRAM)
-    (tmp_path / PROGRAM).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("MPS_STARTED", str(tmp_path / "started"))
-    return tmp_path / "started"
+    return install_mps(tmp_path, monkeypatch)
 
 
 def daemon(started: Path) -> tuple[int, Path]:
