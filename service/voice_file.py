@@ -3,8 +3,11 @@
 The same file is kept, exported and imported, so that reading one trusts nothing in it.
 """
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, fields
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -17,6 +20,7 @@ MAX_CODE_ROWS = 4096  # 5 minutes; more than any checkpoint has room for
 MAX_UNIX_S = 253_402_300_800  # the end of the year 9999, and of what google.protobuf.Timestamp takes
 KINDS = ("cloned", "designed", "embedded", "mixed")
 _KEY = "sonorant.voice.v1"  # the only one: safetensors writes several in any order, and a voice is to have one file
+_CHECKSUM = "sha256"  # beside what is said about the voice; files without one are taken as they are
 _DTYPES = {"speaker_embedding": (np.float32, 1), "reference_codes": (np.int16, 2)}  # dtype, number of axes
 
 
@@ -26,7 +30,8 @@ class NotAVoiceFile(ValueError):
 
 def pack(about: VoiceAbout, tensors: VoiceTensors) -> bytes:
     arrays = {name: getattr(tensors, name) for name in _DTYPES if getattr(tensors, name) is not None}
-    data: bytes = save(arrays, {_KEY: about_to_json(about)})
+    said = asdict(about) | {_CHECKSUM: _checksum(about, arrays)}
+    data: bytes = save(arrays, {_KEY: json.dumps(said, ensure_ascii=False)})
     return data
 
 
@@ -44,7 +49,9 @@ def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
         raise NotAVoiceFile(f"it is no safetensors file: {error}") from None
     if not isinstance(metadata, dict) or _KEY not in metadata:
         raise NotAVoiceFile(f"its metadata has no {_KEY}")
-    about = about_from_json(metadata[_KEY])
+    said = _object(metadata[_KEY])
+    checksum = said.pop(_CHECKSUM, None)
+    about = _about_of(said)
     for name, array in arrays.items():
         if name not in _DTYPES:
             raise NotAVoiceFile(f"it has a tensor {name!r}; a voice has {', '.join(_DTYPES)}")
@@ -56,8 +63,17 @@ def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
     tensors = VoiceTensors(
         **{name: array.copy() for name, array in arrays.items()}
     )  # of the file, nothing is held on to
+    if checksum is not None and checksum != _checksum(about, arrays):
+        raise NotAVoiceFile("it is damaged: its content does not fit its checksum")
     _check_whole(about, tensors)
     return about, tensors
+
+
+def _checksum(about: VoiceAbout, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    digest = hashlib.sha256(json.dumps(asdict(about)).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def about_to_json(about: VoiceAbout) -> str:
@@ -66,12 +82,20 @@ def about_to_json(about: VoiceAbout) -> str:
 
 def about_from_json(text: str) -> VoiceAbout:
     """Raises NotAVoiceFile."""
+    return _about_of(_object(text))
+
+
+def _object(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError, TypeError) as error:
         raise NotAVoiceFile(f"what it says about the voice is no JSON: {error}") from None
     if not isinstance(values, dict):
         raise NotAVoiceFile("what it says about the voice is no JSON object")
+    return values
+
+
+def _about_of(values: dict[str, Any]) -> VoiceAbout:
     known = {f.name for f in fields(VoiceAbout)}
     if not {"voice_id", "kind", "create_s"} <= values.keys() <= known:
         raise NotAVoiceFile(f"it must say voice_id, kind and create_s, and nothing but {', '.join(sorted(known))}")

@@ -120,5 +120,21 @@ def test_no_bytes_do_harm(noise: bytes, position: int) -> None:
             assert str(error)
 
 
+@given(st.integers(0, len(GOOD) - 1), st.integers(0, 7))
+def test_a_flipped_bit_is_noticed(position: int, bit: int) -> None:
+    damaged = bytearray(GOOD)
+    damaged[position] ^= 1 << bit
+    try:
+        unpacked = unpack(bytes(damaged))
+    except NotAVoiceFile:
+        return
+    assert pack(*unpacked) == GOOD, "white space of the header, say, means nothing"
+
+
+def test_a_damaged_file_is_called_that() -> None:
+    with pytest.raises(NotAVoiceFile, match="damaged"):
+        unpack(GOOD[:-1] + bytes([GOOD[-1] ^ 1]))
+
+
 def test_text_in_many_scripts_stays_readable() -> None:
     assert "声" in about_to_json(about("anna", display_name="声"))
