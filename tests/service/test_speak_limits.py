@@ -32,8 +32,8 @@ SEED = {"seed": 7}
 
 
 async def test_messages_about_no_utterance_are_answered_with_a_warning() -> None:
-    async with served(FakeEngine()) as server:
-        requests = [config(), cancel("*"), cancel("x"), end(), flush(1), say("a", "x"), end("x"), end("x")]
+    async with served(FakeEngine(frame_s=0.1)) as server:  # x is still spoken when it is ended again
+        requests = [config(), cancel("*"), cancel("x"), end(), flush(1), say("abc", "x"), end("x"), end("x")]
         transcript = await speak(server.stub, requests)
         assert transcript.warnings == [(name, "NO_ACTIVE_UTTERANCE") for name in ("", "x", "", "")]
         assert transcript.done["x"].reason == COMPLETED
