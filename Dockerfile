@@ -3,9 +3,10 @@
 #   docker build -t sonorant .                    for CUDA: the wheels bring the CUDA libraries, the host its driver
 #   docker build -t sonorant:cpu --target cpu .   for CPU; --build-arg TORCH_INDEX_URL=<PyTorch's CPU wheel index> keeps
 #                                                 the CUDA libraries out of the image
-#   docker run --gpus all -p 50051:50051 -v /path/to/checkpoint:/models:ro sonorant --model /models
+#   docker run --gpus all -p 50051:50051 -v /path/to/checkpoint:/models:ro -v kernels:/home/sonorant/.triton \
+#     sonorant --model /models
 #
-# Without --model the checkpoint inside the package is served.
+# Without --model the checkpoint inside the package is served. The volume keeps the kernels that the first start compiles.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/sonorant/bin:$PATH \
@@ -23,14 +24,14 @@ FROM build AS build-cuda
 ARG TORCH=torch==2.13.0
 RUN pip install "${TORCH}"
 COPY . .
-RUN pip install --constraint constraints.txt '.[opus,channelz,otel]'
+RUN pip install --constraint constraints.txt ./clients '.[opus,channelz,otel,postgres,gateway]'
 
 FROM build AS build-cpu
 ARG TORCH=torch==2.13.0
 ARG TORCH_INDEX_URL
 RUN pip install ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} "${TORCH}"
 COPY . .
-RUN pip install --constraint constraints.txt '.[opus,channelz,otel]'
+RUN pip install --constraint constraints.txt ./clients '.[opus,channelz,otel,postgres,gateway]'
 
 FROM base AS runtime
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin sonorant \
@@ -47,7 +48,15 @@ FROM runtime AS cpu
 COPY --from=build-cpu /opt/sonorant /opt/sonorant
 
 FROM runtime AS cuda
-# "compute" is CUDA and the programs of MPS, by which talker and codec compute on a GPU at once.
+# "compute" is CUDA and the programs of MPS, by which talker and codec compute on a GPU at once; the host's driver brings both.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
+# When the server starts, Triton compiles C against the driver and against Python: its launchers need both at hand.
+USER 0
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/* \
+    && python -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
+USER 10001:10001
 COPY --from=build-cuda /opt/sonorant /opt/sonorant
+VOLUME /home/sonorant/.triton

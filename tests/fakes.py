@@ -7,21 +7,24 @@ stream's own input what must be heard, whatever the schedule was.
 
 from collections.abc import Iterable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
-from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
-from engine.config import EngineConfig
-from engine.ipc.channel import PeerGone, QueueChannel
-from engine.ipc.messages import BeginStream, FrameBatch, OpenStream
-from engine.talker.rows import DecodeRow, PrefillRow
-from engine.types import FinishReason, Int16Array, PassCounts, PromptPlan, SamplingParams
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.channel import PeerGone, QueueChannel
+from sonorant.engine.ipc.messages import BeginStream, FrameBatch, OpenStream
+from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.types import FinishReason, Int16Array, PassCounts, PromptPlan, SamplingParams
 
 T = TypeVar("T")
 
 FRAME_SAMPLES = 4
+
+# Top-k of streams that end where they may, as a model does on a few words; the others end some frames after their text.
+ENDS_AT_ONCE = 1
 
 
 class FakeClock:
@@ -76,12 +79,13 @@ def open_stream(
     num_reference_frames: int = 0,
     opened_s: float = 1000.0,
     voice: int | None = None,
+    known_codes: Int16Array | None = None,
 ) -> OpenStream:
     """A stream whose seed and reference are its own, and its prompt, too, unless `voice` says what it begins with."""
     sampling = SamplingParams(
         do_sample=True,
         temperature=0.9,
-        top_k=50,
+        top_k=ENDS_AT_ONCE if text_ended and stream_id % 4 == 0 else 50,
         top_p=1.0,
         repetition_penalty=1.05,
         subtalker_do_sample=True,
@@ -102,11 +106,11 @@ def open_stream(
     )
     reference = np.arange(num_reference_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048
     codes = reference if num_reference_frames else None
-    return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes)
+    return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes, known_codes)
 
 
-def begin_stream(stream_id: int, reference_codes: Int16Array | None = None) -> BeginStream:
-    return BeginStream(stream_id, 0.0, 0.0, reference_codes)
+def begin_stream(stream_id: int, past_codes: Int16Array | None = None, first_frame: int = 0) -> BeginStream:
+    return BeginStream(stream_id, 0.0, 0.0, past_codes, first_frame)
 
 
 def frame_batch(stream_ids: Sequence[int], frame_indices: Sequence[int], codes: Int16Array) -> FrameBatch:
@@ -121,8 +125,7 @@ class _Voice:
         self._checkpoint = checkpoint
         self.digest = hash((sampling.seed, plan.text_ids, plan.codec_items))
         self._num_pads = 0
-        # Some end at once where they may, as a model does on a few words; the others some frames after their text.
-        self._num_pads_to_end = 0 if plan.text_ended and sampling.seed % 4 == 0 else 1 + sampling.seed % 5
+        self._num_pads_to_end = 0 if sampling.top_k == ENDS_AT_ONCE else 1 + sampling.seed % 5
 
     def feed(self, text_id: int, position: int) -> None:
         self.digest = hash((self.digest, text_id, position))
@@ -162,34 +165,34 @@ class FakeTalkerRunner:
         slots = [row.slot for row in prefills] + [row.slot for row in decodes]
         assert slots, "an empty step"
         assert len(set(slots)) == len(slots), "a slot twice in one step"
-        assert all(0 <= slot < self._config.num_slots for slot in slots)
-        assert sum(row.stop - row.start for row in prefills) <= self._config.max_prefill_rows
+        assert all(0 <= slot < self._config.talker.num_slots for slot in slots)
+        assert sum(row.stop - row.start for row in prefills) <= self._config.talker.max_prefill_rows
         codes = [self._prefill(row) for row in prefills] + [self._decode(row) for row in decodes]
         sampled = [row for row in codes if row is not None]
         return np.array(sampled, np.int16).reshape(len(sampled), self._checkpoint.talker.num_codebooks)
 
     def _prefill(self, row: PrefillRow) -> list[int] | None:
+        contents = _prompt_contents(row, self._checkpoint)
         if row.begins:
             assert row.pages and all(0 <= page < self.num_pages for page in row.pages)
-            slot = _TalkerSlot(row.pages, row.plan, _Voice(row.plan, row.sampling, self._checkpoint))
-            self._slots[row.slot] = slot
-            slot.written = _row_hashes(row, row.start)
+            self._slots[row.slot] = _TalkerSlot(row.pages, row.plan, _Voice(*_opening(row), self._checkpoint))
+            self._slots[row.slot].written = contents[: row.start]
         slot = self._slots[row.slot]
         assert (row.plan, row.pages) == (slot.plan, slot.pages)
         assert row.start == len(slot.written) < row.stop <= row.plan.num_rows, "prompt rows out of order"
-        for value in _row_hashes(row, row.stop)[row.start :]:
+        for value in contents[row.start : row.stop]:
             self._write(slot, value)
         self._check_pages(slot)
         if row.stop < row.plan.num_rows:
             return None
-        slot.num_frames = 1
-        return slot.voice.sample(0, row.allow_eos)
+        slot.num_frames = row.first_frame + 1
+        slot.voice = _voice_behind(row, self._checkpoint)
+        return slot.voice.sample(row.first_frame, row.allow_eos)
 
     def _decode(self, row: DecodeRow) -> list[int]:
         slot = self._slots[row.slot]
         assert slot.num_frames, "stepped before the prompt was in"
         assert row.frame_index == slot.num_frames, "frames out of order"
-        assert row.position == slot.plan.num_rows + row.frame_index - 1, "positions are not consecutive"
         assert row.position == len(slot.written)
         slot.num_frames += 1
         slot.voice.feed(row.text_id, row.position)
@@ -198,7 +201,7 @@ class FakeTalkerRunner:
         return slot.voice.sample(row.frame_index, row.allow_eos)
 
     def _place(self, slot: _TalkerSlot, position: int) -> tuple[int, int]:
-        page, offset = divmod(position, self._config.page_size)
+        page, offset = divmod(position, self._config.talker.page_size)
         assert page < len(slot.pages), "position beyond the lease"
         return slot.pages[page], offset
 
@@ -212,12 +215,37 @@ class FakeTalkerRunner:
             assert self._content.get(self._place(slot, position)) == value, "a page holds something else"
 
 
-def _row_hashes(row: PrefillRow, stop: int) -> list[int]:
-    """Of the prompt's rows up to `stop`, each with all before it."""
-    hashes: list[int] = []
-    for ids in zip(row.plan.text_ids[:stop], row.plan.codec_items[:stop], strict=True):
-        hashes.append(hash((hashes[-1] if hashes else 0, ids)))
-    return hashes
+def _opening(row: PrefillRow) -> tuple[PromptPlan, SamplingParams]:
+    """The prompt without the frames made before."""
+    num_rows = row.plan.num_rows - row.first_frame
+    opening = replace(row.plan, text_ids=row.plan.text_ids[:num_rows], codec_items=row.plan.codec_items[:num_rows])
+    return opening, row.sampling
+
+
+def _voice_behind(row: PrefillRow, checkpoint: Checkpoint) -> _Voice:
+    """As far as the prompt goes, which must hold the frames made before as this voice would have made them."""
+    plan, sampling = _opening(row)
+    voice = _Voice(plan, sampling, checkpoint)
+    known = row.known_codes
+    for frame in range(row.first_frame):
+        assert known is not None
+        assert voice.sample(frame, allow_eos=False) == known[frame].tolist(), "known codes are others"
+        voice.feed(row.plan.text_ids[plan.num_rows + frame], plan.num_rows + frame)
+    return voice
+
+
+def _prompt_contents(row: PrefillRow, checkpoint: Checkpoint) -> list[int]:
+    """What each position must hold: a hash of all that led there, for frames as if they had been made here."""
+    plan, sampling = _opening(row)
+    contents: list[int] = []
+    for ids in zip(plan.text_ids, plan.codec_items, strict=True):
+        contents.append(hash((contents[-1] if contents else 0, ids)))
+    voice = _Voice(plan, sampling, checkpoint)
+    for frame in range(row.first_frame):
+        voice.sample(frame, allow_eos=False)
+        voice.feed(row.plan.text_ids[plan.num_rows + frame], plan.num_rows + frame)
+        contents.append(voice.digest)
+    return contents
 
 
 class _Speaker:
@@ -252,7 +280,9 @@ class FakeCode2WavRunner:
 
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array:
         rows, frames, _ = codes.shape
-        assert rows == len(slots) == len(set(slots)) and 0 < rows <= self._config.max_decode_batch and frames > 0
+        assert (
+            rows == len(slots) == len(set(slots)) and 0 < rows <= self._config.code2wav.max_decode_batch and frames > 0
+        )
         self.calls.append((rows, frames))
         # A slot that no reset has reached yet is not there.
         return np.array([self._speakers[s].decode(row) for s, row in zip(slots, codes.tolist(), strict=True)], np.int16)

@@ -11,20 +11,28 @@ HEAVY = ("torch", "transformers", "triton")
 def modules_after(statement: str) -> set[str]:
     code = f"import sys; {statement}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in result.stdout.split()}
+    return set(result.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["service.server", "service.__main__", "engine"])
+@pytest.mark.parametrize("module", ["sonorant.service.server", "sonorant.service.process", "sonorant.engine"])
 def test_the_service_process_never_imports_torch(module: str) -> None:
     assert modules_after(f"import {module}").isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("module", ["clients", "clients.cli", "clients.demo", "clients.bench.__main__"])
+@pytest.mark.parametrize(
+    "module", ["sonorant.client", "sonorant.cli.main", "sonorant.cli.demo", "sonorant.bench.__main__"]
+)
 def test_clients_bring_no_server_along(module: str) -> None:
-    assert modules_after(f"import {module}").isdisjoint({"engine", "service", "tokenizers", *HEAVY})
+    loaded = modules_after(f"import {module}")
+    assert loaded.isdisjoint({"numpy", "sonorant.engine", "sonorant.service", "tokenizers", *HEAVY})
 
 
-@pytest.mark.parametrize("module", ["engine.talker.process", "engine.code2wav.process"])
+def test_the_gateway_brings_no_server_along() -> None:
+    loaded = modules_after("import sonorant.gateway.__main__")
+    assert loaded.isdisjoint({"sonorant.engine", "sonorant.service", "tokenizers", *HEAVY})
+
+
+@pytest.mark.parametrize("module", ["sonorant.engine.talker.process", "sonorant.engine.code2wav.process"])
 def test_workers_import_torch_only_once_they_run(module: str) -> None:
     """The service process imports these modules, to start their functions elsewhere."""
     assert modules_after(f"import {module}").isdisjoint({"grpc", *HEAVY})

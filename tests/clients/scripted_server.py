@@ -55,11 +55,18 @@ class Speech(TextToSpeechServiceServicer):
     def __init__(self) -> None:
         self.received: list[speak_pb2.SpeakRequest] = []
         self.over = asyncio.Event()  # a Speak has ended
+        self.resumable = False
+        self.lost_after: list[int] = []  # after so many chunks the next session breaks off, as a dead server's does
+        self.num_sessions = 0
+        self.clips_lost_after: int | None = None
 
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[speak_pb2.SpeakResponse]:
         open_id, count, num_chars = "", 0, 0
+        self.num_sessions += 1
+        chunks_left = self.lost_after.pop(0) if self.lost_after else -1
+        received = 0
 
         def response(**payload: object) -> speak_pb2.SpeakResponse:
             return speak_pb2.SpeakResponse(utterance_id=open_id, **payload)
@@ -75,12 +82,21 @@ class Speech(TextToSpeechServiceServicer):
                     case "config":
                         if refusal := REFUSALS.get(request.config.synthesis.voice.voice_id):
                             await context.abort_with_status(rpc_status.to_status(refusal))
-                        yield speak_pb2.SpeakResponse(session=speak_pb2.SessionStarted(session_id="s1", audio=FORMAT))
+                        session_id = f"s{self.num_sessions}"
+                        session = speak_pb2.SessionStarted(
+                            session_id=session_id, audio=FORMAT, resumable=self.resumable
+                        )
+                        yield speak_pb2.SpeakResponse(session=session)
+                    case "resume":
+                        received = request.resume.received_samples
                     case "text":
                         if not open_id:
                             count, num_chars = count + 1, 0
                             open_id = request.utterance_id or f"u{count}"
-                            started = synthesis_pb2.UtteranceStarted(voice_id="anna", seed=7, audio=FORMAT)
+                            replay = synthesis_pb2.SynthesisConfig(language="english")
+                            started = synthesis_pb2.UtteranceStarted(
+                                voice_id="anna", seed=7, audio=FORMAT, replay=replay, checkpoint="c"
+                            )
                             yield response(started=started)
                         if request.text == "limit":
                             yield done(synthesis_pb2.FINISH_REASON_MAX_AUDIO)
@@ -89,9 +105,14 @@ class Speech(TextToSpeechServiceServicer):
                             yield done(synthesis_pb2.FINISH_REASON_FAILED, BROKEN)
                             open_id = ""
                             continue
-                        data = LOUD * len(request.text)
+                        heard = min(received, len(request.text))
+                        received -= heard
+                        num_samples = len(request.text) - heard
                         num_chars += len(request.text)
-                        yield response(audio=audio_pb2.AudioChunk(data=data, num_samples=len(request.text)))
+                        if chunks_left == 0:
+                            await context.abort(grpc.StatusCode.CANCELLED, "the balancer's own words")
+                        chunks_left -= 1
+                        yield response(audio=audio_pb2.AudioChunk(data=LOUD * num_samples, num_samples=num_samples))
                     case "flush":
                         yield response(flush_done=speak_pb2.FlushDone(flush_id=request.flush.flush_id))
                     case "end":
@@ -113,7 +134,12 @@ class Speech(TextToSpeechServiceServicer):
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
         if request.config.sampling.temperature:
             await context.abort_with_status(rpc_status.to_status(BAD_TEMPERATURE))
-        for char in request.text:
+        started = synthesis_pb2.UtteranceStarted(checkpoint="c", replay=request.config)
+        if self.clips_lost_after is not None:
+            yield text_to_speech_service_pb2.SynthesizeStreamResponse(started=started)
+        for number, char in enumerate(request.text):
+            if number == self.clips_lost_after:
+                await context.abort(grpc.StatusCode.INTERNAL, "the balancer's own words")
             audio = audio_pb2.AudioChunk(data=LOUD, num_samples=len(char))
             yield text_to_speech_service_pb2.SynthesizeStreamResponse(audio=audio)
         finished = synthesis_pb2.UtteranceDone(reason=synthesis_pb2.FINISH_REASON_COMPLETED)
@@ -122,6 +148,9 @@ class Speech(TextToSpeechServiceServicer):
     async def Synthesize(
         self, request: text_to_speech_service_pb2.SynthesizeRequest, context: grpc.aio.ServicerContext
     ) -> text_to_speech_service_pb2.SynthesizeResponse:
+        if self.clips_lost_after is not None:
+            self.clips_lost_after = None
+            await context.abort(grpc.StatusCode.CANCELLED, "the balancer's own words")
         return text_to_speech_service_pb2.SynthesizeResponse(audio=LOUD * len(request.text), format=FORMAT)
 
     async def GetCapabilities(

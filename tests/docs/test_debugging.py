@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> ServerProcess:
 
 def run(recipe: str, server: ServerProcess, folder: Path) -> str:
     script = recipe.replace("127.0.0.1:50051", server.address)
-    script = re.sub(r"\b(sonorant \w+|python -m clients\.asr)", rf"\1 --server {server.address}", script)
+    script = re.sub(r"\b(sonorant \w+|python -m sonorant\.asr)", rf"\1 --server {server.address}", script)
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
@@ -56,7 +56,7 @@ def test_our_own_commands(server: ServerProcess, tmp_path: Path) -> None:
         r" > \{\"config\":",
         r" < headers .*x-request-id: ",
         r" < \{\"session\":",
-        r" > \{\"text\": \"Hello, world.\"\}",
+        r" > u1 \{\"text\": \"Hello, world.\"\}",
         r" > half-close",
         r" < u1 \{\"started\":",
         r" < u1 \{\"audio\": \{.*\} \+ \d+ bytes",

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from service.config import ServiceConfig, parse_args
-from service.metrics import Metrics
-from service.server import LIVENESS, READINESS
+from sonorant.service.config import parse_args
+from sonorant.service.operations.metrics import Metrics
+from sonorant.service.rpc.readiness import LIVENESS, READINESS
+from sonorant.service.settings import ServiceConfig
 from tests.service.fake_engine import FakeEngine
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -33,21 +34,25 @@ def port(address: str | None) -> int:
     return int(address.rpartition(":")[2])
 
 
-def test_systemd_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sonorant.service", "sonorant@.service"])
+def test_systemd_units(name: str, tmp_path: Path) -> None:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read(DEPLOY / "sonorant.service")
-    command, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    unit.read(DEPLOY / name)
+    command, *arguments = shlex.split(unit["Service"]["ExecStart"].replace("%i", "1"))
     assert Path(command).name == "sonorant-server"
     (tmp_path / "sonorant.toml").write_text("[service]\ndrain_grace_s = 30\n")
     assert arguments[0] == "--config"
-    config = parse_args(["--config", str(tmp_path / "sonorant.toml")], {})
-    assert int(unit["Service"]["TimeoutStopSec"]) > config.drain_grace_s
+    config = parse_args(["--config", str(tmp_path / "sonorant.toml"), *arguments[2:]], {})
+    assert int(unit["Service"]["TimeoutStopSec"]) > config.drain_delay_s + config.drain_grace_s
     assert unit["Service"]["KillMode"] == "mixed", "else the workers are told to stop before they have finished"
+    if "@" in name:
+        haproxy = (DEPLOY / "haproxy.cfg").read_text()
+        assert f'server gpu1 "${{SONORANT_1-{config.listen}}}" port' in haproxy
+        assert f'"${{SONORANT_1_METRICS-{port(config.metrics_listen)}}}"' in haproxy
+        assert config.engine.talker.device == config.engine.code2wav.device == "cuda:1"
     if shutil.which("systemd-analyze"):
-        result = subprocess.run(
-            ["systemd-analyze", "verify", DEPLOY / "sonorant.service"], capture_output=True, text=True
-        )
+        result = subprocess.run(["systemd-analyze", "verify", DEPLOY / name], capture_output=True, text=True)
         assert "Unknown" not in result.stderr
 
 
@@ -73,12 +78,21 @@ def test_kubernetes_manifest(tmp_path: Path) -> None:
 
 def test_compose_and_prometheus(tmp_path: Path) -> None:
     compose: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    sonorant = compose["services"]["sonorant"]
-    config = taken(sonorant["command"], tmp_path)
-    assert sonorant["ports"] == [f"{port(config.listen)}:{port(config.listen)}"]
-    assert int(sonorant["stop_grace_period"].removesuffix("s")) > config.drain_grace_s
-    scrape = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"][0]
-    assert scrape["static_configs"] == [{"targets": [f"sonorant:{port(config.metrics_listen)}"]}]
+    services = compose["services"]
+    haproxy = services["haproxy"]["environment"]
+    targets = []
+    for number in range(2):
+        sonorant = services[f"sonorant-{number}"]
+        (password,) = (text for name, text in sonorant["environment"].items() if name == "SONORANT_VOICES_URL")
+        assert password.startswith("postgresql://sonorant:")
+        config = taken(sonorant["command"], tmp_path)
+        assert haproxy[f"SONORANT_{number}"] == f"sonorant-{number}:{port(config.listen)}"
+        assert haproxy[f"SONORANT_{number}_METRICS"] == str(port(config.metrics_listen))
+        assert int(sonorant["stop_grace_period"].removesuffix("s")) > config.drain_delay_s + config.drain_grace_s
+        targets.append(f"sonorant-{number}:{port(config.metrics_listen)}")
+    scrapes = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"]
+    assert scrapes[0]["static_configs"] == [{"targets": targets}]
+    assert scrapes[1]["static_configs"] == [{"targets": [f"haproxy{haproxy['SONORANT_STATS_BIND']}"]}]
     for each in compose["services"].values():
         for source in (volume.split(":")[0] for volume in each.get("volumes", ())):
             assert source.startswith("${") or source in compose["volumes"] or (DEPLOY / source).is_file()

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import yaml
 
-from service.api_keys import ApiKeys
-from service.config import parse_args
-from service.metrics import Metrics
-from service.server import LIVENESS, READINESS
-from service.settings import SETTINGS
+from sonorant.engine import AUTO
+from sonorant.service.access.api_keys import ApiKeys
+from sonorant.service.config import parse_args
+from sonorant.service.operations.metrics import Metrics
+from sonorant.service.rpc.readiness import LIVENESS, READINESS
+from sonorant.service.settings import SETTINGS
 from tests.service.fake_engine import FakeEngine
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -27,8 +28,8 @@ def test_the_settings_file_is_taken(tmp_path: Path) -> None:
     settings, _, _ = snippets("toml")
     (tmp_path / "sonorant.toml").write_text(settings)
     config = parse_args(["--config", str(tmp_path / "sonorant.toml")], {})
-    assert (config.engine.talker_device, config.engine.code2wav_device) == ("cpu", "auto")
-    assert (config.engine.num_slots, config.max_sessions) == (16, 200)
+    assert (config.engine.talker.device, config.engine.code2wav.device) == ("cpu", "auto")
+    assert (config.engine.talker.num_slots, config.max_sessions) == (16, 200)
 
 
 def test_each_topology_is_taken(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_each_topology_is_taken(tmp_path: Path) -> None:
     found = []
     for flags in rows:
         engines = parse_args(flags.split(), {}).engines
-        found.append([(engine.talker_device, engine.code2wav_device) for engine in engines])
+        found.append([(engine.talker.device, engine.code2wav.device) for engine in engines])
     assert found == [
         [("cuda:0", "cuda:0")],
         [("cuda:0", "cuda:0")],
@@ -47,8 +48,8 @@ def test_each_topology_is_taken(tmp_path: Path) -> None:
     ]
     (tmp_path / "sonorant.toml").write_text(snippets("toml")[1])
     engines = parse_args(["--config", str(tmp_path / "sonorant.toml")], {}).engines
-    assert [(engine.model.name[-5:], engine.talker_device, engine.num_slots) for engine in engines] == [
-        ("voice", "auto", 32),
+    assert [(engine.model.name[-5:], engine.talker.device, engine.talker.num_slots) for engine in engines] == [
+        ("voice", "auto", AUTO),
         ("-base", "cuda:0", 64),
         ("-base", "cuda:1", 64),
     ]

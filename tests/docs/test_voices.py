@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from clients.local_server import local_server
-from service.config import parse_args
+from sonorant.client.local_server import local_server
+from sonorant.service.config import parse_args
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +27,7 @@ def _short_spoken(checkpoint: Path) -> Path:
     return checkpoint
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(360)  # three pairs of workers, an encoder and a dozen commands
 async def test_every_snippet_runs(tmp_path: Path) -> None:
     for seed, name in enumerate(("anna", "ben")):

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from clients.local_server import SERVICE
+from sonorant.client.local_server import SERVICE
 
 START_TIMEOUT_S = 90.0
 LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
@@ -27,13 +28,21 @@ def scrape(server: "ServerProcess") -> dict[tuple[str, str], float]:
 
 
 class ServerProcess:
-    """`python -m service` on free ports, which goes when this process does. Its stdout is one JSON object per line."""
+    """`python -m sonorant.service` on free ports; it goes when this process does. Its stdout is JSON lines."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(
+        self,
+        log: Path,
+        *arguments: str,
+        python: str | Path = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Of `python`, with its variables if they are not this process's."""
         self._log = log
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", SERVICE, *LISTEN, *arguments],
+                [python, "-c", SERVICE, *LISTEN, *arguments],
+                env=environment,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,

@@ -1,4 +1,4 @@
-"""`python -m clients.asr` against the real server: hypotheses, and a recording, become speech."""
+"""`python -m sonorant.asr` against the real server: hypotheses, and a recording, become speech."""
 
 import asyncio
 import json
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from clients.client import SpeechClient, synthesis_config
+from sonorant.client.client import SpeechClient, synthesis_config
 from tests.e2e.server_process import ServerProcess
 
 
 async def asr(server: ServerProcess, out: Path, *arguments: str, stdin: str = "") -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "clients.asr", "--server", server.address, "--out", str(out), *arguments),
+        *(sys.executable, "-m", "sonorant.asr", "--server", server.address, "--out", str(out), *arguments),
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -149,7 +149,7 @@ async def test_the_command_line_saves_files_that_others_read(server: ServerProce
         (["--ogg", "out.ogg", "--bitrate-bps", "24000", "--volume-gain-db", "3"], 8 * 1920, 24_000),
     ):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "clients.cli", "say", TEXT, *common, *arguments),
+            *(sys.executable, "-m", "sonorant.cli", "say", TEXT, *common, *arguments),
             cwd=tmp_path,
             stderr=asyncio.subprocess.PIPE,
         )

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Iterator
 import numpy as np
 import pytest
 
-from clients import SpeechClient, synthesis_config
-from engine.training.evaluation.acoustics import median_pitch_hz
+from sonorant.client import SpeechClient, synthesis_config
+from sonorant.engine.training.evaluation.acoustics import median_pitch_hz
 from tests.e2e.server_process import ServerProcess
 
 SAID = "The weather is fine today, so we are going to the park."

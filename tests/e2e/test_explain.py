@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
@@ -53,7 +54,7 @@ async def test_settings_are_those_of_the_synthesis(stub: Stub) -> None:
 
 
 async def test_all_refusals_at_once_and_what_is_known_nevertheless(stub: Stub) -> None:
-    told = await stub.Explain(request("x" * 5000, audio={"sample_rate_hz": 44_100}))
+    told = await stub.Explain(request("x" * 5000, audio={"sample_rate_hz": 32_000}))
     assert [error.code for error in told.errors] == [code_pb2.INVALID_ARGUMENT] * 2
     fields = [details_of(error)["BadRequest"].field_violations[0].field for error in told.errors]
     assert fields == ["config.audio.sample_rate_hz", "text"]
@@ -77,7 +78,7 @@ async def test_every_encoding_can_be_asked_about(stub: Stub, encoding: str) -> N
 async def test_command_line(server: ServerProcess) -> None:
     async def explain(*arguments: str) -> tuple[int | None, str, str]:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "clients.cli", "explain", "--server", server.address, *arguments),
+            *(sys.executable, "-m", "sonorant.cli", "explain", "--server", server.address, *arguments),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
@@ -100,3 +101,14 @@ async def test_command_line(server: ServerProcess) -> None:
     assert status == 1 and "config.sampling.top_p" in stderr and "text_chars" in stdout
     status, stdout, _ = await explain("Hello.", "--json")
     assert status == 0 and json_format.ParseDict(json.loads(stdout), explain_pb2.ExplainResponse()).text == "Hello."
+
+
+async def test_say_tells_that_instructions_have_no_effect(server: ServerProcess, tmp_path: Path) -> None:
+    arguments = ("say", "Hello.", "--instructions", "sadly", "--wav", str(tmp_path / "out.wav"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sonorant.cli", *arguments, "--server", server.address),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, stderr = await process.communicate()
+    assert process.returncode == 0
+    assert "warning: builtin_voice takes no instructions; they were left out" in stderr.decode()

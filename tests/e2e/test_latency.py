@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from service.latency import PARTS, parts
+from sonorant.service.operations.latency import PARTS, parts
 from sonorant.tts.v1.latency_pb2 import LatencyBudget
 from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest

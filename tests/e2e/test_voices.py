@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from clients import InvalidRequest, ServerUnavailable, SpeechClient, SpeechError, synthesis_config, voice_mix
+from sonorant.client import InvalidRequest, ServerUnavailable, SpeechClient, SpeechError, synthesis_config, voice_mix
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from sonorant.tts.v1.voice_pb2 import Voice
 from tests.e2e.server_process import ServerProcess, scrape
@@ -277,7 +277,7 @@ async def test_the_command_line_makes_mixes_moves_and_deletes_voices(server: Ser
     np.save(tmp_path / "voice.npy", np.ones(32, np.float32))
 
     async def voices(*arguments: str) -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "clients.cli", "voices", "--server", server.address, *arguments]
+        command = [sys.executable, "-m", "sonorant.cli", "voices", "--server", server.address, *arguments]
         process = await asyncio.create_subprocess_exec(
             *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
@@ -314,6 +314,7 @@ async def test_the_command_line_makes_mixes_moves_and_deletes_voices(server: Ser
     assert status == 1 and "preset" in complaint
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 async def test_acknowledged_voices_survive_a_kill_of_the_server(folders: dict[str, Path], tmp_path: Path) -> None:
     """And one kept by a server with a Base checkpoint is refused, with the reason, by one without."""

@@ -18,7 +18,7 @@ def pipe() -> Iterator[tuple[Connection, Connection]]:
     yield reader, writer
     reader.close()
     writer.close()
-    gc.unfreeze()  # see engine.ipc.worker
+    gc.unfreeze()  # see sonorant.engine.ipc.worker
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,10 @@
 import asyncio
 from multiprocessing.connection import Connection
 
-from engine import Engine, EngineConfig, PcmChunk
-from engine.checkpoint import load_checkpoint
-from engine.encoder.on_demand import OnDemandEncoder
-from engine.encoder.wire import Want
+from sonorant.engine import Engine, EngineConfig, PcmChunk
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.encoder.on_demand import OnDemandEncoder
+from sonorant.engine.encoder.wire import Want
 from tests.engine.encoder.recordings import spoken
 from tests.engine.speech import speech
 

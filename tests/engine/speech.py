@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from engine import Engine, EngineStream, PcmChunk, StreamEnd, SynthesisParams
-from engine.types import Int16Array
+from sonorant.engine import Engine, EngineStream, PcmChunk, StreamEnd, SynthesisParams
+from sonorant.engine.types import Int16Array
 
 
 def speech(engine: Engine, *, non_streaming_mode: bool = False, **sampling: Any) -> SynthesisParams:

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from engine.cuda import compute_dtype, find_device
-from engine.errors import EngineError
+from sonorant.engine.cuda import compute_dtype, find_device
+from sonorant.engine.errors import EngineError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 

@@ -1,5 +1,6 @@
-"""`python -m engine.offline` as a user meets it: files, defaults, exit codes. Parity with the official package is in
-tests/parity/test_codec.py."""
+"""`python -m sonorant.engine.offline` as a user meets it: files, defaults, exit codes.
+
+Parity with the official package is in tests/parity/test_codec.py."""
 
 from pathlib import Path
 
@@ -7,10 +8,10 @@ import numpy as np
 import pytest
 import soundfile
 
-from engine import offline
-from engine.checkpoint import BUILTIN_VOICE_DIR
-from engine.errors import InvalidSynthesis
-from engine.types import FinishReason
+from sonorant.engine import offline
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
+from sonorant.engine.errors import InvalidSynthesis
+from sonorant.engine.types import FinishReason
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 TEXT = "Hello world."

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from engine import offline
-from engine.checkpoint import load_checkpoint
-from engine.code2wav.runner import Code2WavRunner
-from engine.config import EngineConfig
-from engine.encoder.recording import read_recording
-from engine.model.reference import ReferenceEncoder
+from sonorant.engine import offline
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.encoder.recording import read_recording
+from sonorant.engine.model.reference import ReferenceEncoder
 from tests.parity.make_codec_goldens import (
     CASES,
     GOLDENS,
@@ -51,7 +51,7 @@ def codec_golden() -> Any:
 def test_decoder_is_the_official_one(checkpoint_folder: WriteCheckpoint, codec_golden: Any, sizes: str) -> None:
     folder = checkpoint_folder("base", sizes)
     checkpoint = load_checkpoint(folder)
-    runner = Code2WavRunner(checkpoint, EngineConfig(model=folder, num_slots=1), float_output=True)
+    runner = Code2WavRunner(checkpoint, EngineConfig.of(model=folder, num_slots=1), float_output=True)
     decoder = checkpoint.codec.decoder
     codes = decoded_codes(decoder.num_quantizers, decoder.codebook_size)
     samples = runner.decode([0], codes[None])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from engine import Engine, EngineConfig, SynthesisParams
+from sonorant.engine import Engine, EngineConfig, SynthesisParams
 from tests.engine.speech import Heard, listen, until_idle
 from tests.parity.make_codec_goldens import CASES, GOLDENS, MAX_FRAMES, SIZES, STRIDE, write_recording
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -32,7 +32,7 @@ async def voices(
     """An engine, and the cases for its checkpoint."""
     task, sizes = request.param
     folder = write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), task, **SIZES[sizes])
-    engine = await Engine.start(EngineConfig(model=folder, num_slots=4, max_context=512, cpu_threads=1))
+    engine = await Engine.start(EngineConfig.of(model=folder, num_slots=4, max_context=512, cpu_threads=1))
     yield (
         engine,
         [

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.checkpoint import load_checkpoint
-from engine.config import EngineConfig
-from engine.talker.runner import TalkerRunner
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.talker.runner import TalkerRunner
 from tests.engine.talker.driver import prepare, run_alone
 from tests.parity.make_goldens import SIZES, voice
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -22,7 +22,7 @@ GOLDENS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "goldens" / 
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda g: f"{g['task']}-{g['sizes']}-{g['language']}")
 def test_greedy_codes_are_the_official_ones(golden: dict[str, Any], tmp_path: Path, device: str) -> None:
     checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, golden["task"], **SIZES[golden["sizes"]]))
-    config = EngineConfig(tmp_path, talker_device=device, dtype="float32", num_slots=1, max_context=256)
+    config = EngineConfig.of(tmp_path, talker_device=device, dtype="float32", num_slots=1, max_context=256)
     runner = TalkerRunner(checkpoint, config)
     sampling = dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
     params = {

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import trustme
 
-from service.tls import TlsFiles
+from sonorant.service.access.tls import TlsFiles
 
 
 class Certificates:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import av
 import numpy as np
 
-from service.ogg import crc
+from sonorant.service.audio.ogg import crc
 from tests.service.sounds import Samples
 
 

@@ -7,7 +7,8 @@ repetition or mix-up of frames or streams shows in the audio. No processes; fram
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -15,13 +16,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from engine import (
+from sonorant.engine import (
     EncodedReference,
     EngineInfo,
     EngineOverloaded,
     EngineState,
     EngineStats,
     EngineUnavailable,
+    Explanation,
     FinishReason,
     InvalidRecording,
     InvalidSynthesis,
@@ -39,6 +41,7 @@ from engine import (
 FRAMES_PER_CHAR = 2
 FRAME_SAMPLES = 1920
 CREDIT_FRAMES = 48
+NUM_CODEBOOKS = 4
 NUM_SLOTS = 32
 CHUNK_RAMP = (1, 2, 4, 8, 12)
 _STEPS = (np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
@@ -67,6 +70,10 @@ def frame_samples(char: str, frame: int, seed: int) -> npt.NDArray[np.int16]:
     return _STEPS + np.int16(tone)
 
 
+def frame_codes(text: str, frame: int) -> list[int]:
+    return [(ord(text[frame // FRAMES_PER_CHAR]) + frame + codebook) % 64 for codebook in range(NUM_CODEBOOKS)]
+
+
 def spoken(text: str, seed: int = 0) -> bytes:
     """All the audio of a text, as PCM_S16LE."""
     frames = range(len(text) * FRAMES_PER_CHAR)
@@ -84,6 +91,7 @@ class FakeStream:
     credit: int = CREDIT_FRAMES
     num_frames: int = 0
     num_chunks: int = 0
+    known_codes: npt.NDArray[np.int16] | None = None  # checked against the text as it comes
     num_text_flushes: int = 0
     events: deque[PcmChunk | StreamEnd] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -134,6 +142,10 @@ class FakeStream:
             return
         if self.params.non_streaming_mode and not self.text_ended:
             return
+        if self.known_codes is not None and len(self.text) * FRAMES_PER_CHAR >= len(self.known_codes):
+            expected = [frame_codes(self.text, k) for k in range(len(self.known_codes))]
+            assert self.known_codes.tolist() == expected, "codes of another text, or of other frames"
+            self.known_codes = None
         limit = min(len(self.text) * FRAMES_PER_CHAR, self.params.sampling.max_frames)
         count = min(limit - self.num_frames, self.credit, CHUNK_RAMP[min(self.num_chunks, len(CHUNK_RAMP) - 1)])
         if count > 0:
@@ -141,7 +153,8 @@ class FakeStream:
             seed = self.params.sampling.seed
             parts = [frame_samples(self.text[k // FRAMES_PER_CHAR], k, seed) for k in frames]
             budget = self.budget() if self.num_frames == 0 else None
-            self.events.append(PcmChunk(self.num_frames, count, np.concatenate(parts), budget))
+            codes = np.array([frame_codes(self.text, k) for k in frames], np.int16)
+            self.events.append(PcmChunk(self.num_frames, count, np.concatenate(parts), codes, budget))
             self.num_frames += count
             self.num_chunks += 1
             self.credit -= count
@@ -189,6 +202,7 @@ class FakeEngine:
         self.frame_s = frame_s
         self.held = False  # streams stand still until released
         self.frames_made = 0
+        self.frames_known = 0  # of those that were opened behind some
         self.busy_s = 0.0  # spent here instead of in the service
         self.max_streams = max_streams
         self.live: dict[int, FakeStream] = {}
@@ -205,7 +219,7 @@ class FakeEngine:
             sample_rate_hz=24_000,
             frame_samples=FRAME_SAMPLES,
             frame_rate_hz=12.5,
-            num_codebooks=4,
+            num_codebooks=NUM_CODEBOOKS,
             codebook_size=64,
             hidden_size=8,
             fingerprint=fingerprint,
@@ -243,15 +257,40 @@ class FakeEngine:
         if not params.sampling.temperature > 0:
             raise InvalidSynthesis("temperature", "temperature must be above 0")
 
-    def open(self, params: SynthesisParams, credit_frames: int = CREDIT_FRAMES) -> FakeStream:
+    def explain(self, params: SynthesisParams, text: str) -> Explanation:
+        """A token for each character."""
+        self.check(params)
+        return Explanation(
+            text=text,
+            token_ids=tuple(map(ord, text)),
+            tokens=tuple(text),
+            language=params.language,
+            rows=(),
+            trailing=(),
+            max_frames=params.sampling.max_frames,
+            max_context=self.info.max_context,
+            estimated_frames=len(text) * FRAMES_PER_CHAR,
+        )
+
+    def open(
+        self,
+        params: SynthesisParams,
+        credit_frames: int = CREDIT_FRAMES,
+        known_codes: npt.NDArray[np.int16] | None = None,
+        *,
+        spare: int = 0,
+    ) -> FakeStream:
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
-        if self.num_streams >= self.max_streams:
+        if self.num_streams + spare >= self.max_streams:
             raise EngineOverloaded(f"all {self.max_streams} streams are in use; try again later")
         self.check(params)
         self.opened.append(params)
         stream = FakeStream(self._next_id, replace(params), self, credit=min(credit_frames, CREDIT_FRAMES))
         self._next_id += 1
+        if known_codes is not None:
+            stream.known_codes, stream.num_frames = known_codes, len(known_codes)
+            self.frames_known += len(known_codes)
         self.live[stream.stream_id] = stream
         return stream
 
@@ -271,6 +310,13 @@ class FakeEngine:
 
     def speaker_embedding(self, speaker: str) -> npt.NDArray[np.float32]:
         return np.full(8, SPEAKERS.index(speaker), np.float32)
+
+    @asynccontextmanager
+    async def started(self, on_state: Callable[[EngineState], None]) -> AsyncIterator["FakeEngine"]:
+        """What `server.serve` starts."""
+        self.on_state = on_state
+        on_state(self.state)
+        yield self
 
     def hold(self) -> None:
         self.held = True

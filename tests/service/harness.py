@@ -12,9 +12,10 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState
-from service.config import ServiceConfig
-from service.server import Server
+from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState
+from sonorant.service.access.tls import TlsFiles
+from sonorant.service.server import serve
+from sonorant.service.settings import ServiceConfig
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2_grpc, voice_service_pb2_grpc
 
 Stub = text_to_speech_service_pb2_grpc.TextToSpeechServiceStub
@@ -47,22 +48,32 @@ class Served:
         await eventually(self.health, status, timeout_s)
 
 
-def server_config(**settings: Any) -> ServiceConfig:
+def server_config(tls: TlsFiles | None = None, **settings: Any) -> ServiceConfig:
+    if tls is not None:
+        settings |= {"tls_certificate": tls.certificate, "tls_key": tls.key, "tls_client_ca": tls.client_ca}
+    settings = {"max_sessions": 1000, **settings}  # for one that follows from the machine there must be workers
     return ServiceConfig((EngineConfig(model=BUILTIN_VOICE_DIR),), listen="127.0.0.1:0", **settings)
 
 
 @asynccontextmanager
 async def served(engine: Any, credentials: Any = None, **settings: Any) -> AsyncIterator[Served]:
     """`credentials`: of the channel, for a server with TLS."""
-    states: asyncio.Queue[EngineState] = asyncio.Queue()
-    states.put_nowait(engine.state)
-    engine.on_state = states.put_nowait
-    server = Server(server_config(**settings))
-    address, drain = f"127.0.0.1:{server.port}", asyncio.Event()
-    running = asyncio.create_task(server.run(engine, states, drain))
+    ports: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
+
+    def announce(event: str, **more: Any) -> None:
+        if event == "listening":
+            ports.set_result(more)
+
+    drain = asyncio.Event()
+    running = asyncio.create_task(serve(server_config(**settings), engine.started, drain, announce))
+    await asyncio.wait({ports, running}, return_when=asyncio.FIRST_COMPLETED)
+    if not ports.done():
+        await running
+    told = ports.result()
+    address = f"127.0.0.1:{told['port']}"
     opened = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
     async with opened as channel:
-        here = Served(address, channel, drain, running, server.metrics_port, server.admin_port)
+        here = Served(address, channel, drain, running, told.get("metrics_port", 0), told.get("admin_port", 0))
         try:
             await asyncio.wait_for(channel.channel_ready(), 10)
             if engine.state is EngineState.READY:

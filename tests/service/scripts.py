@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 
-from service.text import is_speakable
+from sonorant.service.text.checks import is_speakable
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, frame_samples
 from tests.service.harness import Transcript, cancel, end, flush, say

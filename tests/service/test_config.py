@@ -2,14 +2,15 @@ import hashlib
 import subprocess
 import sys
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from engine import BUILTIN_VOICE_DIR, EngineConfig
-from service.config import ServiceConfig, parse_args
-from service.settings import SETTINGS
+from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
+from sonorant.service.config import parse_args
+from sonorant.service.settings import SETTINGS, Pairs, ServiceConfig
+from sonorant.service.settings import variable as variable_of
 
 
 def test_no_flags_serve_the_built_in_voice_on_loopback() -> None:
@@ -24,7 +25,7 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
     )
     engine = config.engine
     assert (engine.model, engine.load_format, engine.dtype) == (tmp_path, "dummy", "bfloat16")
-    assert (engine.talker_device, engine.num_slots) == ("cuda:1", 7)
+    assert (engine.talker.device, engine.talker.num_slots) == ("cuda:1", 7)
     assert (config.listen, config.max_text_chars, config.drain_grace_s) == ("[::]:0", 9, 0.5)
 
 
@@ -73,14 +74,25 @@ open_services = ["health", "reflection"]
 
 
 def test_every_setting_has_one_name_in_each_source() -> None:
-    for names in ([s.flag for s in SETTINGS], [s.variable for s in SETTINGS], [(s.stage, s.key) for s in SETTINGS]):
+    for names in ([s.flag for s in SETTINGS], [variable_of(s) for s in SETTINGS], [(s.stage, s.key) for s in SETTINGS]):
         assert len(set(names)) == len(names)
 
 
 def test_every_field_is_a_setting() -> None:
-    built = {"engines", "tls", "mps_pipe_directory"}
-    names = {field.name for config in (EngineConfig, ServiceConfig) for field in fields(config)} - built
-    assert names <= {setting.name for setting in SETTINGS}
+    """Of what is not one, the reason is known: made of other settings, or of the machine."""
+    stages = [field.type for field in fields(EngineConfig) if is_dataclass(field.type)]
+    kinds = (Pairs, EngineConfig, ServiceConfig, *stages)
+    others = {field.name for kind in kinds for field in fields(kind) if not field.metadata and field.type not in stages}
+    assert others == {"model", "mps_pipe_directory", "engines", "is_standby"}
+    assert len(stages) == 3
+
+
+def test_an_engine_s_settings_have_the_names_of_their_flags() -> None:
+    config = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=7, talker_device="cpu")
+    assert (config.talker.num_slots, config.talker.device, config.code2wav.device) == (7, "cpu", "auto")
+    assert config.but(num_slots=8).talker == replace(config.talker, num_slots=8)
+    with pytest.raises(TypeError, match="device, slots"):
+        config.but(slots=8, device="cpu")
 
 
 def test_a_file_with_a_table_per_stage(tmp_path: Path) -> None:
@@ -89,8 +101,8 @@ def test_a_file_with_a_table_per_stage(tmp_path: Path) -> None:
     for config in (parse_args(["--config", str(path)]), parse_args([], {"SONORANT_CONFIG": str(path)})):
         engine = config.engine
         assert (engine.model, engine.load_format, engine.enforce_eager) == (BUILTIN_VOICE_DIR, "dummy", True)
-        assert (engine.talker_device, engine.code2wav_device) == ("cpu", "cuda:1")
-        assert (engine.num_slots, engine.max_context, engine.chunk_ramp) == (5, 512, (1, 3, 9))
+        assert (engine.talker.device, engine.code2wav.device) == ("cpu", "cuda:1")
+        assert (engine.talker.num_slots, engine.talker.max_context, engine.code2wav.chunk_ramp) == (5, 512, (1, 3, 9))
         assert (config.listen, config.drain_grace_s) == ("[::1]:0", 2.5)
         assert config.open_services == ("health", "reflection")
 
@@ -99,10 +111,10 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     path = tmp_path / "sonorant.toml"
     path.write_text("[talker]\nnum_slots = 5\n")
     file, variable, flag = ["--config", str(path)], {"SONORANT_NUM_SLOTS": "6"}, ["--num-slots", "7"]
-    assert parse_args(file, {}).engine.num_slots == 5
-    assert parse_args(file, variable).engine.num_slots == 6
-    assert parse_args([*file, *flag], variable).engine.num_slots == 7
-    assert parse_args([], variable).engine.num_slots == 6
+    assert parse_args(file, {}).engine.talker.num_slots == 5
+    assert parse_args(file, variable).engine.talker.num_slots == 6
+    assert parse_args([*file, *flag], variable).engine.talker.num_slots == 7
+    assert parse_args([], variable).engine.talker.num_slots == 6
 
 
 @pytest.mark.parametrize("of_all", ["flag", "variable", "file"])
@@ -122,7 +134,7 @@ def test_the_setting_of_a_stage_wins_wherever_the_two_come_from(of_all: str, of_
     path = tmp_path / "sonorant.toml"
     path.write_text("\n".join(lines))
     engine = parse_args([*flags, "--config", str(path)], variables).engine
-    assert (engine.talker_device, engine.code2wav_device) == ("cpu", "cuda:0")
+    assert (engine.talker.device, engine.code2wav.device) == ("cpu", "cuda:0")
 
 
 def test_models_and_gpus_make_worker_pairs(tmp_path: Path) -> None:
@@ -132,12 +144,14 @@ def test_models_and_gpus_make_worker_pairs(tmp_path: Path) -> None:
 
     def pairs(*flags: str, **variables: str) -> list[tuple[Path, str, str]]:
         engines = parse_args(flags, variables).engines
-        return [(engine.model, engine.talker_device, engine.code2wav_device) for engine in engines]
+        return [(engine.model, engine.talker.device, engine.code2wav.device) for engine in engines]
 
     models = ("--model", str(one), "--model", str(two))
     assert pairs(*models) == [(one, "auto", "auto"), (two, "auto", "auto")]
     assert pairs(SONORANT_MODEL=f"{one},{two}") == pairs(*models)
     assert pairs("--pairs", "3", "--device", "cpu") == [(BUILTIN_VOICE_DIR, "cpu", "cpu")] * 3
+    with_standby = parse_args(("--pairs", "2", "--standby", "1"), {}).engines
+    assert [engine.is_standby for engine in with_standby] == [False, False, True]
     assert pairs(*models, "--gpus", "0,2") == [
         *((one, "cuda:0", "cuda:0"), (one, "cuda:2", "cuda:2")),
         *((two, "cuda:0", "cuda:0"), (two, "cuda:2", "cuda:2")),
@@ -166,15 +180,17 @@ def test_a_model_of_the_file_has_settings_of_its_own(tmp_path: Path) -> None:
         num_slots = 3
         """
     )
-    found = [(e.model, e.dtype, e.num_slots, e.talker_device) for e in parse_args(["--config", str(path)], {}).engines]
+    found = [
+        (e.model, e.dtype, e.talker.num_slots, e.talker.device) for e in parse_args(["--config", str(path)], {}).engines
+    ]
     assert found == [
         (BUILTIN_VOICE_DIR, "float32", 5, "auto"),
         (tmp_path, "bfloat16", 3, "cuda:0"),
         (tmp_path, "bfloat16", 3, "cuda:1"),
     ]
-    devices = [e.talker_device for e in parse_args(["--config", str(path), "--device", "cpu"], {}).engines]
+    devices = [e.talker.device for e in parse_args(["--config", str(path), "--device", "cpu"], {}).engines]
     assert devices == ["cpu", "cuda:0", "cuda:1"]
-    slots = [engine.num_slots for engine in parse_args(["--config", str(path), "--num-slots", "9"], {}).engines]
+    slots = [engine.talker.num_slots for engine in parse_args(["--config", str(path), "--num-slots", "9"], {}).engines]
     assert slots == [9, 3, 3], "a model's own setting wins wherever the one for all comes from"
 
 
@@ -215,6 +231,8 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
         ("[talker.num_slots]\na = 1", "num_slots must be a value"),
         ("[service]\nlisten = 50051", "HOST:PORT"),
         ("[code2wav]\nchunk_ramp = [4, 2]", "goes down"),
+        ("[talker]\ncredit_frames = 12", "set credit_frames to 13 or more"),
+        ("[code2wav]\nchunk_ramp = [1, 48]", "credit_frames is 48, but the largest chunk"),
         ("[service]\ntls_key = 'key.pem'", "--tls-certificate"),
         ("model = 'no-such-model'", "presets"),
         ("[talker", "not TOML"),
@@ -261,14 +279,14 @@ def test_what_kubernetes_tells_of_services_is_not_taken_for_settings() -> None:
 def test_an_unknown_key_stops_the_server_itself(tmp_path: Path) -> None:
     path = tmp_path / "sonorant.toml"
     path.write_text("[service]\nmax_sesions = 4\n")
-    command = [sys.executable, "-m", "service", "--config", str(path)]
+    command = [sys.executable, "-m", "sonorant.service", "--config", str(path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 2
     assert "[service]: max_sesions is no setting here; did you mean max_sessions?" in result.stderr
 
 
 def test_new_key_prints_the_table_apart_from_the_key() -> None:
-    command = [sys.executable, "-m", "service", "new-key"]
+    command = [sys.executable, "-m", "sonorant.service", "new-key"]
     result = subprocess.run([*command, "agent"], capture_output=True, text=True, check=True, timeout=60)
     key = result.stderr.split()[-1]
     assert tomllib.loads(result.stdout) == {"agent": {"sha256": hashlib.sha256(key.encode()).hexdigest()}}

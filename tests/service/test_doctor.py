@@ -6,23 +6,24 @@ import socket
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
-from engine import BUILTIN_VOICE_DIR, EngineConfig
-from engine.doctor import Examined, Verdict
-from engine.doctor import examine as engine_findings
-from service.api_keys import new_key
-from service.config import parse_args
-from service.doctor import _voices
-from service.voice_registry import FILES, VoiceRegistry
+import pytest
+
+from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
+from sonorant.engine.tools.doctor import Examined, Verdict
+from sonorant.engine.tools.doctor import examine as engine_findings
+from sonorant.service.access.api_keys import new_key
+from sonorant.service.config import parse_args
+from sonorant.service.doctor import _voices
+from sonorant.service.voices.sqlite_store import FILES, VoiceRegistry
 from tests.service.voice_values import ROOMY, about, file_of
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
 def doctor(*settings: str) -> tuple[int, dict[str, tuple[str, str]]]:
     """Exit code, and verdict and text by subject."""
-    command = [sys.executable, "-m", "service", "doctor", *settings]
+    command = [sys.executable, "-m", "sonorant.service", "doctor", *settings]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
     findings = {}
     for line in result.stdout.splitlines():
@@ -32,6 +33,7 @@ def doctor(*settings: str) -> tuple[int, dict[str, tuple[str, str]]]:
     return result.returncode, findings
 
 
+@pytest.mark.slow
 def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text(new_key("a")[1] + new_key("b")[1])
     code, found = doctor("--listen", "127.0.0.1:0", "--api-keys", str(tmp_path / "keys.toml"), "--device", "cpu")
@@ -41,7 +43,9 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
         "platform",
         "torch",
         "gpu",
+        "compiler",
         "mps",
+        "sizes",
         "checkpoint",
         "memory",
         "rings",
@@ -59,10 +63,10 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
 
 
 def test_the_device_of_the_encoder_is_looked_at() -> None:
-    config = EngineConfig(BUILTIN_VOICE_DIR, talker_device="cpu", code2wav_device="cpu", encoder_device="cuda:7")
+    config = EngineConfig.of(BUILTIN_VOICE_DIR, talker_device="cpu", code2wav_device="cpu", encoder_device="cuda:7")
     _, torch, gpu = itertools.islice(engine_findings(Examined([config])), 3)
     assert gpu.verdict is Verdict.FAIL and "'cuda:7' does not exist here" in gpu.text
-    _, torch, gpu = itertools.islice(engine_findings(Examined([replace(config, encoder_device="cpu")])), 3)
+    _, torch, gpu = itertools.islice(engine_findings(Examined([config.but(encoder_device="cpu")])), 3)
     assert (torch.verdict, gpu.verdict) == (Verdict.PASS, Verdict.PASS)
 
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from grpc._cython import cygrpc
 
-from service.logs import json_handler
+from sonorant.service.logs import json_handler
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
@@ -69,7 +70,7 @@ async def test_a_bug_is_logged_under_the_id_that_the_caller_was_given(
 ) -> None:
     engine = FakeEngine()
     async with served(engine) as server:
-        monkeypatch.setattr(engine, "open", lambda *_: 1 / 0)
+        monkeypatch.setattr(engine, "open", lambda *_, **__: 1 / 0)
         _, message, details = await failure(server.stub.Synthesize(SynthesizeRequest(text=SECRET)))
         request_id = details["RequestInfo"].request_id
         assert request_id in message
@@ -79,3 +80,14 @@ async def test_a_bug_is_logged_under_the_id_that_the_caller_was_given(
     assert failed["request_id"] == request_id
     assert "ZeroDivisionError" in failed["exception"]
     assert "ylophone" not in stream.getvalue()
+
+
+def test_a_client_that_leaves_while_it_is_written_to_is_no_error(stream: io.StringIO) -> None:
+    """gRPC logs the whole traceback, and a flood of such clients would be a flood of them."""
+    log = logging.getLogger("grpc._cython.cygrpc")
+    try:
+        raise cygrpc.ExecuteBatchError("SendMessageOperation")
+    except cygrpc.ExecuteBatchError:
+        log.exception("raised in core")
+    log.error("something else")
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["something else"]

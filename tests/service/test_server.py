@@ -5,22 +5,23 @@ import subprocess
 import sys
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
-from engine import EngineState
-from service.server import REFLECTION_V1, SERVICES
+from sonorant.engine import EngineState
+from sonorant.service.rpc.services import REFLECTION_V1, SERVICES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine, spoken
-from tests.service.harness import Transcript, config, end, failure, read_all, read_until, say, served
+from tests.service.harness import Transcript, config, end, eventually, failure, read_all, read_until, say, served
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def test_the_service_does_not_load_torch() -> None:
-    code = "import service.__main__, sys; sys.exit('torch' in sys.modules)"
+    code = "import sonorant.service.process, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -86,6 +87,17 @@ async def test_drain_finishes_what_is_open_and_refuses_what_is_new() -> None:
         assert await asyncio.wait_for(server.exit_code, 5) == 0
 
 
+async def test_a_session_that_has_only_begun_learns_of_the_drain() -> None:
+    async with served(FakeEngine()) as server:
+        call = server.stub.Speak()
+        await call.initial_metadata()
+        server.drain.set()
+        await eventually(server.health, NOT_SERVING)
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        assert [kind for _, kind in (await read_all(call)).kinds] == ["session", "go_away"]
+        assert await asyncio.wait_for(server.exit_code, 5) == 0
+
+
 async def test_what_does_not_end_in_time_is_cut_off() -> None:
     engine = FakeEngine()
     async with served(engine, drain_grace_s=0.2) as server:
@@ -97,3 +109,18 @@ async def test_what_does_not_end_in_time_is_cut_off() -> None:
         assert await asyncio.wait_for(server.exit_code, 5) == 0
         assert (await failure(call))[0] == grpc.StatusCode.UNAVAILABLE
         assert engine.num_streams == 0
+
+
+async def test_a_server_that_no_longer_listens_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever ended gRPC's side of it; it would look alive, and be reached by nobody."""
+    made: list[grpc.aio.Server] = []
+
+    def make(**how: object) -> grpc.aio.Server:
+        made.append(make_server(**how))
+        return made[-1]
+
+    make_server = grpc.aio.server
+    monkeypatch.setattr(grpc.aio, "server", make)
+    async with served(FakeEngine()) as server:
+        await made[0].stop(None)
+        assert await asyncio.wait_for(server.exit_code, 10) == 1

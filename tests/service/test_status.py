@@ -3,16 +3,16 @@
 import grpc
 import pytest
 
-import engine
-from service import errors
-from service.status import DOMAIN, is_expected, to_status
+from sonorant import engine
+from sonorant.service import errors
+from sonorant.service.status import DOMAIN, is_expected, to_status
 from tests.service.harness import details_of
 
 CASES = [
     (errors.InvalidField("a.b", "wrong"), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", "BadRequest"),
     (errors.NotServed("a.b", "not yet"), grpc.StatusCode.UNIMPLEMENTED, "NOT_SERVED_YET", "BadRequest"),
     (errors.MethodNotServed("x"), grpc.StatusCode.UNIMPLEMENTED, "NOT_SERVED_YET", None),
-    (errors.VoiceNotFound("eve", "x"), grpc.StatusCode.NOT_FOUND, "VOICE_NOT_FOUND", "ResourceInfo"),
+    (errors.VoiceNotFound("eve"), grpc.StatusCode.NOT_FOUND, "VOICE_NOT_FOUND", "ResourceInfo"),
     (errors.VoiceUnusable("eve", "x", "PRESET"), grpc.StatusCode.FAILED_PRECONDITION, "PRESET", "PreconditionFailure"),
     (errors.VoiceExists("eve"), grpc.StatusCode.ALREADY_EXISTS, "VOICE_EXISTS", "ResourceInfo"),
     (errors.RequestIdReused("r"), grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED", None),
@@ -25,7 +25,10 @@ CASES = [
     (errors.MalformedMessage("x"), grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_MESSAGE", None),
     (errors.AudioTooLong(9), grpc.StatusCode.OUT_OF_RANGE, "AUDIO_TOO_LONG", None),
     (errors.LimitReached("s", "x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED", "QuotaFailure"),
+    (errors.MessageTooLarge(9, 8), grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", None),
+    (errors.ServiceUnknown("x"), grpc.StatusCode.NOT_FOUND, "SERVICE_UNKNOWN", None),
     (errors.SlowReader("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", None),
+    (errors.CheckpointDiffers("x"), grpc.StatusCode.FAILED_PRECONDITION, "CHECKPOINT_DIFFERS", None),
     (errors.Draining("x"), grpc.StatusCode.UNAVAILABLE, "DRAINING", "RetryInfo"),
     (engine.EngineOverloaded("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", "RetryInfo"),
     (engine.EngineUnavailable("x"), grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE", "RetryInfo"),
@@ -48,7 +51,10 @@ def test_each_kind(error: Exception, code: grpc.StatusCode, reason: str, detail:
 
 def test_the_table_knows_every_error_of_the_service() -> None:
     kinds = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.RequestError)}
-    assert kinds - {type(error) for error, *_ in CASES} == {errors.RequestError}
+    assert kinds - {type(error) for error, *_ in CASES} == {
+        errors.RequestError,
+        errors.UtteranceFailed,  # it brings its status along
+    }
 
 
 def test_the_table_knows_every_error_of_the_engine_that_a_call_can_meet() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from service.voice_file import pack
-from service.voice_store import VoiceAbout, VoiceLimits, VoiceTensors
+from sonorant.service.voices.file import pack
+from sonorant.service.voices.store import VoiceAbout, VoiceLimits, VoiceTensors
 
 HIDDEN = 8
 CODEBOOKS = 4

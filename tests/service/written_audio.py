@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from service.audio import AudioSpec, AudioWriter, Piece
+from sonorant.service.audio.writer import AudioSpec, AudioWriter, Piece
 from tests.service.sounds import Samples
 
 

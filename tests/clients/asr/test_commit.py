@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.asr.commit import CommitPolicy
-from clients.asr.hypotheses import Hypothesis, Part
-from clients.asr.words import split_words
+from sonorant.asr.commit import CommitPolicy
+from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.words import split_words
 
 WORDS = st.sampled_from(
     ["I", "said", "something", "some", "2026", "$1.50", "Dr.", "twenty", "people,", "u", "你好", "é"]

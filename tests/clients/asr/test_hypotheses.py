@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from clients.asr.hypotheses import Hypothesis, Part, parse
+from sonorant.asr.hypotheses import Hypothesis, Part, parse
 
 
 @pytest.mark.parametrize(

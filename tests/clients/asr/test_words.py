@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.asr.words import ends_in_unspaced_script, may_grow, split_words
+from sonorant.asr.words import ends_in_unspaced_script, may_grow, split_words
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -1,7 +1,7 @@
 """Utterances as a client process of the benchmark measures them."""
 
-from clients.bench.measure import Outcome
-from clients.playback import PlaybackReport
+from sonorant.bench.measure import Outcome
+from sonorant.client.playback import PlaybackReport
 
 
 def outcome(

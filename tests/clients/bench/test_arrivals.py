@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bench.arrivals import poisson_arrivals
+from sonorant.bench.arrivals import poisson_arrivals
 
 
 def pauses(rate_per_s: float, seed: int, count: int) -> list[float]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from clients.bench.command import too_much
-from clients.bench.loads import Load
-from clients.cli import parser
+from sonorant.bench.command import too_much
+from sonorant.bench.loads import Load
+from sonorant.cli.main import parser
 from tests.e2e.server_process import ServerProcess
 
 LOADS = ("--closed", "1", "2", "--open", "4", "--paced", "2", "--frames", "12", "--seconds", "1", "--warm-up-s", "0.5")
@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 async def bench(*arguments: str) -> tuple[int, str, str]:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "clients.bench", *arguments),
+        *(sys.executable, "-m", "sonorant.bench", *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=ENVIRONMENT,
@@ -37,6 +37,7 @@ async def bench(*arguments: str) -> tuple[int, str, str]:
     return process.returncode, stdout.decode(), stderr.decode()
 
 
+@pytest.mark.slow
 async def test_all_loads_measured_compared_and_plotted(server: ServerProcess, tmp_path: Path) -> None:
     path, picture = tmp_path / "one.json", tmp_path / "one.png"
     output = ("--json", str(path), "--plot", str(picture))

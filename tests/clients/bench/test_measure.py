@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from clients.bench.grpc_speech import grpc_speaker
-from clients.bench.loads import Load, LoadKind, Protocol, Share, Speech, Target
-from clients.bench.measure import Measured, measure
-from clients.bench.statistics import Row, row
+from sonorant.bench.grpc_speech import grpc_speaker
+from sonorant.bench.loads import Load, LoadKind, Protocol, Share, Speech, Target
+from sonorant.bench.measure import Measured, measure
+from sonorant.bench.statistics import Row, row
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served
 

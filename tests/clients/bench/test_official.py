@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from clients.bench import report
-from clients.bench.official import measure
+from sonorant.bench import report
+from sonorant.bench.official import measure
 
 
 def test_the_first_audio_comes_with_the_last() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from aiohttp import web
 
-from clients.bench.loads import Load, Share, Speech, Target
-from clients.bench.measure import measure
-from clients.bench.openai_speech import openai_speaker
-from clients.bench.statistics import Row, row
+from sonorant.bench.loads import Load, Share, Speech, Target
+from sonorant.bench.measure import measure
+from sonorant.bench.openai_speech import openai_speaker
+from sonorant.bench.statistics import Row, row
 
 FIRST_S, LATE_S = 0.1, 0.15
 CHUNK = (np.resize([3000, -3000], 2400)).astype("<i2").tobytes()  # 0.1 s
@@ -83,6 +83,7 @@ async def test_times_gaps_and_audio_are_those_of_the_server(monkeypatch: pytest.
         "voice": "anna",
         "response_format": "pcm",
         "stream": True,
+        "stream_format": "audio",
         "task": "speak",
     }
     assert {body["input"] for body in server.bodies} == {"One.", "Two."}

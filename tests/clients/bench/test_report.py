@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bench import report
-from clients.bench.loads import Load
-from clients.bench.measure import Measured
-from clients.bench.statistics import row
+from sonorant.bench import report
+from sonorant.bench.loads import Load
+from sonorant.bench.measure import Measured
+from sonorant.bench.statistics import row
 from tests.clients.bench.outcomes import outcome
 
 

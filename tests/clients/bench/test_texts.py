@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bench.grpc_speech import words_of
-from clients.bench.texts import LANGUAGES, LENGTHS, default_language, texts
+from sonorant.bench.grpc_speech import words_of
+from sonorant.bench.texts import LANGUAGES, LENGTHS, default_language, texts
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 

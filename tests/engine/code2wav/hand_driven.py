@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from engine.code2wav.batcher import Batcher, DecodePlan
-from engine.config import EngineConfig
-from engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
-from engine.types import FinishReason, Int16Array, StreamEnd
+from sonorant.engine.code2wav.batcher import Batcher, DecodePlan
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
+from sonorant.engine.types import FinishReason, Int16Array, StreamEnd
 from tests.fakes import FakeClock, FakeCode2WavRunner, frame_batch, published_checkpoint
 
 FRAME_S = 0.08
@@ -38,7 +38,7 @@ class Decoder:
         num_talker_slots: int = 1,
         kept_references: int = 2,
     ) -> None:
-        config = EngineConfig(
+        config = EngineConfig.of(
             model=MODEL,
             num_slots=num_talker_slots,
             chunk_ramp=chunk_ramp,
@@ -48,7 +48,7 @@ class Decoder:
         self.clock = FakeClock()
         self.batcher = Batcher(config, num_slots, FRAME_S, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
-        self.plan = DecodePlan([], [], [], [], np.empty((0, 0, 0), np.int16))
+        self.plan = DecodePlan([], [], [], [], np.empty((0, 0, 0), np.int16), [], 0.0)
         self.first_chunks: list[FirstChunk] = []
 
     def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
@@ -64,7 +64,7 @@ class Decoder:
         if self.plan.slots:
             for slot in self.plan.new_slots:
                 self.runner.reset(slot)
-            records += self.batcher.apply(self.runner.decode(self.plan.slots, self.plan.codes))
+            records += self.batcher.apply(self.plan, self.runner.decode(self.plan.slots, self.plan.codes))
         self.batcher.check_conservation()
         self.first_chunks += [record for record in records if isinstance(record, FirstChunk)]
         return [record for record in records if not isinstance(record, FirstChunk)]

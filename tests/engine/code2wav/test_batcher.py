@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from engine.ipc.messages import BeginStream, FirstChunk, FlushStream, PcmBatch
-from engine.types import FinishReason, StreamBudget
+from sonorant.engine.ipc.messages import BeginStream, FirstChunk, FlushStream, PcmBatch
+from sonorant.engine.types import FinishReason, StreamBudget
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
 from tests.fakes import (
     FRAME_SAMPLES,
@@ -54,7 +54,7 @@ def test_slow_calls_begin_in_time() -> None:
     decoder.send(begin_stream(1), *(frames(index, 1) for index in range(5)))
     plan = decoder.batcher.next_batch()
     decoder.clock.now_s += 0.15
-    decoder.batcher.apply(np.zeros((len(plan.slots), 5 * FRAME_SAMPLES), np.int16))
+    decoder.batcher.apply(plan, np.zeros((len(plan.slots), 5 * FRAME_SAMPLES), np.int16))
     decoder.send(frames(5, 1))
     assert not decoder.batcher.next_batch().slots
     assert decoder.batcher.wait_s == pytest.approx(5 * FRAME_S - FRAME_S - 0.15)
@@ -157,7 +157,7 @@ def test_the_first_chunk_goes_with_the_times_of_its_way() -> None:
     decoder.clock.now_s = 1006.0
     plan = decoder.batcher.next_batch()
     decoder.clock.now_s = 1008.0
-    first, pcm = decoder.batcher.apply(decoder.runner.decode(plan.slots, plan.codes))
+    first, pcm = decoder.batcher.apply(plan, decoder.runner.decode(plan.slots, plan.codes))
     assert isinstance(pcm, PcmBatch) and pcm.first_frames.tolist() == [0]
     assert isinstance(first, FirstChunk) and first.stream_id == 1
     budget = first.budget(delivered_s=1011.5)

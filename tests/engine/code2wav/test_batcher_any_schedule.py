@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.ipc.messages import EndStream, FlushStream
-from engine.types import FinishReason
+from sonorant.engine.ipc.messages import EndStream, FlushStream
+from sonorant.engine.types import FinishReason
 from tests.engine.code2wav.hand_driven import Decoder, codes_of, end
 from tests.fakes import FRAME_SAMPLES, begin_stream, expected_pcm, frame_batch
 
@@ -23,7 +23,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     actions=actions,
     chunk_ramp=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),

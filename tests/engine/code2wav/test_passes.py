@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.code2wav.passes import row_sizes, split
+from sonorant.engine.code2wav.passes import row_sizes, split
 
 
 @given(st.integers(0, 300), st.sets(st.integers(2, 40)))

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import torch
 
-from engine.code2wav.batcher import Batcher
-from engine.code2wav.process import main, run
-from engine.config import EngineConfig
-from engine.ipc.channel import PeerGone, QueueChannel
-from engine.ipc.heartbeat import Heartbeat
-from engine.ipc.messages import EndStream, FirstChunk, FrameBatch, FrameRecord, PcmBatch, PcmRecord, Shutdown
-from engine.types import FinishReason, StreamEnd
+from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.process import main, run
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.channel import PeerGone, QueueChannel
+from sonorant.engine.ipc.heartbeat import Heartbeat
+from sonorant.engine.ipc.messages import EndStream, FirstChunk, FrameBatch, FrameRecord, PcmBatch, PcmRecord, Shutdown
+from sonorant.engine.types import FinishReason, StreamEnd
 from tests.fakes import DepartingChannel, FakeCode2WavRunner, begin_stream, frame_batch, published_checkpoint
 
 END = EndStream(1, StreamEnd(FinishReason.COMPLETED, 1, 0.0, 0.0))
 
 
 def settings(model: Path) -> EngineConfig:
-    return EngineConfig(model=model, num_slots=2, code2wav_device="cpu", cpu_threads=torch.get_num_threads())
+    return EngineConfig.of(model=model, num_slots=2, code2wav_device="cpu", cpu_threads=torch.get_num_threads())
 
 
 def one_frame(num_codebooks: int) -> FrameBatch:
@@ -63,7 +63,7 @@ def test_main_exits_with_an_error_that_the_supervisor_sees(
 
 
 def loop() -> tuple[QueueChannel[FrameRecord], QueueChannel[PcmRecord], Batcher, FakeCode2WavRunner]:
-    config = EngineConfig(model=published_checkpoint().folder, num_slots=2)
+    config = EngineConfig.of(model=published_checkpoint().folder, num_slots=2)
     return QueueChannel(), QueueChannel(), Batcher(config, 2, 0.08), FakeCode2WavRunner(config, 2)
 
 

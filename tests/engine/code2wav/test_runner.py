@@ -4,12 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.checkpoint import load_checkpoint
-from engine.code2wav import runner as runner_module
-from engine.code2wav.runner import Code2WavRunner
-from engine.config import EngineConfig
-from engine.errors import CheckpointError, EngineError
-from engine.types import Int16Array
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.code2wav import runner as runner_module
+from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.errors import CheckpointError, EngineError
+from sonorant.engine.types import Int16Array
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 NUM_SLOTS = 4
@@ -17,7 +17,7 @@ NUM_SLOTS = 4
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
-    return EngineConfig(model=write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint")), num_slots=NUM_SLOTS)
+    return EngineConfig.of(model=write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint")), num_slots=NUM_SLOTS)
 
 
 def make_runner(config: EngineConfig, *, float_output: bool = False) -> Code2WavRunner:
@@ -49,7 +49,7 @@ def test_a_new_runner_and_a_reset_slot_start_from_silence(config: EngineConfig) 
 
 def test_a_copy_goes_on_where_the_other_was(config: EngineConfig) -> None:
     runner = make_runner(config, float_output=True)
-    codes, kept = random_codes(1, 30), NUM_SLOTS + config.kept_references - 1
+    codes, kept = random_codes(1, 30), NUM_SLOTS + config.code2wav.kept_references - 1
     runner.decode([1], codes[:, :20])
     runner.copy(1, kept)
     expected = runner.decode([1], codes[:, 20:])
@@ -82,7 +82,7 @@ def test_returned_samples_are_the_callers_own(config: EngineConfig) -> None:
 def test_float16_is_near_float32(config: EngineConfig) -> None:
     codes = random_codes(1, 12)
     exact = make_runner(config, float_output=True).decode([0], codes)
-    rounded = make_runner(replace(config, code2wav_dtype="float16"), float_output=True).decode([0], codes)
+    rounded = make_runner(config.but(code2wav_dtype="float16"), float_output=True).decode([0], codes)
     assert rounded.dtype == np.float32
     assert np.sqrt(np.mean((rounded - exact) ** 2)) < 0.01 * np.sqrt(np.mean(exact**2))
 
@@ -110,7 +110,7 @@ def test_passes_of_a_few_shapes_give_the_same_audio(config: EngineConfig, num_ro
     """As on CUDA: rows are filled up, frames are the sum of chunk sizes; a call may need several passes."""
     codes = random_codes(num_rows, num_frames)
     plain, shaped = make_runner(config, float_output=True), make_runner(config, float_output=True)
-    shaped._make_buckets(replace(config, enforce_eager=True, max_decode_batch=3))
+    shaped._make_buckets(config.but(enforce_eager=True, max_decode_batch=3))
     for slots in ([3, 1, 0, 2], [2, 0, 1, 3]):
         slots = slots[:num_rows]
         np.testing.assert_allclose(shaped.decode(slots, codes), plain.decode(slots, codes), rtol=0, atol=1e-5)
@@ -118,4 +118,4 @@ def test_passes_of_a_few_shapes_give_the_same_audio(config: EngineConfig, num_ro
 
 def test_tf32_is_refused_on_the_cpu(config: EngineConfig) -> None:
     with pytest.raises(EngineError, match="tf32 needs a CUDA device"):
-        make_runner(replace(config, code2wav_device="cpu", code2wav_dtype="tf32"))
+        make_runner(config.but(code2wav_device="cpu", code2wav_dtype="tf32"))

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.code2wav.batcher import Batcher
-from engine.code2wav.silence import SILENT_PEAK, silent_tail
-from engine.config import EngineConfig
-from engine.ipc.messages import SilentStream
+from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.silence import SILENT_PEAK, silent_tail
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.messages import SilentStream
 from tests.fakes import begin_stream, frame_batch, published_checkpoint
 
 
@@ -35,17 +35,15 @@ def test_floats_are_silent_where_whole_numbers_are(dtype: Any) -> None:
 @pytest.mark.parametrize(("max_silent_frames", "reports"), [(5, [5]), (0, [])])
 def test_a_stream_that_stays_silent_is_reported_once(max_silent_frames: int, reports: list[int]) -> None:
     """Its reference, which nobody hears, is silent, and so is all but its fourth frame."""
-    config = EngineConfig(
+    config = EngineConfig.of(
         published_checkpoint().folder, num_slots=1, chunk_ramp=(1,), runaway_silent_frames=max_silent_frames
     )
     batcher = Batcher(config, num_slots=1, frame_s=0.08)
     batcher.on_record(begin_stream(1, np.zeros((8, 16), np.int16)))
-    batcher.next_batch()
-    assert batcher.apply(np.zeros((1, 8), np.int16)) == []
+    assert batcher.apply(batcher.next_batch(), np.zeros((1, 8), np.int16)) == []
     found = []
     for index in range(16):
         batcher.on_record(frame_batch([1], [index], np.zeros((1, 16), np.int16)))
-        batcher.next_batch()
-        records = batcher.apply(np.full((1, 1), 1000 if index == 3 else 0, np.int16))
+        records = batcher.apply(batcher.next_batch(), np.full((1, 1), 1000 if index == 3 else 0, np.int16))
         found += [record.num_frames for record in records if isinstance(record, SilentStream)]
     assert found == reports

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from engine.types import Float32Array
+from sonorant.engine.types import Float32Array
 
 
 def noise(seconds: float, rate_hz: int = 24000, *, level: float = 0.1, seed: int = 0) -> Float32Array:

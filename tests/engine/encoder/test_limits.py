@@ -5,9 +5,9 @@ import resource
 import numpy as np
 import pytest
 
-from engine.encoder.limits import memory_limit, silent_stderr
-from engine.encoder.recording import read_upload
-from engine.errors import InvalidRecording
+from sonorant.engine.encoder.limits import memory_limit, silent_stderr
+from sonorant.engine.encoder.recording import read_upload
+from sonorant.engine.errors import InvalidRecording
 from tests.engine.encoder.recordings import spoken
 
 

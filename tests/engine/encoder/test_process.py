@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 
-from engine.encoder.limits import memory_limit
-from engine.encoder.process import DECODING_BYTES, serve
-from engine.encoder.recording import MAX_RECORDING_S, RATES_HZ, read_upload
-from engine.encoder.wire import Answer, Request, Want, read_answer, write_request
-from engine.errors import EncodingFailed, InvalidRecording
-from engine.types import Float32Array, Int16Array
+from sonorant.engine.encoder.limits import memory_limit
+from sonorant.engine.encoder.process import DECODING_BYTES, serve
+from sonorant.engine.encoder.recording import MAX_RECORDING_S, RATES_HZ, read_upload
+from sonorant.engine.encoder.wire import Answer, Request, Want, read_answer, write_request
+from sonorant.engine.errors import EncodingFailed, InvalidRecording
+from sonorant.engine.types import Float32Array, Int16Array
 from tests.engine.encoder.recordings import audio_file, noise, spoken
 
 Ask = Callable[[bytes, Want], Awaitable[object]]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.encoder.recording import MAX_RECORDING_S, read_recording, read_upload
-from engine.errors import InvalidRecording
+from sonorant.engine.encoder.recording import MAX_RECORDING_S, read_recording, read_upload
+from sonorant.engine.errors import InvalidRecording
 from tests.engine.encoder.recordings import audio_file, flac_that_claims, noise, spoken, wav_that_claims
 
 RATE_HZ = 24000
@@ -64,6 +64,7 @@ def test_what_was_uploaded_is_told() -> None:
     assert (info.duration_ms, info.sample_rate_hz, info.channels) == (1500, 48000, 2)
 
 
+@pytest.mark.slow
 def test_ten_thousand_rates_leave_nothing_behind() -> None:
     """Each has a resampler of its own, which costs less than a millisecond and is not kept."""
 

@@ -6,9 +6,9 @@ import struct
 import numpy as np
 import pytest
 
-from engine.encoder.wire import Answer, Request, Want, read_answer, read_request, write_answer, write_request
-from engine.errors import EncodingFailed, InvalidRecording
-from engine.types import RecordingInfo
+from sonorant.engine.encoder.wire import Answer, Request, Want, read_answer, read_request, write_answer, write_request
+from sonorant.engine.errors import EncodingFailed, InvalidRecording
+from sonorant.engine.types import RecordingInfo
 
 HIDDEN, CODEBOOKS = 8, 4
 INFO = RecordingInfo(1234, -20.5, 44100, 2)

@@ -6,11 +6,11 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any
 
-from engine.ipc.channel import PeerGone, RingInbox, RingOutbox
-from engine.ipc.child import Child
-from engine.ipc.doorbell import Doorbell
-from engine.ipc.heartbeat import Heartbeat
-from engine.ipc.ring import Ring
+from sonorant.engine.ipc.channel import PeerGone, RingInbox, RingOutbox
+from sonorant.engine.ipc.child import Child
+from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.heartbeat import Heartbeat
+from sonorant.engine.ipc.ring import Ring
 
 
 def echo(inbox: RingInbox[Any], outbox: RingOutbox[Any], ready: Connection) -> None:

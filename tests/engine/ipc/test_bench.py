@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from engine.ipc.bench import Batch, frames, measure, pcm
-from engine.ipc.messages import encode
-from engine.ipc.ring import record_bytes
+from sonorant.engine.ipc.bench import Batch, frames, measure, pcm
+from sonorant.engine.ipc.messages import encode
+from sonorant.engine.ipc.ring import record_bytes
 
 
 @pytest.mark.parametrize("batch", [frames(3), pcm(2)], ids=["codec frames", "PCM"])
@@ -19,7 +19,7 @@ def test_every_record_is_timed(batch: Batch) -> None:
 
 
 def test_it_runs_as_a_command() -> None:
-    command = [sys.executable, "-m", "engine.ipc.bench", "--rows", "1,2", "--records", "20"]
+    command = [sys.executable, "-m", "sonorant.engine.ipc.bench", "--rows", "1,2", "--records", "20"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line[:18].split() for line in lines[1:]] == [
         ["codec", "frames", "1"],

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.ipc.channel import PeerGone, QueueChannel, RingInbox, RingOutbox
-from engine.ipc.doorbell import Doorbell
-from engine.ipc.messages import EndText, FrameRecord, PushText, Record
-from engine.ipc.ring import Ring, _inherited
+from sonorant.engine.ipc.channel import PeerGone, QueueChannel, RingInbox, RingOutbox
+from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.messages import EndText, FrameRecord, PushText, Record
+from sonorant.engine.ipc.ring import Ring, _inherited
 from tests.engine.ipc.children import EchoPair
 from tests.fakes import frame_batch
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from engine.ipc.messages import (
+from sonorant.engine.ipc.messages import (
     BeginStream,
     CancelStream,
     EndStream,
@@ -26,7 +26,7 @@ from engine.ipc.messages import (
     decode,
     encode,
 )
-from engine.types import FinishReason, PromptPlan, SamplingParams, StreamEnd
+from sonorant.engine.types import FinishReason, PromptPlan, SamplingParams, StreamEnd
 from tests.fakes import frame_batch
 
 stream_ids = st.integers(0, 2**63 - 1)
@@ -47,7 +47,7 @@ def batches(draw: st.DrawFn) -> Record:
     indices = draw(arrays.arrays(np.int32, rows))
     if draw(st.booleans()):
         return FrameBatch(row_ids, indices, draw(int16(rows, width)), draw(seconds), draw(seconds))
-    return PcmBatch(row_ids, indices, frames, draw(int16(rows, frames * width)))
+    return PcmBatch(row_ids, indices, frames, draw(int16(rows, frames * width)), draw(int16(rows, frames, 3)))
 
 
 @st.composite
@@ -57,7 +57,8 @@ def openings(draw: st.DrawFn) -> OpenStream:
     plan = PromptPlan(text_ids, codec_items, tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans()), draw(counts))
     x_vector = draw(st.none() | arrays.arrays(np.float32, 8, elements=st.floats(-9, 9, width=32)))
     codes = draw(st.none() | int16(3, 4))
-    return OpenStream(draw(stream_ids), plan, SAMPLING, draw(counts), draw(seconds), x_vector, codes)
+    known = draw(st.none() | int16(2, 4))
+    return OpenStream(draw(stream_ids), plan, SAMPLING, draw(counts), draw(seconds), x_vector, codes, known)
 
 
 ends = st.builds(StreamEnd, st.sampled_from(FinishReason), st.integers(0, 2**31), seconds, seconds, st.text())
@@ -66,7 +67,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     batches(),
     st.builds(PushText, stream_ids, st.lists(ids, max_size=20).map(tuple)),
     st.builds(GrantCredit, stream_ids, counts),
-    st.builds(BeginStream, stream_ids, seconds, seconds, st.none() | int16(5, 3)),
+    st.builds(BeginStream, stream_ids, seconds, seconds, st.none() | int16(5, 3), st.integers(0, 5)),
     st.builds(EndStream, stream_ids, ends),
     st.builds(FirstChunk, stream_ids, *[seconds] * 7),
     st.builds(SilentStream, stream_ids, counts),
@@ -104,7 +105,15 @@ def test_arrays_that_are_not_contiguous() -> None:
 
 def test_a_wrong_dtype_is_refused() -> None:
     with pytest.raises(TypeError, match="array of float32 where the ring carries int16"):
-        encode(PcmBatch(np.zeros(1, np.int64), np.zeros(1, np.int32), 1, np.zeros((1, 4), np.float32)))
+        encode(
+            PcmBatch(
+                np.zeros(1, np.int64),
+                np.zeros(1, np.int32),
+                1,
+                np.zeros((1, 4), np.float32),
+                np.zeros((1, 1, 2), np.int16),
+            )
+        )
 
 
 def test_an_unknown_kind_is_refused() -> None:

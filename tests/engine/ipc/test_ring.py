@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.errors import EngineError
-from engine.ipc.ring import HEAD_WORD, TAIL_WORD, Ring, _inherited, record_bytes
+from sonorant.engine.errors import EngineError
+from sonorant.engine.ipc.ring import HEAD_WORD, TAIL_WORD, Ring, _Fence, _inherited, record_bytes
 
 CAPACITY_BYTES = 512
 
@@ -116,9 +116,73 @@ def test_a_lost_record_is_noticed() -> None:
 
 
 def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    with pytest.raises(EngineError, match="x86-64"):
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(EngineError, match="x86-64 or 64-bit Arm"):
         Ring(CAPACITY_BYTES)
+
+
+class Tape:
+    """In place of a ring's words, its memory and its fence: which of them was touched, in order."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.seen: list[str] = []
+        for name in ("_words", "_memory"):
+            setattr(ring, name, _Taped(getattr(ring, name), name, self.seen))
+        ring._fence = lambda: self.seen.append("fence")  # type: ignore[assignment]
+
+
+class _Taped:
+    def __init__(self, view: memoryview, name: str, seen: list[str]) -> None:
+        self._view, self._name, self._seen = view, name, seen
+
+    def _say(self, verb: str, index: object) -> None:
+        end = {HEAD_WORD: "head", TAIL_WORD: "tail"}.get(index) if self._name == "_words" else None  # type: ignore[call-overload]
+        self._seen.append(f"{verb} {end or 'data'}")
+
+    def __getitem__(self, index: object) -> object:
+        self._say("load", index)
+        return self._view[index]  # type: ignore[index]
+
+    def __setitem__(self, index: object, value: object) -> None:
+        self._say("store", index)
+        self._view[index] = value  # type: ignore[index]
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def release(self) -> None:
+        self._view.release()
+
+
+def test_a_fence_stands_wherever_arm_could_reorder() -> None:
+    """Between the loads and stores of the data and those of head and tail, on both sides, in both directions."""
+    writer = Ring(CAPACITY_BYTES)
+    reader = _second_side(writer)
+    writing, reading = Tape(writer), Tape(reader)
+    for size in (0, 40, 100) * 8:  # around the ring, so with wraps
+        assert writer.write([bytes(size)])
+        writer.publish()
+        assert len(reader.read() or b"") == size
+        reader.release()
+    for tape, before, behind in ((writing, "head", "tail"), (reading, "tail", "head")):
+        since = ""  # what was touched last of head, tail and data, if no fence was since
+        for seen in tape.seen:
+            kind = seen.split()[-1]
+            if kind == "data":
+                assert since != before, tape.seen
+            elif kind == behind and seen.startswith("store"):
+                assert since != "data", tape.seen
+            since = "" if kind == "fence" else kind
+        assert tape.seen.count("fence") == 2 * 24
+    writer.close()
+    reader.close()
+
+
+def test_a_fence_leaves_its_lock_taken() -> None:
+    fence = _Fence()
+    for _ in range(3):
+        fence()
+    assert fence._lock.locked()
 
 
 def _second_side(ring: Ring) -> Ring:

@@ -5,9 +5,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-from engine.errors import CheckpointError, EngineError
-from engine.ipc.channel import PeerGone
-from engine.ipc.worker import serve, tell_loaded
+from sonorant.engine.errors import CheckpointError, EngineError
+from sonorant.engine.ipc.channel import PeerGone
+from sonorant.engine.ipc.worker import serve, tell_loaded
 
 
 def raising(error: Exception) -> None:

@@ -7,11 +7,13 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from engine.kernels.depthwise import DepthwiseNorm, depthwise_norm
-from engine.kernels.tails import BufferShape, Tails
-from engine.kernels.waveform import waveform
-from engine.kernels.window_attention import rotations, window_attention
+from sonorant.engine.kernels.depthwise import DepthwiseNorm, depthwise_norm
+from sonorant.engine.kernels.tails import BufferShape, Tails
+from sonorant.engine.kernels.waveform import waveform
+from sonorant.engine.kernels.window_attention import rotations, window_attention
 from tests.engine.kernels.half_precision import DEVICE, TOLERANCE, randn
+
+pytestmark = pytest.mark.slow
 
 NUM_SLOTS = 4
 

@@ -7,8 +7,10 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from engine.kernels.convolution import Convolution, Snake, Tile, convolve, padded_channels, residual_unit
+from sonorant.engine.kernels.convolution import Convolution, Snake, Tile, convolve, padded_channels, residual_unit
 from tests.engine.kernels.half_precision import DEVICE, DTYPE, TOLERANCE, randn
+
+pytestmark = pytest.mark.slow
 
 ROWS = 3
 

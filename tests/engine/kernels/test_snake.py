@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from engine.model.code2wav import SnakeBeta
+from sonorant.engine.model.code2wav import SnakeBeta
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from engine.kernels.snake import snake_beta
+from sonorant.engine.kernels.snake import snake_beta
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.checkpoint import TransformerConfig
-from engine.model.attention import PagedRows, frame_attention, paged_attention
-from engine.model.layers import Attention, JoinedAttention, RotaryTable
-from engine.talker.kv_cache import KVCache, Span
+from sonorant.engine.checkpoint.config import TransformerConfig
+from sonorant.engine.model.attention import PagedRows, frame_attention, paged_attention
+from sonorant.engine.model.layers import Attention, JoinedAttention, RotaryTable
+from sonorant.engine.talker.kv_cache import KVCache, Span
 
 HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE = 6, 2, 8, 4
 STACK = TransformerConfig(

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint import load_checkpoint
-from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
-from engine.model.weights import TensorFile, load_module
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.weights import TensorFile, load_module
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 NUM_SLOTS = 5
@@ -72,7 +72,8 @@ calls = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=20)
 @given(schedule=st.lists(calls, max_size=20), slots=st.permutations(range(NUM_SLOTS)))
 def test_any_partition_order_and_interleaving_gives_the_same_audio(
     decoder: Code2Wav, codes: torch.Tensor, expected: torch.Tensor, schedule: Sequence[Call], slots: Sequence[int]

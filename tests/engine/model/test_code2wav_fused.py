@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import load_checkpoint
-from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
-from engine.model.weights import TensorFile, load_module
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.weights import TensorFile, load_module
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from engine.model.code2wav_fused import FusedCode2Wav
+from sonorant.engine.model.code2wav_fused import FusedCode2Wav
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = {"upsample_rates": (2, 3, 2, 2)}
@@ -36,6 +36,7 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> Code2Wav:
     return decoder
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 @pytest.mark.parametrize("chunks", [[3], [2, 1], [1, 9, 2]])
 def test_chunks_of_any_size_give_the_audio_of_the_plain_decoder(folder: Path, chunks: Sequence[int]) -> None:

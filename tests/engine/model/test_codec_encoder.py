@@ -13,10 +13,10 @@ from transformers.models.mimi.modeling_mimi import (
     MimiTransformerModel,
 )
 
-from engine.checkpoint import PRESETS_DIR, CodecConfig, load_checkpoint
-from engine.checkpoint_json import CODEC_ENCODER_DEFAULTS
-from engine.model.codec_encoder import CodecEncoder
-from engine.model.weights import init_random
+from sonorant.engine.checkpoint.config import PRESETS_DIR, CodecConfig, load_checkpoint
+from sonorant.engine.checkpoint.json import CODEC_ENCODER_DEFAULTS
+from sonorant.engine.model.codec_encoder import CodecEncoder
+from sonorant.engine.model.weights import init_random
 
 CPU = torch.device("cpu")
 NO_WINDOW = 1 << 30  # transformers 4.57.3 attends to all the past, whatever the config declares; later versions do not

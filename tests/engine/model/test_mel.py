@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine.model.mel import MelSpectrogram, mel_filters
+from sonorant.engine.model.mel import MelSpectrogram, mel_filters
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_speaker_mel.json").read_text(encoding="utf-8"))
 

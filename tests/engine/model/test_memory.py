@@ -1,17 +1,16 @@
 """What is foretold of memory is what the loaded model takes."""
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 
-from engine.checkpoint import PRESETS_DIR, load_checkpoint
-from engine.code2wav.runner import Code2WavRunner
-from engine.config import EngineConfig
-from engine.errors import EngineError
-from engine.model.memory import CUDA_BYTES, MemoryNeed, check_fit, code2wav_need, free_bytes, talker_need
-from engine.talker.runner import TalkerRunner
+from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
+from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.errors import EngineError
+from sonorant.engine.model.memory import CUDA_BYTES, MemoryNeed, check_fit, code2wav_need, free_bytes, talker_need
+from sonorant.engine.talker.runner import TalkerRunner
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 CPU = torch.device("cpu")
@@ -20,10 +19,10 @@ CPU = torch.device("cpu")
 def test_it_is_what_the_workers_take(tmp_path: Path) -> None:
     folder = write_tiny_checkpoint(tmp_path / "tiny")
     checkpoint = load_checkpoint(folder)
-    config = EngineConfig(folder, num_slots=3, max_context=64, talker_device="cpu", code2wav_device="cpu")
+    config = EngineConfig.of(folder, num_slots=3, max_context=64, talker_device="cpu", code2wav_device="cpu")
     need, talker = talker_need(checkpoint, config), TalkerRunner(checkpoint, config)
     storage = talker._cache.storage
-    pages = storage.shape[2] // config.page_size - 1  # one is for padding
+    pages = storage.shape[2] // config.talker.page_size - 1  # one is for padding
     assert storage.nbytes * pages // (pages + 1) == need.wanted_state
     assert need.state * 3 == need.wanted_state, "at least one stream has to fit"
     need, codec = code2wav_need(checkpoint, config), Code2WavRunner(checkpoint, config)
@@ -34,15 +33,13 @@ def test_it_is_what_the_workers_take(tmp_path: Path) -> None:
 def test_the_published_sizes() -> None:
     """1.7B-CustomVoice in bfloat16: 112 KiB of keys and values per position."""
     checkpoint = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-1.7b-customvoice")
-    config = EngineConfig(checkpoint.folder, dtype="bfloat16", num_slots=1024, talker_device="cpu")
+    config = EngineConfig.of(checkpoint.folder, dtype="bfloat16", num_slots=1024, talker_device="cpu")
     need = talker_need(checkpoint, config)
     assert 3.3e9 < need.weights < 4.0e9
     assert need.state == 4096 * 28 * 2 * 8 * 128 * 2
     assert need.wanted_state == 1024 * need.state
-    assert talker_need(checkpoint, dataclasses.replace(config, num_pages=7)).state == 7 * 16 * 28 * 2 * 8 * 128 * 2
-    half, full = (
-        code2wav_need(checkpoint, dataclasses.replace(config, code2wav_dtype=dtype)) for dtype in ("float16", "float32")
-    )
+    assert talker_need(checkpoint, config.but(num_pages=7)).state == 7 * 16 * 28 * 2 * 8 * 128 * 2
+    half, full = (code2wav_need(checkpoint, config.but(code2wav_dtype=dtype)) for dtype in ("float16", "float32"))
     assert (2 * half.weights, 2 * half.state) == (full.weights, full.state)
 
 

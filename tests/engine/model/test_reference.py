@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.checkpoint import load_checkpoint
-from engine.config import EngineConfig
-from engine.errors import InvalidSynthesis, UnsupportedTask
-from engine.model.reference import ReferenceEncoder
-from engine.types import Float32Array
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.errors import InvalidSynthesis, UnsupportedTask
+from sonorant.engine.model.reference import ReferenceEncoder
+from sonorant.engine.types import Float32Array
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 

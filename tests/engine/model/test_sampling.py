@@ -1,5 +1,7 @@
 """The sampler against the logits processors of transformers, which the official package samples with."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,16 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from engine.model.sampling import Sampling, choose, draw, keep_top_k, keep_top_p, penalize_repetition, uniforms
+from sonorant.engine.model.sampling import (
+    Sampling,
+    choose,
+    draw,
+    is_drawable,
+    keep_top_k,
+    keep_top_p,
+    penalize_repetition,
+    uniforms,
+)
 
 NUM_ROWS, NUM_IDS = 1000, 80
 
@@ -95,6 +106,18 @@ def test_top_k_of_one_is_the_likeliest() -> None:
     p = Sampling(ones.bool(), ones, ones.long(), ones)
     for value in (0.0, 1 - 2**-24):
         assert torch.equal(draw(logits, p, ones * value), logits.argmax(-1))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_scores_that_are_no_numbers_are_told_and_give_an_id_nevertheless(value: float) -> None:
+    logits = torch.zeros(3, NUM_IDS)
+    logits[1] = value
+    ones = torch.ones(3)
+    p = Sampling(ones.bool(), ones, ones.long() * 50, ones)
+    assert is_drawable(logits).tolist() == [True, False, True]
+    greedy = replace(p, do_sample=~p.do_sample)
+    for drawn in (choose(logits, each, ones * (1 - 2**-24)) for each in (p, greedy)):
+        assert ((drawn >= 0) & (drawn < NUM_IDS)).all()
 
 
 def test_uniforms_are_spread_evenly_and_belong_to_their_counters() -> None:

@@ -10,14 +10,14 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
-from engine.checkpoint import PRESETS_DIR, load_checkpoint
-from engine.errors import CheckpointError
-from engine.model.code2wav import Code2Wav
-from engine.model.codec_encoder import CodecEncoder
-from engine.model.speaker_encoder import SpeakerEncoder
-from engine.model.talker import Talker
-from engine.model.verify import verify_checkpoint
-from engine.model.weights import TensorFile, check_tensors, init_random, load_module
+from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
+from sonorant.engine.errors import CheckpointError
+from sonorant.engine.model.code2wav import Code2Wav
+from sonorant.engine.model.codec_encoder import CodecEncoder
+from sonorant.engine.model.speaker_encoder import SpeakerEncoder
+from sonorant.engine.model.talker import Talker
+from sonorant.engine.model.verify import verify_checkpoint
+from sonorant.engine.model.weights import TensorFile, check_tensors, init_random, load_module
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 CPU = torch.device("cpu")
@@ -160,10 +160,12 @@ def test_weights_that_a_number_format_cannot_hold_are_named(tmp_path: Path) -> N
         load_module(linear(), file, "", CPU, torch.float16)
 
 
+@pytest.mark.slow
 def test_building_on_meta_does_not_load_the_compiler() -> None:
     """It takes seconds of each worker's start; transformers brings it too, and only encoding needs that."""
     code = (
-        "import sys, torch\nfrom engine.checkpoint import *\nfrom engine.model.verify import verify_checkpoint\n"
+        "import sys, torch\nfrom sonorant.engine.checkpoint.config import *\n"
+        "from sonorant.engine.model.verify import verify_checkpoint\n"
         "verify_checkpoint(load_checkpoint(BUILTIN_VOICE_DIR))\n"
         "assert not {'torch._dynamo', 'transformers'} & set(sys.modules)"
     )

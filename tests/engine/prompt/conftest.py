@@ -1,7 +1,7 @@
 import pytest
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, resolve_model
-from engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
+from sonorant.engine.prompt.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")

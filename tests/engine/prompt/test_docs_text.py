@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tokenizers import decoders
 
-from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
-from engine.prompt.layout import PromptAssembler
-from engine.prompt.tokenizer import Tokenizer
-from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
 
 DOC = Path(__file__).parents[3].joinpath("docs/text.md").read_text(encoding="utf-8")
 REFERENCE = {"reference_codes": np.zeros((3, 16), np.int16), "reference_text": "Okay."}

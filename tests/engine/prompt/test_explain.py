@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint, resolve_model
-from engine.errors import InvalidSynthesis, UnknownSpeaker
-from engine.prompt.explain import PromptRow, explain_prompt, speech_s
-from engine.prompt.tokenizer import Tokenizer
-from engine.types import SynthesisParams
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.errors import InvalidSynthesis, UnknownSpeaker
+from sonorant.engine.prompt.explain import PromptRow, explain_prompt, speech_s
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.types import SynthesisParams
 
 CUSTOM_VOICE = load_checkpoint(resolve_model("qwen3-tts-12hz-1.7b-customvoice"))
 BASE = load_checkpoint(resolve_model("qwen3-tts-12hz-1.7b-base"))

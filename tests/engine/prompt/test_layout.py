@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
-from engine.errors import InvalidSynthesis
-from engine.prompt.layout import PromptAssembler, check, fit_max_frames
-from engine.prompt.tokenizer import Tokenizer
-from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan, SynthesisParams
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.errors import InvalidSynthesis
+from sonorant.engine.prompt.layout import PromptAssembler, check, fit_max_frames
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan, SynthesisParams
 
 CASES = json.loads(Path(__file__).with_name("golden_prompt_layouts.json").read_text(encoding="utf-8"))["cases"]
 MAX_CONTEXT = 4096

@@ -4,8 +4,8 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 
-from engine.prompt import nfc
-from engine.prompt.nfc import NfcStream, normalize
+from sonorant.engine.prompt import nfc
+from sonorant.engine.prompt.nfc import NfcStream, normalize
 from tests.engine.prompt.texts import cut_texts
 
 
@@ -25,12 +25,13 @@ def test_composing_pairs_are_those_of_all_unicode() -> None:
 
 
 @given(cut_texts())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_cutting_gives_the_nfc_of_the_whole(pieces: list[str]) -> None:
     stream = NfcStream()
     assert "".join(map(stream.push, pieces)) + stream.flush() == normalize("".join(pieces))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code_range", [range(0x20, 0x3200), range(0xAC00, 0xB000), range(0x11000, 0x11A00)])
 def test_no_character_is_let_go_too_early(code_range: range) -> None:
     """Each character before each mark that composes with anything."""

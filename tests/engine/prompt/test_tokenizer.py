@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, PRESETS_DIR
-from engine.errors import CheckpointError
-from engine.prompt.tokenizer import SPLIT_PATTERN, Tokenizer, TokenStream, _stand_in
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, PRESETS_DIR
+from sonorant.engine.errors import CheckpointError
+from sonorant.engine.prompt.tokenizer import SPLIT_PATTERN, Tokenizer, TokenStream, _stand_in
 from tests.engine.prompt.texts import FRAGMENTS, cut_texts, texts
 
 GOLDENS = json.loads(Path(__file__).with_name("golden_token_ids.json").read_text(encoding="utf-8"))
@@ -36,7 +36,7 @@ def test_control_tokens_are_plain_text(tokenizer: Tokenizer) -> None:
 
 
 @given(pieces=cut_texts())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_cutting_gives_the_ids_of_the_whole(
     tokenizer: Tokenizer, small_tokenizer: Tokenizer, pieces: list[str]
 ) -> None:
@@ -53,20 +53,20 @@ def test_any_cutting_gives_the_ids_of_the_whole(
         st.sampled_from(["aa", "ab", "b", "其实", "我真的", "です", "が", "lo", "..", "'l", " "]), max_size=60
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_long_words_are_cut_right(tokenizer: Tokenizer, small_tokenizer: Tokenizer, words: list[str]) -> None:
     for each in (tokenizer, small_tokenizer):
         assert pushed(each.stream(), words) == each.encode("".join(words))
 
 
 @given(text=texts)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_outer_whitespace_does_not_matter(small_tokenizer: Tokenizer, text: str) -> None:
     assert small_tokenizer.encode(f" \n\t{text}\u3000\x1c\n") == small_tokenizer.encode(text.strip())
 
 
 @given(start=texts, more=st.sampled_from(FRAGMENTS))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_a_stand_in_grows_as_the_pre_token_it_stands_for(tokenizer: Tokenizer, start: str, more: str) -> None:
     pieces = tokenizer.split(start)
     if not pieces or pieces[-1][-1].isspace():
@@ -125,7 +125,7 @@ def test_flush_releases_all_but_whitespace(tokenizer: Tokenizer) -> None:
 
 
 @given(pieces=cut_texts())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_flush_leaves_nothing_to_say(small_tokenizer: Tokenizer, pieces: list[str]) -> None:
     stream = small_tokenizer.stream()
     for piece in pieces:

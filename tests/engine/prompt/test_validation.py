@@ -4,10 +4,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.checkpoint import Checkpoint, load_checkpoint, resolve_model
-from engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
-from engine.prompt.validation import check_params, resolve_language
-from engine.types import SynthesisParams
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
+from sonorant.engine.prompt.validation import check_params, resolve_language
+from sonorant.engine.types import SynthesisParams
 
 CUSTOM_VOICE, VOICE_DESIGN, BASE = (
     load_checkpoint(resolve_model(f"qwen3-tts-12hz-1.7b-{task}")) for task in ("customvoice", "voicedesign", "base")
@@ -108,7 +108,10 @@ def test_every_language_has_a_tag() -> None:
         ({"temperature": 0.0}, "temperature"),
         ({"temperature": float("nan")}, "temperature"),
         ({"temperature": float("inf")}, "temperature"),
+        ({"temperature": 1e-38}, "temperature"),  # scores divided by it overflow
         ({"subtalker_temperature": -1.0}, "subtalker_temperature"),
+        ({"subtalker_temperature": 1e30}, "subtalker_temperature"),
+        ({"repetition_penalty": 1e-38}, "repetition_penalty"),
         ({"top_k": -1}, "top_k"),
         ({"subtalker_top_k": -1}, "subtalker_top_k"),
         ({"top_p": 0.0}, "top_p"),

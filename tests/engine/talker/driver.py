@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.checkpoint import Checkpoint
-from engine.prompt.layout import PromptAssembler
-from engine.prompt.tokenizer import Tokenizer
-from engine.talker.rows import DecodeRow, PrefillRow
-from engine.talker.runner import TalkerRunner
-from engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams, SynthesisParams
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams, SynthesisParams
 
 
 @dataclass(frozen=True)

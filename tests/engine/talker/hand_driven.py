@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.config import EngineConfig
-from engine.ipc.messages import EndStream, FrameRecord
-from engine.talker.rows import StepPlan
-from engine.talker.scheduler import Scheduler, StreamCommand
-from engine.types import FinishReason
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.messages import EndStream, FrameRecord
+from sonorant.engine.talker.rows import StepPlan
+from sonorant.engine.talker.scheduler import Scheduler, StreamCommand
+from sonorant.engine.types import FinishReason
 from tests.fakes import FakeClock, published_checkpoint
 
 CHECKPOINT = published_checkpoint()
@@ -20,10 +20,10 @@ class Talker:
     def __init__(
         self, *, num_slots: int = 4, num_pages: int = 64, max_context: int = 256, **config_fields: int
     ) -> None:
-        config = EngineConfig(CHECKPOINT.folder, num_slots=num_slots, max_context=max_context, **config_fields)
+        config = EngineConfig.of(CHECKPOINT.folder, num_slots=num_slots, max_context=max_context, **config_fields)
         self.clock = FakeClock()
         self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock)
-        self.plan = StepPlan([], [], [])
+        self.plan = StepPlan([], [], [], [], 0.0)
 
     def send(self, *commands: StreamCommand) -> None:
         for command in commands:
@@ -35,7 +35,7 @@ class Talker:
         rows = sum(row.samples for row in self.plan.prefills) + len(self.plan.decodes)
         records = list(self.plan.records)
         if self.plan.has_rows:
-            records += self.scheduler.apply(np.full((rows, 16), code, np.int16))
+            records += self.scheduler.apply(self.plan, np.full((rows, 16), code, np.int16))
         self.scheduler.check_conservation()
         return records
 

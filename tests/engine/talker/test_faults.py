@@ -3,9 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from engine.ipc.messages import OpenStream
-from engine.talker.faults import fault_of_stream
-from engine.types import REFERENCE_FRAME, X_VECTOR
+from sonorant.engine.ipc.messages import OpenStream
+from sonorant.engine.talker.faults import fault_of_stream
+from sonorant.engine.types import REFERENCE_FRAME, X_VECTOR
 from tests.fakes import open_stream, published_checkpoint
 
 CHECKPOINT = published_checkpoint()
@@ -37,6 +37,11 @@ def test_a_good_stream_has_no_fault() -> None:
         (replace(GOOD, reference_codes=np.full((2, 16), 2048, np.int16)), "0 .. 2047"),
         (replace(GOOD, x_vector=np.zeros(7, np.float32)), "wanted is [2048]"),
         (replace(GOOD, x_vector=np.full(2048, np.nan, np.float32)), "not finite"),
+        (replace(GOOD, x_vector=np.full(2048, 1e5, np.float32)), "beyond 65504"),
+        (replace(GOOD, known_codes=np.zeros((1, 15), np.int16)), "known codes are int16 (1, 15)"),
+        (replace(GOOD, known_codes=np.full((1, 16), -1, np.int16)), "known codes must lie in 0 .. 2047"),
+        (replace(GOOD, known_codes=np.zeros((21, 16), np.int16)), "21 frames are known, max_frames is 20"),
+        (replace(GOOD, known_codes=np.zeros((3, 16), np.int16)), "3 frames are known, and text for 2"),
     ],
 )
 def test_faults(command: OpenStream, fault: str) -> None:

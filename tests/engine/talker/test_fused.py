@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint import Checkpoint, load_checkpoint
-from engine.config import EngineConfig
-from engine.talker.runner import TalkerRunner
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.talker.runner import TalkerRunner
 from tests.engine.talker.driver import Admission, Utterance, prepare, run, run_alone
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -28,7 +28,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def new_runner(
     checkpoint: Checkpoint, device: str, num_slots: int, *, fused: bool, eager: bool = False
 ) -> TalkerRunner:
-    config = EngineConfig(
+    config = EngineConfig.of(
         checkpoint.folder,
         dtype="float32",
         talker_device=device,
@@ -63,8 +63,9 @@ def admissions(made: list[Utterance]) -> list[Admission]:
     return [Admission(u, i, tuple(pages[i]), first_step=(2 * i) % 5, chunk_rows=17) for i, u in enumerate(made)]
 
 
+@pytest.mark.slow
 def test_the_same_codes_as_the_plain_steps(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
+    monkeypatch.setattr("sonorant.engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
     made = utterances(checkpoint, 2, 3)
     plain = run(new_runner(checkpoint, "cpu", 2, fused=False), checkpoint, admissions(made))
     fused = run(new_runner(checkpoint, "cpu", 2, fused=True), checkpoint, admissions(made))

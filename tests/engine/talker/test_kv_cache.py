@@ -1,20 +1,21 @@
-import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 
-from engine.checkpoint import PRESETS_DIR, load_checkpoint
-from engine.config import EngineConfig
-from engine.errors import EngineError
-from engine.talker.kv_cache import fitting_num_pages, memory_budget_bytes
+from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.errors import EngineError
+from sonorant.engine.talker.kv_cache import fitting_num_pages, memory_budget_bytes
 
 CHECKPOINT = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-0.6b-base")
 PAGE_BYTES = 16 * 57_344 * 2  # bfloat16
 
 
 def fit(memory_bytes: int, **config: int) -> int:
-    return fitting_num_pages(CHECKPOINT, EngineConfig(Path("."), num_slots=10, **config), torch.bfloat16, memory_bytes)
+    return fitting_num_pages(
+        CHECKPOINT, EngineConfig.of(Path("."), num_slots=10, **config), torch.bfloat16, memory_bytes
+    )
 
 
 def test_as_many_as_the_slots_may_need() -> None:
@@ -37,8 +38,8 @@ def test_the_configured_number_counts() -> None:
 
 
 def test_the_default_fits_here() -> None:
-    config = dataclasses.replace(EngineConfig(Path(".")), max_context=64)
+    config = EngineConfig(Path(".")).but(max_context=64)
     assert (
         fitting_num_pages(CHECKPOINT, config, torch.bfloat16, memory_budget_bytes(torch.device("cpu"), 0.6))
-        == config.num_slots * 4
+        == config.talker.num_slots * 4
     )

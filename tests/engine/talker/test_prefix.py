@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.ipc.messages import OpenStream
-from engine.talker.prefix import page_keys
-from engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan
+from sonorant.engine.ipc.messages import OpenStream
+from sonorant.engine.talker.prefix import page_keys
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan
 from tests.fakes import open_stream
 
 PAGE_SIZE = 4
@@ -27,6 +27,10 @@ prompts = st.lists(rows, min_size=1, max_size=14)
 def command(prompt: list[tuple[int, int]], x_vector: object, reference: object) -> OpenStream:
     plan = PromptPlan(*map(tuple, zip(*prompt, strict=True)), trailing=(), text_ended=True, num_text_tokens=1)  # type: ignore[arg-type]
     return dataclasses.replace(open_stream(1), plan=plan, x_vector=x_vector, reference_codes=reference)
+
+
+def keys_of(command: OpenStream, page_size: int) -> tuple[bytes, ...]:
+    return page_keys(command.plan, command.x_vector, command.reference_codes, page_size)
 
 
 def content(command: OpenStream, num_rows: int) -> list[tuple[int, bytes]]:
@@ -56,7 +60,7 @@ def test_pages_have_equal_keys_if_and_only_if_all_before_their_end_is_equal(
 ) -> None:
     first = command(one, x_one, reference_one)
     second = command(one[:num_common] + tail, x_other, reference_other)
-    keys_first, keys_second = page_keys(first, PAGE_SIZE), page_keys(second, PAGE_SIZE)
+    keys_first, keys_second = keys_of(first, PAGE_SIZE), keys_of(second, PAGE_SIZE)
     assert len(keys_first) == len(one) // PAGE_SIZE
     assert len(set(keys_first)) == len(keys_first)
     for page, (key_first, key_second) in enumerate(zip(keys_first, keys_second, strict=False)):
@@ -65,5 +69,5 @@ def test_pages_have_equal_keys_if_and_only_if_all_before_their_end_is_equal(
 
 
 def test_a_prompt_without_vectors_has_keys() -> None:
-    (key,) = page_keys(open_stream(1, num_rows=9), 8)
-    assert key == page_keys(open_stream(1, num_rows=12), 8)[0] != page_keys(open_stream(2, num_rows=9), 8)[0]
+    (key,) = keys_of(open_stream(1, num_rows=9), 8)
+    assert key == keys_of(open_stream(1, num_rows=12), 8)[0] != keys_of(open_stream(2, num_rows=9), 8)[0]

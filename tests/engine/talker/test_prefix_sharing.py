@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoint import Checkpoint, load_checkpoint
-from engine.config import EngineConfig
-from engine.ipc.messages import CancelStream, FrameBatch, OpenStream
-from engine.talker.runner import TalkerRunner
-from engine.talker.scheduler import Scheduler
-from engine.types import Int16Array
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.messages import CancelStream, FrameBatch, OpenStream
+from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.types import Int16Array
 from tests.engine.talker.driver import Utterance, prepare, run_alone
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -30,7 +30,7 @@ class Setup:
 
     def __init__(self, model: Path, device: str) -> None:
         self.checkpoint = load_checkpoint(model)
-        self.config = EngineConfig(
+        self.config = EngineConfig.of(
             model, talker_device=device, dtype="float32", num_slots=3, num_pages=24, max_context=128
         )
         self.runner = TalkerRunner(self.checkpoint, self.config)
@@ -59,7 +59,7 @@ def _kinds(checkpoint: Checkpoint) -> Iterator[Utterance]:
 
 class Talker:
     def __init__(self, setup: Setup, **changes: Any) -> None:
-        config = dataclasses.replace(setup.config, **changes)
+        config = setup.config.but(**changes)
         self._scheduler = Scheduler(config, setup.checkpoint, setup.runner.num_pages)
         self._runner = setup.runner
         self.codes: dict[int, list[Int16Array]] = {}
@@ -77,7 +77,7 @@ class Talker:
         plan = self._scheduler.next_step()
         self.num_shared_rows.update((row.slot, row.num_shared_rows) for row in plan.prefills if row.begins)
         if plan.has_rows:
-            for record in self._scheduler.apply(self._runner.step(plan.prefills, plan.decodes)):
+            for record in self._scheduler.apply(plan, self._runner.step(plan.prefills, plan.decodes)):
                 if isinstance(record, FrameBatch):
                     for stream_id, codes in zip(record.stream_ids.tolist(), record.codes, strict=True):
                         self.codes[stream_id].append(codes)
@@ -99,7 +99,7 @@ def num_common_rows(one: Utterance, other: Utterance) -> int:
 def test_the_second_utterance_of_a_voice_begins_behind_what_it_shares(
     setup: Setup, kind: int, num_shared_rows: int
 ) -> None:
-    kinds, page_size = setup.kinds, setup.config.page_size
+    kinds, page_size = setup.kinds, setup.config.talker.page_size
     assert num_common_rows(kinds[kind], kinds[kind + 3]) // page_size * page_size == num_shared_rows
     talker = Talker(setup)
     for stream_id, each in ((1, kind), (2, kind + 3), (3, kind + 6)):  # the same voice, another text; another voice
@@ -109,7 +109,7 @@ def test_the_second_utterance_of_a_voice_begins_behind_what_it_shares(
         assert talker.num_shared_rows.popitem()[1] == (num_shared_rows if stream_id == 2 else 0)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     opens=st.lists(st.tuples(st.integers(0, NUM_KINDS - 1), st.integers(0, 3), st.booleans()), min_size=4, max_size=12),
     max_prefill_rows=st.sampled_from([7, 40, 512]),

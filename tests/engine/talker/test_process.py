@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import load_checkpoint
-from engine.config import EngineConfig
-from engine.ipc.channel import PeerGone, QueueChannel
-from engine.ipc.heartbeat import Heartbeat
-from engine.ipc.messages import (
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.channel import PeerGone, QueueChannel
+from sonorant.engine.ipc.heartbeat import Heartbeat
+from sonorant.engine.ipc.messages import (
     BeginStream,
     Command,
     EndStream,
@@ -20,14 +20,14 @@ from engine.ipc.messages import (
     PushText,
     Shutdown,
 )
-from engine.talker.process import main, run
-from engine.talker.scheduler import Scheduler
-from engine.types import FinishReason, PromptPlan
+from sonorant.engine.talker.process import main, run
+from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.types import FinishReason, PromptPlan
 from tests.fakes import DepartingChannel, FakeTalkerRunner, open_stream, published_checkpoint
 
 
 def settings(model: Path) -> EngineConfig:
-    return EngineConfig(
+    return EngineConfig.of(
         model=model, num_slots=2, max_context=64, talker_device="cpu", cpu_threads=torch.get_num_threads()
     )
 
@@ -112,10 +112,10 @@ def test_the_loop_is_busy_while_it_steps() -> None:
         passes = runner.passes
 
         def step(self, *rows: object) -> object:
-            seen.append(heartbeat.busy_s() > 0)
+            seen.append(heartbeat.busy_since_ns > 0)
             return runner.step(*rows)  # type: ignore[arg-type]
 
     commands.publish([open_stream(1, text_ended=True, max_frames=2, ignore_eos=True)])
     with pytest.raises(PeerGone):
         run(commands, frames, scheduler, Witness(), heartbeat)  # type: ignore[arg-type]
-    assert seen == [True, True] and heartbeat.busy_s() == 0
+    assert seen == [True, True] and heartbeat.busy_since_ns == 0

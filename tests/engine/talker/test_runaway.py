@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.ipc.messages import EndStream, FrameBatch, GrantCredit
-from engine.talker.runaway import MAX_PERIOD, Repetition, frame_limit
-from engine.types import FinishReason
+from sonorant.engine.ipc.messages import EndStream, FrameBatch, GrantCredit
+from sonorant.engine.talker.runaway import MAX_PERIOD, Repetition, frame_limit
+from sonorant.engine.types import FinishReason
 from tests.engine.talker.hand_driven import EOS, Talker
 from tests.fakes import open_stream
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint import Checkpoint, load_checkpoint
-from engine.config import EngineConfig
-from engine.talker.runner import TalkerRunner
-from engine.types import SamplingParams
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.talker.rows import BROKEN
+from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.types import SamplingParams
 from tests.engine.talker.driver import Admission, Utterance, prepare, run, run_alone
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -32,7 +33,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def runner(checkpoint: Checkpoint) -> TalkerRunner:
-    config = EngineConfig(
+    config = EngineConfig.of(
         checkpoint.folder,
         talker_device="cpu",
         num_slots=NUM_SLOTS,
@@ -137,6 +138,24 @@ def test_only_what_may_be_sampled_is(runner: TalkerRunner, checkpoint: Checkpoin
     assert len(np.unique(codes[:, 0])) > 30
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_stream_without_usable_scores_is_told_and_spoils_no_other(
+    runner: TalkerRunner, checkpoint: Checkpoint, value: float
+) -> None:
+    """Neither those beside it nor those that get its pages after it."""
+    made = utterances(checkpoint)[:4]
+    expected = [run_alone(runner, checkpoint, u) for u in made]
+    hidden = checkpoint.talker.stack.hidden_size
+    broken = dataclasses.replace(made[3], x_vector=np.full(hidden, value, np.float32), num_frames=2)
+    together = run(runner, checkpoint, [Admission(u, i, pages_of(i)) for i, u in enumerate([*made[:3], broken])])
+    assert together[3][0, 0] == BROKEN
+    for codes, alone in zip(together[:3], expected, strict=False):
+        np.testing.assert_array_equal(codes, alone)
+    for utterance, alone in zip(made, expected, strict=True):
+        (codes,) = run(runner, checkpoint, [Admission(utterance, 3, pages_of(3), chunk_rows=5)])
+        np.testing.assert_array_equal(codes, alone)
+
+
 def test_the_end_token_comes_when_it_may(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
     wild = dataclasses.replace(checkpoint.default_sampling, temperature=1e6, top_k=0, min_frames=5)
     made = [prepare(checkpoint, TEXTS[0], dataclasses.replace(wild, seed=seed), 30) for seed in range(9)]
@@ -166,7 +185,9 @@ def test_a_step_may_sample_nothing(runner: TalkerRunner, checkpoint: Checkpoint)
 
 
 def test_dummy_weights_run_without_a_weights_file(checkpoint: Checkpoint) -> None:
-    config = EngineConfig(Path("/nonexistent"), load_format="dummy", talker_device="cpu", num_slots=1, max_context=128)
+    config = EngineConfig.of(
+        Path("/nonexistent"), load_format="dummy", talker_device="cpu", num_slots=1, max_context=128
+    )
     sampling = dataclasses.replace(checkpoint.default_sampling, ignore_eos=True)
     elsewhere = dataclasses.replace(checkpoint, folder=config.model)
     runs = []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from engine.ipc.messages import (
+from sonorant.engine.ipc.messages import (
     BeginStream,
     CancelStream,
     EndStream,
@@ -13,7 +13,8 @@ from engine.ipc.messages import (
     GrantCredit,
     PushText,
 )
-from engine.types import FinishReason
+from sonorant.engine.talker.rows import BROKEN
+from sonorant.engine.types import FinishReason
 from tests.engine.talker.hand_driven import EOS, PAD, Talker, ends, kinds
 from tests.fakes import open_stream
 
@@ -28,6 +29,19 @@ def test_text_is_fed_one_id_per_frame_then_pad() -> None:
         (row,) = talker.plan.decodes
         seen.append((row.text_id, row.position, row.frame_index))
     assert seen == [(11, 9, 1), (12, 10, 2), (PAD, 11, 3), (PAD, 12, 4)]
+
+
+def test_a_stream_without_usable_scores_fails_alone_and_leaves_nothing_to_share() -> None:
+    talker = Talker()
+    talker.send(open_stream(1, num_rows=40, voice=5), open_stream(2, num_rows=40, voice=6, text_ended=True))
+    plan = talker.scheduler.next_step()
+    records = talker.scheduler.apply(plan, np.array([[BROKEN] * 16, [7] * 16], np.int16))
+    (end,) = [record for record in records if isinstance(record, EndStream)]
+    assert (end.stream_id, end.end.reason) == (1, FinishReason.FAILED)
+    assert "no finite numbers" in end.end.detail
+    talker.send(open_stream(3, num_rows=40, voice=5), open_stream(4, num_rows=40, voice=6))
+    talker.step()
+    assert [row.num_shared_rows for row in talker.plan.prefills] == [0, 32]
 
 
 def test_a_starved_stream_is_flushed_once_not_stepped_and_resumes_with_text() -> None:
@@ -145,6 +159,6 @@ def test_bugs_of_the_sender_raise() -> None:
 def test_a_runner_that_loses_a_row_is_found_out() -> None:
     talker = Talker()
     talker.send(open_stream(1))
-    talker.scheduler.next_step()
+    plan = talker.scheduler.next_step()
     with pytest.raises(RuntimeError, match="returned 0 rows, 1 were to sample"):
-        talker.scheduler.apply(np.empty((0, 16), np.int16))
+        talker.scheduler.apply(plan, np.empty((0, 16), np.int16))

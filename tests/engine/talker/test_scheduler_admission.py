@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.ipc.messages import BeginStream, CancelStream, EndStream, FrameBatch, PushText
-from engine.types import FinishReason
+from sonorant.engine.ipc.messages import BeginStream, CancelStream, EndStream, FrameBatch, PushText
+from sonorant.engine.types import FinishReason
 from tests.engine.talker.hand_driven import Talker, ends, kinds
 from tests.fakes import open_stream
 

@@ -1,13 +1,16 @@
-"""Whatever comes in whatever order, every stream is served as if it were alone, and ends once."""
+"""Whatever comes in whatever order, every stream is served as if it were alone, and ends once.
+
+A talker may also die, at any point: streams then go on in another one, behind the frames that they had."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.config import EngineConfig
-from engine.ipc.messages import (
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.messages import (
     BeginStream,
     CancelStream,
     EndStream,
@@ -19,8 +22,8 @@ from engine.ipc.messages import (
     OpenStream,
     PushText,
 )
-from engine.talker.scheduler import Scheduler
-from engine.types import FinishReason
+from sonorant.engine.talker.scheduler import Scheduler, StreamCommand
+from sonorant.engine.types import FinishReason
 from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint
 
 CHECKPOINT = published_checkpoint()
@@ -40,12 +43,25 @@ class Truth:
     num_begins: int = 0
     num_flushes: int = 0
     is_paused: bool = False
+    num_known: int = 0  # frames that it had when it was opened here
+    is_parked: bool = False  # its talker died, and it has nothing to go on with
     end: EndStream | None = None
 
     @property
     def can_step(self) -> bool:
         has_text = self.text_ended or len(self.codes) <= len(self.text)
         return has_text and len(self.codes) < self.credit
+
+    def opening(self) -> OpenStream:
+        """Of the stream as it is now."""
+        plan = replace(
+            self.command.plan,
+            trailing=tuple(self.text),
+            text_ended=self.text_ended,
+            num_text_tokens=1 + len(self.text),
+        )
+        known = np.array(self.codes, np.int16) if self.codes else None
+        return replace(self.command, plan=plan, credit_frames=self.credit, known_codes=known)
 
 
 streams = st.builds(
@@ -61,13 +77,17 @@ streams = st.builds(
     voice=st.sampled_from([None, 1, 2]),
 )
 actions = st.lists(
-    st.tuples(st.sampled_from(["open", "text", "end", "grant", "cancel", "step", "step", "step"]), st.integers(0, 5)),
+    st.tuples(st.sampled_from(["open", "text", "end", "grant", "cancel", "die", *["step"] * 8]), st.integers(0, 5)),
     min_size=60,
     max_size=120,
 )
 
 
-@settings(max_examples=150, deadline=None)
+def new_talker(config: EngineConfig, num_pages: int) -> tuple[Scheduler, FakeTalkerRunner]:
+    return Scheduler(config, CHECKPOINT, num_pages, FakeClock()), FakeTalkerRunner(CHECKPOINT, config, num_pages)
+
+
+@settings(max_examples=150)
 @given(
     specs=st.lists(streams, min_size=NUM_STREAMS, max_size=NUM_STREAMS),
     actions=actions,
@@ -82,24 +102,42 @@ def test_any_schedule(
     num_pages: int,
     max_prefill_rows: int,
 ) -> None:
-    config = EngineConfig(
+    config = EngineConfig.of(
         model=CHECKPOINT.folder, num_slots=num_slots, page_size=4, max_prefill_rows=max_prefill_rows, max_context=64
     )
-    scheduler = Scheduler(config, CHECKPOINT, num_pages, FakeClock())
-    runner = FakeTalkerRunner(CHECKPOINT, config, num_pages)
+    scheduler, runner = new_talker(config, num_pages)
     truths: dict[int, Truth] = {}
 
     def step() -> None:
         plan = scheduler.next_step()
         check(plan.records)
         # Whoever can go on goes on in every step, however long the prompts beside it are.
-        live = [truth for truth in truths.values() if truth.codes and truth.can_step and not truth.end]
+        live = [t for t in truths.values() if len(t.codes) > t.num_known and t.can_step and not t.end]
         assert len(plan.decodes) == len(live)
         if plan.has_rows:
-            check(scheduler.apply(runner.step(plan.prefills, plan.decodes)))
+            check(scheduler.apply(plan, runner.step(plan.prefills, plan.decodes)))
         scheduler.check_conservation()
         for truth in truths.values():
-            assert truth.is_paused or truth.can_step or not truth.codes or truth.end, "stopped without a flush"
+            is_fresh = len(truth.codes) == truth.num_known
+            assert truth.is_paused or truth.can_step or is_fresh or truth.end, "stopped without a flush"
+
+    def send(truth: Truth, command: StreamCommand) -> None:
+        if not truth.is_parked:
+            scheduler.on_record(command)
+        elif truth.can_step:
+            truth.is_parked = False
+            scheduler.on_record(truth.opening())
+
+    def die() -> None:
+        nonlocal scheduler, runner
+        scheduler, runner = new_talker(config, num_pages)
+        for stream_id, truth in list(truths.items()):
+            if truth.end is None and truth.is_cancelled:  # which the engine answers by itself
+                del truths[stream_id]
+            elif truth.end is None and not truth.is_parked:
+                truth.num_known, truth.num_begins, truth.is_paused = len(truth.codes), 0, False
+                truth.is_parked = True
+                send(truth, truth.command)
 
     def check(records: Sequence[FrameRecord]) -> None:
         for record in records:
@@ -129,6 +167,8 @@ def test_any_schedule(
         stream_id = index + 1
         if action == "step":
             step()
+        elif action == "die":
+            die()
         elif action == "open" and stream_id not in truths:
             command = open_stream(stream_id, **specs[index])
             plan = command.plan
@@ -138,16 +178,19 @@ def test_any_schedule(
             if action == "text" and not truth.text_ended:
                 ids = (100 + len(truth.text), 500 + stream_id)
                 truth.text += ids
-                scheduler.on_record(PushText(stream_id, ids))
+                send(truth, PushText(stream_id, ids))
             elif action == "end" and not truth.text_ended:
                 truth.text_ended = True
-                scheduler.on_record(EndText(stream_id))
+                send(truth, EndText(stream_id))
             elif action == "grant":
                 truth.credit += 2
-                scheduler.on_record(GrantCredit(stream_id, 2))
+                send(truth, GrantCredit(stream_id, 2))
             elif action == "cancel":
                 truth.is_cancelled = True
-                scheduler.on_record(CancelStream(stream_id))
+                if truth.is_parked:  # likewise
+                    del truths[stream_id]
+                else:
+                    send(truth, CancelStream(stream_id))
 
     for action, index in actions:
         act(action, index)
@@ -157,7 +200,7 @@ def test_any_schedule(
         act("end", index)
         for _ in range(10):
             act("grant", index)
-    num_prompt_rows = sum(truth.command.plan.num_rows for truth in truths.values())
+    num_prompt_rows = sum(truth.command.plan.num_rows + truth.num_known for truth in truths.values())
     for _ in range(num_prompt_rows + sum(truth.command.sampling.max_frames for truth in truths.values()) + 1):
         step()
     assert scheduler.num_streams == 0

@@ -3,7 +3,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.talker.slots import TRANSITIONS, SlotState, SlotTable
+from sonorant.engine.talker.slots import TRANSITIONS, SlotState, SlotTable
 
 NUM_SLOTS = 3
 
@@ -62,4 +62,4 @@ class Slots(RuleBasedStateMachine):
 
 
 TestSlots = Slots.TestCase
-TestSlots.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestSlots.settings = settings(max_examples=40, stateful_step_count=30)

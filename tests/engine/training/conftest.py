@@ -1,6 +1,6 @@
 import pytest
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from dataclasses import fields
 import numpy as np
 import torch
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint
-from engine.prompt.tokenizer import Tokenizer
-from engine.training.references import NUM_MELS, REFERENCE_FRAMES, references_of
-from engine.training.shards import Shard
-from engine.training.speakers import NUM_TRAITS
-from engine.training.talker.losses import DeviceBatch
-from engine.training.talker.packing import Batch
-from engine.training.talker.rows import RowStore, StoreSizes
-from engine.types import Int16Array
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.training.references import NUM_MELS, REFERENCE_FRAMES, references_of
+from sonorant.engine.training.shards import Shard
+from sonorant.engine.training.speakers import NUM_TRAITS
+from sonorant.engine.training.talker.losses import DeviceBatch
+from sonorant.engine.training.talker.packing import Batch
+from sonorant.engine.training.talker.rows import RowStore, StoreSizes
+from sonorant.engine.types import Int16Array
 
 TEXT = "Good morning, this is a test."  # of every sentence
 

@@ -1,7 +1,7 @@
 import numpy as np
 
-from engine.training.alignment import FRAME_SAMPLES, NO_TOKEN, align
-from engine.training.flite import PHONES, SAMPLE_RATE_HZ, Speech
+from sonorant.engine.training.alignment import FRAME_SAMPLES, NO_TOKEN, align
+from sonorant.engine.training.flite import PHONES, SAMPLE_RATE_HZ, Speech
 
 PAUSE, AH, K = (PHONES.index(name) for name in ("pau", "ah", "k"))
 

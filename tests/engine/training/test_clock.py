@@ -3,7 +3,7 @@ from pathlib import Path
 
 import torch
 
-from engine.training.clock import Clock, falling_rate
+from sonorant.engine.training.clock import Clock, falling_rate
 
 
 def test_a_stage_goes_on_from_where_it_was_stopped(tmp_path: Path) -> None:

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
-from engine.model.mel import MelSpectrogram
-from engine.prompt.layout import PromptAssembler
-from engine.prompt.tokenizer import Tokenizer
-from engine.training.audio import PEAK, resample_16_to_24_khz
-from engine.training.codec.export import write_codec_config
-from engine.training.export import write_config
-from engine.training.flite import Flite, TeacherUnavailable
-from engine.training.references import REFERENCE_FRAMES, ReferenceMels, disturbed
-from engine.training.settings import TOY_BASE
-from engine.training.speakers import FORMANTS_RANGE, Speaker, draw, many_speakers
-from engine.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
-from engine.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
-from engine.training.talker.rows import END, RowStore
-from engine.types import NO_ID, SynthesisParams
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from sonorant.engine.model.mel import MelSpectrogram
+from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.training.audio import PEAK, resample_16_to_24_khz
+from sonorant.engine.training.codec.export import write_codec_config
+from sonorant.engine.training.export import write_config
+from sonorant.engine.training.flite import Flite, TeacherUnavailable
+from sonorant.engine.training.references import REFERENCE_FRAMES, ReferenceMels, disturbed
+from sonorant.engine.training.settings import TOY_BASE
+from sonorant.engine.training.speakers import FORMANTS_RANGE, Speaker, draw, many_speakers
+from sonorant.engine.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
+from sonorant.engine.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
+from sonorant.engine.training.talker.rows import END, RowStore
+from sonorant.engine.types import NO_ID, SynthesisParams
 from tests.engine.training.spoken_shards import TEXT, on_device, random_codes, shard_of, store_of
 
 SHAPE = BatchShape(num_rows=3, length=256, num_references=3)

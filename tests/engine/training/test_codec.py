@@ -6,17 +6,17 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint
-from engine.model.code2wav import UNUSED_TENSORS, Code2Wav
-from engine.model.weights import TensorFile, load_module
-from engine.training.audio import resample_16_to_24_khz
-from engine.training.codec.decoder import decode_latents
-from engine.training.codec.encode import load_encoder
-from engine.training.codec.export import write_codec_weights
-from engine.training.codec.quantizer import BookGroup
-from engine.training.codec.reload import load_codec
-from engine.training.codec.settings import FULL_CODEC
-from engine.training.codec.spectra import SAMPLE_RATE_HZ, SpectralDistance
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
+from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.weights import TensorFile, load_module
+from sonorant.engine.training.audio import resample_16_to_24_khz
+from sonorant.engine.training.codec.decoder import decode_latents
+from sonorant.engine.training.codec.encode import load_encoder
+from sonorant.engine.training.codec.export import write_codec_weights
+from sonorant.engine.training.codec.quantizer import BookGroup
+from sonorant.engine.training.codec.reload import load_codec
+from sonorant.engine.training.codec.settings import FULL_CODEC
+from sonorant.engine.training.codec.spectra import SAMPLE_RATE_HZ, SpectralDistance
 
 CPU = torch.device("cpu")
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import BUILTIN_VOICE_DIR, Checkpoint
-from engine.model.weights import TensorFile
-from engine.offline import synthesize
-from engine.prompt.layout import PromptAssembler
-from engine.prompt.tokenizer import Tokenizer
-from engine.training.flite import VOICES
-from engine.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
-from engine.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
-from engine.training.talker.rows import END, LAYOUTS, NOTHING, head_rows
-from engine.types import NO_ID, SynthesisParams
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
+from sonorant.engine.model.weights import TensorFile
+from sonorant.engine.offline import synthesize
+from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.training.flite import VOICES
+from sonorant.engine.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
+from sonorant.engine.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
+from sonorant.engine.training.talker.rows import END, LAYOUTS, NOTHING, head_rows
+from sonorant.engine.types import NO_ID, SynthesisParams
 from tests.engine.training.spoken_shards import TEXT, on_device, random_codes, shard_of, store_of
 
 EXACT = Regularization(dropout=0.0, corrupted=0.0, own_frames=0, predictor_frames=0)

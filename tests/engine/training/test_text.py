@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.training.evaluation.sentences import everyday_sentences, held_out_sentences
-from engine.training.text.grammar import EVERYDAY_FILE, Grammar, inflect
-from engine.training.text.numbers import in_words, number_sentence
-from engine.training.text.sources import plain_sentences
+from sonorant.engine.training.evaluation.sentences import everyday_sentences, held_out_sentences
+from sonorant.engine.training.text.grammar import EVERYDAY_FILE, Grammar, inflect
+from sonorant.engine.training.text.numbers import in_words, number_sentence
+from sonorant.engine.training.text.sources import plain_sentences
 
 
 @pytest.mark.parametrize(

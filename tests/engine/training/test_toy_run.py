@@ -11,10 +11,10 @@ import soundfile
 import torch
 from safetensors.torch import load_file
 
-from engine.offline import synthesize
-from engine.training.flite import Flite, TeacherUnavailable
-from engine.training.settings import TOY, TOY_BASE, TrainingSettings
-from engine.training.text.sources import SCOWL_DIR, WORDNET_DIR
+from sonorant.engine.offline import synthesize
+from sonorant.engine.training.flite import Flite, TeacherUnavailable
+from sonorant.engine.training.settings import TOY, TOY_BASE, TrainingSettings
+from sonorant.engine.training.text.sources import SCOWL_DIR, WORDNET_DIR
 
 pytest.importorskip("matplotlib", reason="needs the extra [train]")
 
@@ -35,7 +35,7 @@ def require_sources() -> None:
 @pytest.mark.parametrize("settings", [TOY, TOY_BASE], ids=["custom_voice", "base"])
 def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
     require_sources()
-    from engine.training.pipeline import WHOLE, Run, Stage, run_stages
+    from sonorant.engine.training.pipeline import WHOLE, Run, Stage, run_stages
 
     def run(stages: Sequence[Stage], codec_from: Path | None = None) -> Run:
         return Run(

@@ -1,10 +1,10 @@
 import numpy as np
 import torch
 
-from engine.checkpoint import Checkpoint
-from engine.training.settings import TOY
-from engine.training.talker.packing import BatchShape, Mix, Sampler
-from engine.training.talker.trainer import Trainer, TrainerSettings
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.training.settings import TOY
+from sonorant.engine.training.talker.packing import BatchShape, Mix, Sampler
+from sonorant.engine.training.talker.trainer import Trainer, TrainerSettings
 from tests.engine.training.spoken_shards import random_codes, shard_of, store_of
 
 

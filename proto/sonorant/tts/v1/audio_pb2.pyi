@@ -1,8 +1,9 @@
 from sonorant.tts.v1 import latency_pb2 as _latency_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -39,15 +40,29 @@ class AudioFormat(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hz: _Optional[int] = ..., frame_duration_ms: _Optional[int] = ..., bitrate_bps: _Optional[int] = ...) -> None: ...
 
 class AudioChunk(_message.Message):
-    __slots__ = ("data", "start_ms", "num_samples", "flush_id", "budget")
+    __slots__ = ("data", "start_ms", "num_samples", "flush_id", "budget", "codes")
     DATA_FIELD_NUMBER: _ClassVar[int]
     START_MS_FIELD_NUMBER: _ClassVar[int]
     NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_ID_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     start_ms: int
     num_samples: int
     flush_id: int
     budget: _latency_pb2.LatencyBudget
-    def __init__(self, data: _Optional[bytes] = ..., start_ms: _Optional[int] = ..., num_samples: _Optional[int] = ..., flush_id: _Optional[int] = ..., budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ...) -> None: ...
+    codes: _containers.RepeatedCompositeFieldContainer[SegmentCodes]
+    def __init__(self, data: _Optional[bytes] = ..., start_ms: _Optional[int] = ..., num_samples: _Optional[int] = ..., flush_id: _Optional[int] = ..., budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., codes: _Optional[_Iterable[_Union[SegmentCodes, _Mapping]]] = ...) -> None: ...
+
+class SegmentCodes(_message.Message):
+    __slots__ = ("segment", "codes", "complete", "offset")
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    segment: int
+    codes: bytes
+    complete: bool
+    offset: int
+    def __init__(self, segment: _Optional[int] = ..., codes: _Optional[bytes] = ..., complete: bool = ..., offset: _Optional[int] = ...) -> None: ...

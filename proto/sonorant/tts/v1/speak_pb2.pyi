@@ -1,9 +1,10 @@
 from sonorant.tts.v1 import audio_pb2 as _audio_pb2
 from sonorant.tts.v1 import synthesis_pb2 as _synthesis_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -30,18 +31,20 @@ class TextPolicy(_message.Message):
     def __init__(self, mode: _Optional[_Union[CommitMode, str]] = ..., max_buffer_delay_ms: _Optional[int] = ..., first_chunk_min_chars: _Optional[int] = ...) -> None: ...
 
 class SpeakConfig(_message.Message):
-    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms")
+    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms", "resumable")
     SYNTHESIS_FIELD_NUMBER: _ClassVar[int]
     TEXT_POLICY_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     synthesis: _synthesis_pb2.SynthesisConfig
     text_policy: TextPolicy
     timestamps: _synthesis_pb2.TimestampMode
     max_lead_ms: int
     idle_timeout_ms: int
-    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ...) -> None: ...
+    resumable: bool
+    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ...) -> None: ...
 
 class Flush(_message.Message):
     __slots__ = ("flush_id", "pause_ms")
@@ -67,8 +70,26 @@ class PlaybackReport(_message.Message):
     played_ms: int
     def __init__(self, played_ms: _Optional[int] = ...) -> None: ...
 
+class Resume(_message.Message):
+    __slots__ = ("replay", "checkpoint", "received_samples", "received_chunks", "segments", "committed_chars", "played_ms")
+    REPLAY_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_CHARS_FIELD_NUMBER: _ClassVar[int]
+    PLAYED_MS_FIELD_NUMBER: _ClassVar[int]
+    replay: _synthesis_pb2.SynthesisConfig
+    checkpoint: str
+    received_samples: int
+    received_chunks: int
+    segments: _containers.RepeatedCompositeFieldContainer[_audio_pb2.SegmentCodes]
+    committed_chars: _containers.RepeatedScalarFieldContainer[int]
+    played_ms: int
+    def __init__(self, replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., received_samples: _Optional[int] = ..., received_chunks: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[_audio_pb2.SegmentCodes, _Mapping]]] = ..., committed_chars: _Optional[_Iterable[int]] = ..., played_ms: _Optional[int] = ...) -> None: ...
+
 class SpeakRequest(_message.Message):
-    __slots__ = ("utterance_id", "config", "text", "flush", "end", "cancel", "playback")
+    __slots__ = ("utterance_id", "config", "text", "flush", "end", "cancel", "playback", "resume")
     UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -76,6 +97,7 @@ class SpeakRequest(_message.Message):
     END_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     PLAYBACK_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
     utterance_id: str
     config: SpeakConfig
     text: str
@@ -83,23 +105,32 @@ class SpeakRequest(_message.Message):
     end: EndUtterance
     cancel: Cancel
     playback: PlaybackReport
-    def __init__(self, utterance_id: _Optional[str] = ..., config: _Optional[_Union[SpeakConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., end: _Optional[_Union[EndUtterance, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., playback: _Optional[_Union[PlaybackReport, _Mapping]] = ...) -> None: ...
+    resume: Resume
+    def __init__(self, utterance_id: _Optional[str] = ..., config: _Optional[_Union[SpeakConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., end: _Optional[_Union[EndUtterance, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., playback: _Optional[_Union[PlaybackReport, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
 
 class SessionStarted(_message.Message):
-    __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms")
+    __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms", "resumable")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     MAX_UTTERANCE_CHARS_FIELD_NUMBER: _ClassVar[int]
     MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     model: str
     audio: _audio_pb2.AudioFormat
     max_utterance_chars: int
     max_lead_ms: int
     idle_timeout_ms: int
-    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., max_utterance_chars: _Optional[int] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ...) -> None: ...
+    resumable: bool
+    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., max_utterance_chars: _Optional[int] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ...) -> None: ...
+
+class Committed(_message.Message):
+    __slots__ = ("chars",)
+    CHARS_FIELD_NUMBER: _ClassVar[int]
+    chars: int
+    def __init__(self, chars: _Optional[int] = ...) -> None: ...
 
 class FlushDone(_message.Message):
     __slots__ = ("flush_id", "audio_ms")
@@ -116,7 +147,7 @@ class GoAway(_message.Message):
     def __init__(self, drain_ms: _Optional[int] = ...) -> None: ...
 
 class SpeakResponse(_message.Message):
-    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away")
+    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away", "committed")
     UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +157,7 @@ class SpeakResponse(_message.Message):
     DONE_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
     utterance_id: str
     session: SessionStarted
     started: _synthesis_pb2.UtteranceStarted
@@ -135,4 +167,5 @@ class SpeakResponse(_message.Message):
     done: _synthesis_pb2.UtteranceDone
     warning: _synthesis_pb2.Warning
     go_away: GoAway
-    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ...) -> None: ...
+    committed: Committed
+    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ...) -> None: ...

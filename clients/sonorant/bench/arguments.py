@@ -1,0 +1,200 @@
+"""The command line of `sonorant bench`, and the loads and speech that it asks for."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sonorant.bench import texts
+from sonorant.bench.crew import num_processes
+from sonorant.bench.loads import Load, Speech, Target
+
+LISTENER_LEAD_MS = 2000  # of paced loads
+LISTENERS_PER_S = 100  # of paced loads come during the warm-up
+
+DESCRIPTION = """\
+Put load on a server and measure, at the client, what its listeners get.
+
+loads
+  --closed N   N speakers, each of which begins its next utterance when the one before is over
+  --open R     R utterances per second begin at random (Poisson), whatever the server does
+  --paced N    N listeners hear one utterance after another without a pause, each in a session held to the end
+
+table
+  TTFA         from opening the call to the first audio received; from text: from the first text sent;
+               planned: from when it was to begin, which a late client does
+  audible      to the first sound (-45 dBFS), as heard by a listener without a start buffer
+  RTF          from the first text sent to the last audio received, per second of audio
+  underruns    share of the utterances in which that listener had to wait after the first audio
+  gap max      the longest such wait, ms; c50, c100, c200: share without one of more than so many ms
+  audio-s/s    audio received within the measured time, over that time
+"""
+
+EXAMPLES = """\
+examples:
+  sonorant bench --frames 50
+  sonorant bench --server gpu-host:50051 --closed 1 64 --open 20 100 --paced 1000 --frames 69 --json result.json
+  sonorant bench --server-arguments "--model qwen3-tts-12hz-1.7b-customvoice --load-format dummy" --frames 69
+  sonorant bench --server 127.0.0.1:50051 --openai http://127.0.0.1:8000/v1 --openai-model NAME --open 10 --repeats 3
+  sonorant bench --compare before.json after.json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    servers = parser.add_argument_group("servers (one of its own, on the built-in voice, if none is given)")
+    servers.add_argument(
+        "--server", action="append", default=[], metavar="HOST:PORT", help="Sonorant server; may be repeated"
+    )
+    servers.add_argument(
+        "--server-arguments", metavar="ARGS", help="start a server with these settings, given as one string"
+    )
+    servers.add_argument(
+        "--rpc", choices=("speak", "synthesize-stream"), default="speak", help="RPC to call; default: %(default)s"
+    )
+    servers.add_argument(
+        "--openai", action="append", default=[], metavar="URL", help="server that streams POST URL/audio/speech"
+    )
+    servers.add_argument("--openai-model", default="", metavar="NAME", help="name of the model on servers of --openai")
+    servers.add_argument(
+        "--openai-body", type=_json_object, default={}, metavar="JSON", help="more fields of the requests to them"
+    )
+
+    loads = parser.add_argument_group("loads (default: --closed 1 4)")
+    loads.add_argument("--closed", type=_positive_int, nargs="+", default=[], metavar="N")
+    loads.add_argument("--open", type=_positive, nargs="+", default=[], metavar="R")
+    loads.add_argument("--paced", type=_positive_int, nargs="+", default=[], metavar="N")
+    loads.add_argument(
+        "--seconds", type=_positive, default=20.0, metavar="S", help="time that is measured; default: 20"
+    )
+    loads.add_argument(
+        "--paced-seconds", type=_positive, metavar="S", help="the same for paced loads; default: --seconds"
+    )
+    loads.add_argument("--warm-up-s", type=_positive, default=3.0, metavar="S", help="time before it; default: 3")
+    loads.add_argument(
+        "--repeats", type=_positive_int, default=1, metavar="N", help="run everything N times, servers in turns"
+    )
+    loads.add_argument(
+        "--timeout-s", type=_positive, default=120.0, metavar="S", help="give up an utterance after this; default: 120"
+    )
+
+    speech = parser.add_argument_group("speech")
+    speech.add_argument("--frames", type=_positive_int, default=0, metavar="N", help="exact length of each utterance")
+    speech.add_argument(
+        "--text-language",
+        choices=(*texts.LANGUAGES, "any"),
+        help="language of the texts; default: what the server speaks",
+    )
+    speech.add_argument("--text-length", choices=(*texts.LENGTHS, "any"), default="medium", help="default: medium")
+    speech.add_argument(
+        "--words-per-s", type=_positive, default=0.0, metavar="X", help="send each text word by word, at this speed"
+    )
+    speech.add_argument("--voice", default="", metavar="NAME")
+    speech.add_argument(
+        "--max-lead-ms", type=int, metavar="N", help="see `sonorant say --help`; default: 0, for paced loads 2000"
+    )
+    speech.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of texts, arrivals and sampling; +1 in each repeat"
+    )
+
+    client = parser.add_argument_group("client")
+    client.add_argument(
+        "--processes",
+        type=_positive_int,
+        metavar="N",
+        help="processes of the client; default: by the load, up to half of the cores",
+    )
+    client.add_argument(
+        "--max-client-lag-ms",
+        type=_positive,
+        default=10.0,
+        metavar="X",
+        help="a row whose client was later than this (p99) is marked invalid; default: 10",
+    )
+    client.add_argument(
+        "--max-difference",
+        type=_positive,
+        default=0.03,
+        metavar="X",
+        help="rows whose mean audio differs by a larger share are not comparable; default: 0.03",
+    )
+
+    output = parser.add_argument_group("output (besides the table)")
+    output.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    output.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as PNG or what the name ends with")
+    output.add_argument(
+        "--compare", type=Path, nargs="+", metavar="FILE", help="measure nothing, put results of --json into one table"
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raises ValueError for what does not go together."""
+    if args.openai and args.paced:
+        raise ValueError("--paced needs servers that keep the pace in one session; --openai has none")
+    if args.paced and args.max_lead_ms == 0:
+        raise ValueError("--paced needs a pace: --max-lead-ms of more than 0")
+    if args.words_per_s and (args.paced or args.openai or args.rpc != "speak"):
+        raise ValueError("--words-per-s is for closed and open loads by Speak: not with --paced, --openai or --rpc")
+
+
+def loads_of(args: argparse.Namespace) -> list[Load]:
+    closed = args.closed if args.closed or args.open or args.paced else (1, 4)
+    paced_seconds = args.paced_seconds or args.seconds
+    return [
+        *(Load("closed", amount, args.seconds, args.warm_up_s) for amount in closed),
+        *(Load("open", amount, args.seconds, args.warm_up_s) for amount in args.open),
+        *(Load("paced", n, paced_seconds, max(args.warm_up_s, n / LISTENERS_PER_S)) for n in args.paced),
+    ]
+
+
+def processes_of(args: argparse.Namespace, load: Load) -> int:
+    """How many client processes share it."""
+    wanted = args.processes or num_processes(load)
+    return int(wanted if load.kind == "open" else min(wanted, load.amount))
+
+
+def targets_of(args: argparse.Namespace) -> list[Target]:
+    """Those that run already."""
+    extra_body = tuple(args.openai_body.items())
+    return [
+        *(Target(args.rpc, address) for address in args.server),
+        *(Target("openai", url, args.openai_model, extra_body) for url in args.openai),
+    ]
+
+
+def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], repeat: int) -> Speech:
+    """`languages`: those of the server, if it says. Raises ValueError for texts that it does not speak."""
+    language = args.text_language or texts.default_language(languages)
+    if languages and language not in (*languages, "mixed", "any"):
+        raise ValueError(f"the server does not speak {language}; it speaks {', '.join(languages)}")
+    default_lead_ms = LISTENER_LEAD_MS if load.kind == "paced" else 0
+    return Speech(
+        texts=texts.texts(language, args.text_length, args.seed + repeat),
+        seed=args.seed + repeat,
+        voice=args.voice,
+        language=language if language in languages else "",
+        num_frames=args.frames,
+        max_lead_ms=default_lead_ms if args.max_lead_ms is None else args.max_lead_ms,
+        words_per_s=args.words_per_s,
+    )
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text} is not a JSON object")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
+    return value
+
+
+def _positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return value

@@ -1,0 +1,74 @@
+"""The client processes: started once, given their shares of one load after another, stopped."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sonorant.bench.loads import Load, Share, Speech, Target
+from sonorant.bench.measure import Measured
+from sonorant.bench.records import LENGTH, packed, unpacked
+from sonorant.bench.speakers import UtteranceFailed
+
+STREAMS_PER_PROCESS = 100
+MAX_IN_FLIGHT = 4096  # of an open loop, over all processes
+START_DELAY_S = 0.2  # from the word to go until the first utterance
+EXPECTED_S = 2.0  # how long an utterance of an open loop is taken to last, for the number of processes
+
+
+class Crew:
+    def __init__(self, processes: Sequence[asyncio.subprocess.Process]) -> None:
+        self._processes = processes
+
+    async def run(self, target: Target, load: Load, speech: Speech, timeout_s: float, of: int) -> list[Measured]:
+        """The load, by `of` of the processes. Raises UtteranceFailed if the target cannot be reached."""
+        shares = [Share(target, load, speech, timeout_s, MAX_IN_FLIGHT // of, index, of) for index in range(of)]
+        crew = self._processes[:of]
+        for answer in await asyncio.gather(*map(_ask, crew, shares)):
+            if answer is not None:
+                raise UtteranceFailed(*answer)
+        start_s = time.monotonic() + START_DELAY_S
+        measured: list[Measured] = await asyncio.gather(*(_ask(process, start_s) for process in crew))
+        return measured
+
+
+def num_processes(load: Load) -> int:
+    """How many this load needs, up to half of the cores: the server needs some, too."""
+    streams = load.amount * EXPECTED_S if load.kind == "open" else load.amount
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores // 2, round(streams / STREAMS_PER_PROCESS)))
+
+
+@asynccontextmanager
+async def crew_of(size: int) -> AsyncIterator[Crew]:
+    processes: list[asyncio.subprocess.Process] = []
+    try:
+        for _ in range(size):
+            # In a session of its own, so that Ctrl-C reaches this process alone.
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "sonorant.bench.worker",
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+            processes.append(process)
+        yield Crew(processes)
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()  # it holds nothing but connections
+        for process in processes:
+            await process.wait()
+
+
+async def _ask(process: asyncio.subprocess.Process, record: object) -> Any:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(packed(record))
+    await process.stdin.drain()
+    try:
+        (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+        return unpacked(await process.stdout.readexactly(length))
+    except asyncio.IncompleteReadError:
+        raise UtteranceFailed("CLIENT", f"a client process ended with status {await process.wait()}") from None

@@ -1,0 +1,132 @@
+"""An utterance through a Sonorant server."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from sonorant.bench.loads import Speech, Target
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, UtteranceFailed
+from sonorant.client.client import SpeechClient, synthesis_config
+from sonorant.client.errors import SpeechError, from_status
+from sonorant.client.listener import Listener
+from sonorant.client.playback import PlaybackMeter
+from sonorant.client.session import Session
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, UtteranceDone, UtteranceStarted
+
+
+@asynccontextmanager
+async def grpc_speaker(target: Target, speech: Speech) -> AsyncIterator["GrpcSpeaker"]:
+    """Connected. Raises UtteranceFailed if there is no such server."""
+    async with SpeechClient(target.address) as client:
+        try:
+            await client.capabilities()
+        except SpeechError as error:
+            raise UtteranceFailed(error.code.name, str(error)) from None
+        yield GrpcSpeaker(client, speech, whole_text=target.protocol == "synthesize-stream")
+
+
+class GrpcSpeaker:
+    """Speak, or with `whole_text` SynthesizeStream; both in the streaming layout, so that they do the same work."""
+
+    def __init__(self, client: SpeechClient, speech: Speech, *, whole_text: bool) -> None:
+        self._client = client
+        self._speech = speech
+        self._whole_text = whole_text
+
+    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+        try:
+            if self._whole_text:
+                await self._synthesize(text, number, meter)
+            else:
+                await self._speak(text, number, meter)
+        except SpeechError as error:
+            raise UtteranceFailed(error.code.name, str(error)) from None
+
+    async def _synthesize(self, text: str, number: int, meter: PlaybackMeter) -> None:
+        listener = _listener(meter)
+        listener.text_sent()
+        async for payload in self._client.stream(text, self._config(number), max_lead_ms=self._speech.max_lead_ms):
+            listener.take(payload)
+
+    async def _speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+        async with self._client.speak(self._config(number), max_lead_ms=self._speech.max_lead_ms) as session:
+            listener = _listener(meter)
+            listener.text_sent()
+            if self._speech.words_per_s:
+                sending = asyncio.create_task(self._send_words(session, text))
+            else:
+                await session.send_text(text)
+                await session.finish()
+                sending = None
+            try:
+                await listener.read(session)
+            finally:
+                if sending is not None:
+                    sending.cancel()
+                    await asyncio.gather(sending, return_exceptions=True)  # what ended it, the reader knows better
+
+    async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
+        """The next utterance is sent once one begins to be heard, so that the server always knows what comes next."""
+        try:
+            async with self._client.speak(self._config(number), max_lead_ms=self._speech.max_lead_ms) as session:
+                listener = _listener(meter)
+                listener.text_sent()
+                await session.send_text(text(0))
+                await session.end()
+                num_sent = 1
+                async for event in session:
+                    if isinstance(event.payload, UtteranceStarted):
+                        await session.send_text(text(num_sent))
+                        await session.end()
+                        num_sent += 1
+                    listener.take(event.payload)
+        except SpeechError as error:
+            raise UtteranceFailed(error.code.name, str(error)) from None
+        raise UtteranceFailed("ENDED", "the server ended the session")
+
+    async def _send_words(self, session: Session, text: str) -> None:
+        begin_s = time.monotonic()
+        for number, word in enumerate(words_of(text)):
+            await asyncio.sleep(begin_s + number / self._speech.words_per_s - time.monotonic())
+            await session.send_text(word)
+        await session.finish()
+
+    def _config(self, number: int) -> SynthesisConfig:
+        speech = self._speech
+        config = synthesis_config(
+            voice=speech.voice,
+            language=speech.language,
+            seed=(speech.seed + number) % 2**32,
+            sample_rate_hz=SAMPLE_RATE_HZ,
+            non_streaming_mode=False,
+        )
+        if speech.num_frames:
+            config.sampling.max_frames = speech.num_frames
+            config.sampling.ignore_eos = True
+        return config
+
+
+_GOOD = (FinishReason.FINISH_REASON_COMPLETED, FinishReason.FINISH_REASON_MAX_AUDIO)
+_IDEOGRAPHS = r"\u3040-\u30ff\u3400-\u9fff"
+_WORD = re.compile(rf"[{_IDEOGRAPHS}]\W*|[^{_IDEOGRAPHS}\s]+\s*|\s+")
+
+
+def words_of(text: str) -> list[str]:
+    """With what follows each up to the next; scripts without spaces by the character."""
+    return _WORD.findall(text)
+
+
+def _listener(meter: PlaybackMeter) -> Listener:
+    return Listener(meter, on_done=_check_good, measure_sound=True)
+
+
+def _check_good(done: UtteranceDone, _utterance_id: str) -> None:
+    if done.reason in _GOOD:
+        return
+    if done.reason == FinishReason.FINISH_REASON_FAILED:
+        error = from_status(done.error)
+        raise UtteranceFailed(error.code.name, str(error))
+    reason = FinishReason.Name(done.reason).removeprefix("FINISH_REASON_")
+    raise UtteranceFailed(reason, f"the server ended an utterance as {reason}")

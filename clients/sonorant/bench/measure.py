@@ -1,0 +1,207 @@
+"""One process's share of a load, put on a server and measured."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from sonorant.bench.arrivals import poisson_arrivals
+from sonorant.bench.loads import Share
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, Speaker, UtteranceFailed
+from sonorant.client.playback import PlaybackMeter, PlaybackReport
+
+PROBE_S = 0.01
+AFTER_FAILURE_S = 0.1  # before a speaker of a closed loop tries again, so that refusals are no load of their own
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One utterance; of a paced load one session."""
+
+    planned_s: float  # when it was to begin
+    begun_s: float  # when the client began it
+    ended_s: float
+    counted: bool  # planned within the measured time
+    status: str  # OK, or what went wrong in one word
+    message: str
+    window_audio_s: float  # of it that arrived within the measured time
+    opening_s: float  # from `planned_s` until the text was sent; NaN if it never was
+    report: PlaybackReport
+
+
+@dataclass(slots=True)
+class Measured:
+    outcomes: list[Outcome] = field(default_factory=list)
+    lags_s: list[float] = field(default_factory=list)  # by how much the event loop was late, every 10 ms
+    cpu_s: float = 0.0  # of this process within the measured time
+
+
+async def measure(share: Share, speaker: Speaker, start_s: float) -> Measured:
+    """The load is kept up until every utterance that counts is over; what else is running then is dropped."""
+    return await _Run(share, speaker, start_s).measure()
+
+
+class _Run:
+    def __init__(self, share: Share, speaker: Speaker, start_s: float) -> None:
+        self._share = share
+        self._speaker = speaker
+        self._start_s = start_s
+        self._begin_s = start_s + share.load.warm_up_s
+        self._end_s = self._begin_s + share.load.seconds
+        self._result = Measured()
+        self._num_in_flight = 0  # of an open loop
+        self._num_due = 0  # utterances that count and are not over
+        self._all_over = asyncio.Event()
+
+    async def measure(self) -> Measured:
+        load = {"closed": self._closed, "open": self._open, "paced": self._paced}[self._share.load.kind]
+        async with asyncio.TaskGroup() as tasks:
+            probe = tasks.create_task(self._probe())
+            await _sleep_until(self._start_s)
+            loading = tasks.create_task(load())
+            await _sleep_until(self._begin_s)
+            cpu_before_s = time.process_time()
+            await _sleep_until(self._end_s)
+            self._result.cpu_s = time.process_time() - cpu_before_s
+            while self._num_due:
+                self._all_over.clear()
+                await self._all_over.wait()
+            loading.cancel()
+            probe.cancel()
+        return self._result
+
+    async def _closed(self) -> None:
+        """Speakers come one after another in the first half of the warm-up, so as not to begin in step for ever."""
+        share = self._share
+        concurrency = int(share.load.amount)
+
+        async def speaker(first: int) -> None:
+            await _sleep_until(self._start_s + share.load.warm_up_s / 2 * first / concurrency)
+            number = first
+            while True:
+                planned_s = time.monotonic()
+                if not await self._utterance(number, planned_s, self._due(planned_s)):
+                    await asyncio.sleep(AFTER_FAILURE_S)
+                number += concurrency
+
+        async with asyncio.TaskGroup() as tasks:
+            for first in range(share.index, concurrency, share.of):
+                tasks.create_task(speaker(first))
+
+    async def _open(self) -> None:
+        share = self._share
+
+        async def utterance(number: int, planned_s: float, counted: bool) -> None:
+            try:
+                await self._utterance(number, planned_s, counted)
+            finally:
+                self._num_in_flight -= 1
+
+        async with asyncio.TaskGroup() as tasks:
+            for number, arrival_s in enumerate(poisson_arrivals(share.load.amount, share.speech.seed)):
+                if number % share.of != share.index:
+                    continue
+                planned_s = self._start_s + arrival_s
+                counted = self._due(planned_s)
+                await _sleep_until(planned_s)
+                if self._num_in_flight >= share.max_in_flight:
+                    failed = UtteranceFailed("CLIENT_LIMIT", f"more than {share.max_in_flight} at once in one process")
+                    self._record(planned_s, time.monotonic(), counted, PlaybackMeter(SAMPLE_RATE_HZ), failed)
+                    continue
+                self._num_in_flight += 1
+                tasks.create_task(utterance(number, planned_s, counted))
+
+    async def _paced(self) -> None:
+        """Listeners come one after another during the warm-up, and all go at the end."""
+        share = self._share
+        num_listeners = int(share.load.amount)
+
+        async def listener(number: int) -> None:
+            planned_s = self._start_s + share.load.warm_up_s * number / num_listeners
+            await _sleep_until(planned_s)
+            await self._session(number, planned_s)
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(share.index, num_listeners, share.of):
+                self._num_due += 1
+                tasks.create_task(listener(number))
+
+    def _due(self, planned_s: float) -> bool:
+        """Whether an utterance that begins then counts; if it does, it is waited for."""
+        counted = self._begin_s <= planned_s < self._end_s
+        self._num_due += counted
+        return counted
+
+    async def _utterance(self, number: int, planned_s: float, counted: bool) -> bool:
+        """Whether it went well."""
+        texts = self._share.speech.texts
+        meter = PlaybackMeter(SAMPLE_RATE_HZ)
+        begun_s = time.monotonic()
+        failure: UtteranceFailed | None = UtteranceFailed("CANCELLED", "dropped by the benchmark")
+        try:
+            async with asyncio.timeout(self._share.timeout_s):
+                await self._speaker.speak(texts[number % len(texts)], number, meter)
+            failure = None
+        except UtteranceFailed as error:
+            failure = error
+        except TimeoutError:
+            failure = UtteranceFailed("TIMEOUT", f"not over after {self._share.timeout_s:g} s")
+        finally:
+            self._record(planned_s, begun_s, counted, meter, failure)
+        return failure is None
+
+    async def _session(self, number: int, planned_s: float) -> None:
+        texts = self._share.speech.texts
+        meter = PlaybackMeter(SAMPLE_RATE_HZ)
+        begun_s = time.monotonic()
+        failure: UtteranceFailed | None = None
+        try:
+            async with asyncio.timeout(self._end_s - begun_s):
+                await self._speaker.listen(lambda n: texts[(number + n) % len(texts)], number, meter)
+        except UtteranceFailed as error:
+            failure = error
+        except TimeoutError:
+            pass  # heard to the end
+        self._record(planned_s, begun_s, True, meter, failure, until_s=self._end_s)
+
+    def _record(
+        self,
+        planned_s: float,
+        begun_s: float,
+        counted: bool,
+        meter: PlaybackMeter,
+        failure: UtteranceFailed | None,
+        until_s: float | None = None,
+    ) -> None:
+        report = meter.report(until_s)
+        if failure is None and not report.audio_s:
+            failure = UtteranceFailed("NO_AUDIO", "ended without any audio")
+        self._result.outcomes.append(
+            Outcome(
+                planned_s=planned_s,
+                begun_s=begun_s,
+                ended_s=time.monotonic(),
+                counted=counted,
+                status=failure.status if failure else "OK",
+                message=str(failure) if failure else "",
+                window_audio_s=meter.audio_between_s(self._begin_s, self._end_s),
+                opening_s=meter.text_sent_s - planned_s,
+                report=report,
+            )
+        )
+        self._num_due -= counted
+        if not self._num_due:
+            self._all_over.set()
+
+    async def _probe(self) -> None:
+        while True:
+            due_s = time.monotonic() + PROBE_S
+            await asyncio.sleep(PROBE_S)
+            now_s = time.monotonic()
+            if self._begin_s <= now_s < self._end_s:
+                self._result.lags_s.append(max(0.0, now_s - due_s))
+
+
+async def _sleep_until(then_s: float) -> None:
+    """Not before: timers of uvloop are whole milliseconds, so the rest is spent looking at the clock between events."""
+    while (left_s := then_s - time.monotonic()) > 0:  # noqa: ASYNC110  it is the time that is awaited
+        await asyncio.sleep(left_s if left_s > 0.001 else 0)

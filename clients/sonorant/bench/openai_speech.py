@@ -1,0 +1,57 @@
+"""An utterance through a server that streams PCM in answer to POST /v1/audio/speech. Needs aiohttp."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+
+from sonorant.bench.loads import Speech, Target
+from sonorant.bench.speakers import UtteranceFailed
+from sonorant.client.playback import PlaybackMeter
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+MAX_ERROR_CHARS = 300
+
+
+@asynccontextmanager
+async def openai_speaker(target: Target, speech: Speech) -> AsyncIterator["OpenAiSpeaker"]:
+    key = os.environ.get(KEY_VARIABLE)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    connector = aiohttp.TCPConnector(limit=0)  # the load says how many at once
+    timeout = aiohttp.ClientTimeout(total=None)  # so does it for this
+    async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as session:
+        yield OpenAiSpeaker(session, target, speech)
+
+
+class OpenAiSpeaker:
+    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech) -> None:
+        self._session = session
+        self._url = target.address.rstrip("/") + "/audio/speech"
+        self._body = {
+            "model": target.model,
+            "voice": speech.voice,
+            "response_format": "pcm",  # 16-bit little-endian samples at 24 kHz, by the protocol
+            "stream": True,
+            "stream_format": "audio",  # bytes; without it vLLM-Omni takes `stream` to mean events
+            **dict(target.extra_body),
+        }
+
+    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+        odd_byte = b""
+        try:
+            meter.text_sent(time.monotonic())
+            async with self._session.post(self._url, json={**self._body, "input": text}) as response:
+                if response.status != 200:
+                    raise UtteranceFailed(f"HTTP_{response.status}", (await response.text())[:MAX_ERROR_CHARS])
+                async for data in response.content.iter_any():
+                    now_s = time.monotonic()
+                    data = odd_byte + data
+                    odd_byte = data[len(data) & ~1 :]
+                    meter.audio_arrived(now_s, len(data) // 2, data[: len(data) & ~1])
+        except aiohttp.ClientError as error:
+            raise UtteranceFailed(type(error).__name__, f"{self._url}: {error}") from None
+
+    async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
+        raise UtteranceFailed("UNSUPPORTED", "paced loads need a server that keeps the pace in one session")

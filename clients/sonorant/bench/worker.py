@@ -1,0 +1,69 @@
+"""One of the client processes: takes shares of loads on stdin, answers with what its utterances were like on stdout.
+
+    in   share       out  None once connected, or the status and message that say why not
+    in   start_s     out  Measured, when all that counts is over
+
+Times are of CLOCK_MONOTONIC, which all processes of a machine share.
+"""
+
+import asyncio
+import ctypes
+import gc
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import IO
+
+import uvloop
+
+from sonorant.bench.grpc_speech import grpc_speaker
+from sonorant.bench.loads import Share
+from sonorant.bench.measure import measure
+from sonorant.bench.records import receive, send
+from sonorant.bench.speakers import Speaker, UtteranceFailed
+
+
+async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    while (share := await loop.run_in_executor(None, receive, stdin)) is not None:
+        try:
+            async with _speaker(share) as speaker:
+                send(stdout, None)
+                start_s = await loop.run_in_executor(None, receive, stdin)
+                if start_s is None:
+                    return
+                gc.collect()
+                gc.disable()  # what it would cost is a gap in everything that is measured; a load is over in minutes
+                try:
+                    measured = await measure(share, speaker, start_s)
+                finally:
+                    gc.enable()
+                send(stdout, measured)
+        except UtteranceFailed as error:
+            send(stdout, (error.status, str(error)))
+
+
+@asynccontextmanager
+async def _speaker(share: Share) -> AsyncIterator[Speaker]:
+    """Raises UtteranceFailed if the server cannot be reached."""
+    if share.target.protocol == "openai":
+        try:
+            from sonorant.bench.openai_speech import openai_speaker  # aiohttp is an extra
+        except ImportError:
+            raise UtteranceFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
+        async with openai_speaker(share.target, share.speech) as over_http:
+            yield over_http
+    else:
+        async with grpc_speaker(share.target, share.speech) as over_grpc:
+            yield over_grpc
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: not to outlive a parent that was killed
+    stdout, sys.stdout = sys.stdout.buffer, sys.stderr  # what a library prints is no record
+    uvloop.run(_serve(sys.stdin.buffer, stdout))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The `sonorant` command."""

@@ -1,0 +1,122 @@
+"""A SynthesisConfig on the command line: the settings that every command which speaks, or would speak, has."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+
+from sonorant.client.client import ENCODINGS, synthesis_config
+from sonorant.tts.v1.synthesis_pb2 import Sampling, SynthesisConfig
+
+_SAMPLING = {
+    "temperature": "above 1 more varied, below 1 more alike",
+    "top_k": "choose among the N likeliest codes; 0 = all",
+    "top_p": "choose among the likeliest codes that together have this probability",
+    "repetition_penalty": "above 1: codes that were said before are less likely",
+    "seed": "of the random numbers: the same text, voice and seed give the same speech",
+    "do_sample": "draw codes at random; without it, always the likeliest",
+    "subtalker_do_sample": "the same for the codes of the code predictor, which are the finer part of the sound",
+    "subtalker_temperature": "see --temperature",
+    "subtalker_top_k": "see --top-k",
+    "subtalker_top_p": "see --top-p",
+    "min_frames": "do not end before N frames of 80 ms",
+    "max_frames": "end after N frames of 80 ms",
+    "ignore_eos": "do not let the model end: speak until --max-frames",
+}
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    audio = parser.add_argument_group("audio")
+    audio.add_argument(
+        "--encoding", choices=ENCODINGS, default="pcm_s16le", help="format of the audio; default: %(default)s"
+    )
+    audio.add_argument(
+        "--sample-rate-hz",
+        type=whole_number,
+        default=0,
+        metavar="N",
+        help="rate of the samples, 8000 to 48000; default: the model's",
+    )
+    audio.add_argument(
+        "--frame-duration-ms", type=whole_number, default=0, metavar="N", help="length of audio in each message"
+    )
+    audio.add_argument("--bitrate-bps", type=whole_number, default=0, metavar="N", help="bit rate of Opus")
+    audio.add_argument("--speed", type=float, metavar="X", help="0.5 (slower) to 2 (faster), at the same pitch")
+    audio.add_argument("--volume-gain-db", type=float, metavar="X", help="louder (above 0) or quieter (below 0)")
+    audio.add_argument("--max-audio-ms", type=whole_number, default=0, metavar="N", help="stop after this much audio")
+
+    voice = parser.add_argument_group("voice")
+    voice.add_argument("--voice", default="", metavar="NAME", help="who speaks: a name that `sonorant voices` lists")
+    voice.add_argument(
+        "--design", default="", metavar="TEXT", help="description of a voice to make up (VoiceDesign checkpoints)"
+    )
+    voice.add_argument(
+        "--reference", type=Path, metavar="FILE", help="recording of a voice to clone (Base checkpoints)"
+    )
+    voice.add_argument(
+        "--transcript", default="", metavar="TEXT", help="the words of the recording, for a closer clone"
+    )
+    voice.add_argument("--language", default="", metavar="NAME", help="english, en, ...; default: the model decides")
+    voice.add_argument(
+        "--pronounce",
+        type=_pronunciation,
+        action="append",
+        metavar="PHRASE=SPELLING",
+        help="how to say a phrase, such as SQL=sequel; may be repeated",
+    )
+    voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain words")
+
+    sampling = parser.add_argument_group("sampling (defaults come from the checkpoint)")
+    sampling.add_argument(
+        "--non-streaming-mode",
+        action=argparse.BooleanOptionalAction,
+        help="wait for the whole text before speech begins, as the published code does",
+    )
+    for field in Sampling.DESCRIPTOR.fields:
+        sampling.add_argument("--" + field.name.replace("_", "-"), help=_SAMPLING[field.name], **_argument_of(field))
+
+
+def whole_number(text: str) -> int:
+    """Type of an argument that becomes a field of type uint32."""
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {2**32 - 1}")
+    return int(text)
+
+
+def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
+    values = {field.name: getattr(args, field.name) for field in Sampling.DESCRIPTOR.fields}
+    return synthesis_config(
+        voice=args.voice,
+        design=args.design,
+        reference=args.reference.read_bytes() if args.reference else None,
+        transcript=args.transcript,
+        language=args.language,
+        instructions=args.instructions,
+        encoding=encoding,
+        sample_rate_hz=args.sample_rate_hz,
+        frame_duration_ms=args.frame_duration_ms,
+        bitrate_bps=args.bitrate_bps,
+        speed=args.speed,
+        volume_gain_db=args.volume_gain_db,
+        max_audio_ms=args.max_audio_ms,
+        pronunciations=dict(args.pronounce or ()),
+        non_streaming_mode=args.non_streaming_mode,
+        **{name: value for name, value in values.items() if value is not None},
+    )
+
+
+def _pronunciation(text: str) -> tuple[str, str]:
+    phrase, equals, spelling = text.partition("=")
+    if not (phrase and equals and spelling):
+        raise argparse.ArgumentTypeError(f"{text!r} is not PHRASE=SPELLING, as in SQL=sequel")
+    return phrase, spelling
+
+
+def _argument_of(field: FieldDescriptor) -> dict[str, Any]:
+    """argparse's keywords for an optional field of a message."""
+    if field.type == FieldDescriptor.TYPE_BOOL:
+        return {"action": argparse.BooleanOptionalAction}
+    if field.type == FieldDescriptor.TYPE_FLOAT:
+        return {"type": float, "metavar": "X"}
+    return {"type": whole_number, "metavar": "N"}

@@ -1,0 +1,156 @@
+"""The `sonorant` command: one function per subcommand, errors as one line on stderr."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from google.protobuf.json_format import MessageToJson
+from grpc import StatusCode
+
+from sonorant.bench import arguments as bench_arguments
+from sonorant.bench import command as bench
+from sonorant.cli import explain, plan, say, voices
+from sonorant.client.client import DEFAULT_TARGET, SpeechClient
+from sonorant.client.errors import SpeechError, in_words
+from sonorant.client.local_server import run_server_command
+
+EXAMPLES = """\
+examples:
+  sonorant say "Hello, world." --wav hello.wav
+  sonorant voices
+  sonorant health --server gpu-host:50051
+
+environment:
+  SONORANT_CLIENT_API_KEY                       key of a server that wants one
+  SONORANT_CLIENT_TLS=1                         TLS, with the usual authorities
+  SONORANT_CLIENT_CA                            TLS, with the authority in this PEM file
+  SONORANT_CLIENT_CERTIFICATE, SONORANT_CLIENT_KEY  PEM files, for mutual TLS
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sonorant",
+        description="Talk to a Sonorant speech server.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--server", default=DEFAULT_TARGET, metavar="HOST:PORT", help="server to call; default: %(default)s"
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    command = commands.add_parser(
+        "say",
+        parents=[common],
+        help="speak a text",
+        description="Speak a text. It may still be growing: it is sent as it comes, while the audio comes back.",
+        epilog=say.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    say.add_arguments(command)
+    command.set_defaults(run=say.run)
+
+    command = commands.add_parser(
+        "explain",
+        parents=[common],
+        help="show what the model would be given for a text",
+        description="Show tokens, prompt, settings and limits of a text, or why it is refused, without speaking it.",
+        epilog=explain.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    explain.add_arguments(command)
+    command.set_defaults(run=explain.run)
+
+    command = commands.add_parser(
+        "bench",
+        help="put load on a server and measure what its listeners get",
+        description=bench_arguments.DESCRIPTION,
+        epilog=bench_arguments.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    bench_arguments.add_arguments(command)
+    command.set_defaults(run=bench.run)
+
+    command = commands.add_parser(
+        "plan",
+        help="how many GPUs so many calls need",
+        description="How many GPUs so many calls at the same time need, from what one was measured to carry.",
+        epilog=plan.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    plan.add_arguments(command)
+    command.set_defaults(run=plan.run)
+
+    command = commands.add_parser(
+        "voices",
+        parents=[common],
+        help="list, make, move and delete voices",
+        description="List, make, move and delete the voices of a server. Without a command they are listed.",
+        epilog=voices.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    voices.add_arguments(command)
+
+    command = commands.add_parser("capabilities", parents=[common], help="print what the server can do, as JSON")
+    command.set_defaults(run=capabilities)
+
+    command = commands.add_parser(
+        "health", parents=[common], help="print the health status; exit status 0 only if it is SERVING"
+    )
+    command.set_defaults(run=health)
+    command = commands.add_parser(
+        "doctor", add_help=False, help="check this machine and a checkpoint (runs sonorant-server doctor)"
+    )
+    command.set_defaults(run=doctor)
+    return parser
+
+
+async def doctor(args: argparse.Namespace) -> int:
+    return await run_server_command("doctor", *args.settings)
+
+
+async def capabilities(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        message = await client.capabilities()
+    print(MessageToJson(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+    return 0
+
+
+async def health(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        status = await client.health()
+    print(status)
+    return 0 if status == "SERVING" else 1
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    commands = parser()
+    args, rest = commands.parse_known_args(arguments)
+    if args.run is doctor:
+        args.settings = rest  # the server's own
+    elif rest:
+        commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    try:
+        status = asyncio.run(args.run(args))
+    except SpeechError as error:
+        fields = [f"{field}: {text}" for field, text in error.fields.items()]
+        hint = "; put it into SONORANT_CLIENT_API_KEY" if error.code is StatusCode.UNAUTHENTICATED else ""
+        status = _complain("\n  ".join([f"{error}{hint}", *(text for text in fields if text not in str(error))]))
+    except BrokenPipeError:  # whoever read our stdout has gone; keep the interpreter from flushing into it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    except (OSError, ValueError) as error:
+        status = _complain(in_words(error))
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
+
+
+def _complain(message: str) -> int:
+    print(f"sonorant: {message}", file=sys.stderr)
+    return 1

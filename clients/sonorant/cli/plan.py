@@ -1,0 +1,79 @@
+"""`sonorant plan`: how many GPUs so many calls need, from what one was measured to carry."""
+
+import argparse
+import json
+from pathlib import Path
+
+from sonorant.cli.capacity import FULL, plan, price_of_speech, streams_per_gpu
+
+EXAMPLES = """\
+examples:
+  sonorant bench --model /models/custom-voice --paced 250,500,1000 --out bench.json
+  sonorant plan --bench bench.json --calls 10000 --talk-share 0.4
+  sonorant plan --streams-per-gpu 1000 --calls 10000 --talk-share 0.4 --gpu-per-hour 3.5
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    measured = parser.add_mutually_exclusive_group(required=True)
+    measured.add_argument(
+        "--bench", type=Path, metavar="FILE", help="JSON of `sonorant bench` with --paced, on one GPU"
+    )
+    measured.add_argument("--streams-per-gpu", type=_positive, metavar="N", help="listeners that one GPU carries")
+    parser.add_argument("--calls", type=_positive, required=True, metavar="N", help="at the same time, at the peak")
+    parser.add_argument(
+        "--talk-share",
+        type=_share,
+        default=0.4,
+        metavar="P",
+        help="of a call that the agent talks; default: %(default)s",
+    )
+    parser.add_argument("--gpu-per-hour", type=_price, metavar="PRICE", help="of one GPU; also tells what speech costs")
+
+
+async def run(args: argparse.Namespace) -> int:
+    capacity = args.streams_per_gpu or _measured(args.bench)
+    planned = plan(args.calls, args.talk_share, capacity)
+    full, without_one = f"{planned.full_share:.0%}", f"{planned.share_without_one:.0%}"
+    print(f"speakers   {planned.speakers} at the same time; agents talk {args.talk_share:g} of {args.calls} calls")
+    print(f"capacity   {capacity} streams per GPU")
+    print(f"GPUs       {planned.gpus}: {full} full, {without_one} with one of them gone")
+    if planned.gpus_with_reserve > planned.gpus:
+        print(f"           {planned.gpus_with_reserve} to stay at {FULL:.0%} with one of them gone")
+    if args.gpu_per_hour is not None:
+        price = price_of_speech(planned.gpus, args.gpu_per_hour, args.calls, args.talk_share)
+        print(f"price      {price:.4f} for an hour of speech, while there are {args.calls} calls")
+    return 0
+
+
+def _measured(path: Path) -> int:
+    """Raises ValueError if the file says nothing about it."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))["summary"]
+        capacity = streams_per_gpu(rows)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a file that `sonorant bench --out` wrote ({error!r})") from error
+    if not capacity:
+        raise ValueError(f"{path} has no paced load that was served without gaps; measure with --paced 100,200,...")
+    return capacity
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+    return value
+
+
+def _price(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a price from 0")
+    return value

@@ -1,0 +1,186 @@
+"""`sonorant say`: text from an argument, a file or stdin to speech in a file, on stdout or at the sound card.
+
+Text goes out as it arrives while audio comes in. What the listener got is reported on stderr.
+"""
+
+import argparse
+import asyncio
+import math
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from sonorant.cli.config_arguments import add_config_arguments, config_of, whole_number
+from sonorant.cli.stdin import stdin_text
+from sonorant.client import audio_out
+from sonorant.client.client import SpeechClient
+from sonorant.client.listener import Listener
+from sonorant.client.playback import PlaybackMeter, PlaybackReport
+from sonorant.client.session import Session
+from sonorant.client.trace import Trace
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
+
+EXAMPLES = """\
+examples:
+  sonorant say "Hello, world."                                  play it (needs ffplay or aplay)
+  sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice of `sonorant voices`
+  sonorant say --file story.txt --wav story.wav --seed 7 --speed 1.2
+  sonorant say "Hello, world." --ogg hello.ogg --bitrate-bps 24000
+  some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
+  sonorant say "One word at a time." --word-by-word --pause-ms 200 --raw | aplay -f S16_LE -r 24000
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    text = parser.add_argument_group("text (one of; stdin if none is given)").add_mutually_exclusive_group()
+    text.add_argument("text", nargs="?", help="the text to speak; - for stdin")
+    text.add_argument("--file", type=Path, help="speak a UTF-8 text file")
+
+    pace = parser.add_argument_group("how fast the text is sent (to try out what a growing text sounds like)")
+    pace.add_argument("--word-by-word", action="store_true", help="send each word in a message of its own")
+    pauses = pace.add_mutually_exclusive_group()
+    pauses.add_argument("--pause-ms", type=_positive, metavar="N", help="wait this long after each word")
+    pauses.add_argument("--words-per-minute", type=_positive, metavar="N", help="send words at this speed")
+
+    output = parser.add_argument_group(
+        "where the audio goes (one of; it is played if none is given)"
+    ).add_mutually_exclusive_group()
+    output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file")
+    output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file")
+    output.add_argument("--raw", action="store_true", help="write the bytes to stdout, as they come")
+
+    parser.add_argument(
+        "--max-lead-ms",
+        type=whole_number,
+        metavar="N",
+        help="audio the server may send ahead of what is played; 0 = no limit, the default unless the audio is played",
+    )
+    parser.add_argument("--trace", action="store_true", help="print each message and its time to stderr")
+    add_config_arguments(parser)
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Speaks; returns the exit status."""
+    if not args.raw and args.encoding != "pcm_s16le":
+        raise ValueError("--encoding is for --raw; files and players have encodings of their own")
+    played = not (args.wav or args.ogg or args.raw)
+    if played and audio_out.player_command(1) is None:
+        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
+    max_lead_ms = args.max_lead_ms
+    if max_lead_ms is None and not played:
+        max_lead_ms = 0
+    trace = Trace(_note) if args.trace else None
+    async with (
+        SpeechClient(args.server) as client,
+        client.speak(config_of(args, _encoding(args)), max_lead_ms=max_lead_ms, trace=trace) as session,
+        _output(args, session.started.audio.sample_rate_hz) as write,
+    ):
+        listener = Listener(
+            PlaybackMeter(session.started.audio.sample_rate_hz),
+            on_audio=write,
+            on_started=lambda started: _note(f"voice {started.voice_id or '(unnamed)'}, seed {started.seed}"),
+            on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
+            on_resumed=lambda resumed: _note(f"connection lost; resumed elsewhere after {resumed.gap_s * 1000:.0f} ms"),
+            measure_sound=_encoding(args) == "pcm_s16le",
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(_send(session, _pieces(args), listener))
+                # To the end of the utterance, which may be before the end of the text: at a limit, say.
+                done = await listener.read(session, one_utterance=True)
+                sending.cancel()  # it may still be waiting for text that nobody will speak
+        except ExceptionGroup as group:
+            raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
+    report = listener.meter.report()
+    _print_report(report, done)
+    return 0 if report.audio_s else 1
+
+
+def _encoding(args: argparse.Namespace) -> str:
+    return "ogg_opus" if args.ogg else str(args.encoding)
+
+
+def _output(args: argparse.Namespace, sample_rate_hz: int) -> AbstractAsyncContextManager[audio_out.Write]:
+    if args.wav:
+        return audio_out.wav_file(args.wav, sample_rate_hz)
+    if args.ogg:
+        return audio_out.raw_file(args.ogg)
+    command = None if args.raw else audio_out.player_command(sample_rate_hz)
+    return audio_out.player(command) if command else audio_out.raw_stream(sys.stdout.buffer)
+
+
+async def _send(session: Session, pieces: AsyncIterator[str], listener: Listener) -> None:
+    async for piece in pieces:
+        if not piece.isspace():
+            listener.text_sent()
+        await session.send_text(piece)
+    await session.finish()
+
+
+async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
+    """The text in the pieces in which it is to be sent."""
+    pieces = _text(args)
+    pause_s = args.pause_ms / 1000 if args.pause_ms else 60 / args.words_per_minute if args.words_per_minute else 0
+    if args.word_by_word or pause_s:
+        pieces = words(pieces)
+    async for piece in pieces:
+        yield piece
+        await asyncio.sleep(pause_s)
+
+
+async def _text(args: argparse.Namespace) -> AsyncIterator[str]:
+    if args.file:
+        try:
+            text = args.file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{args.file} is no UTF-8 text: {error}") from None
+        yield text
+    elif args.text is not None and args.text != "-":
+        yield args.text
+    else:
+        async for piece in stdin_text():
+            yield piece
+
+
+async def words(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+    """The same text cut after the white space that follows each word."""
+    held = ""
+    async for piece in pieces:
+        *complete, held = re.split(r"(?<=\s)(?=\S)", held + piece)
+        if held[-1:].isspace():
+            complete.append(held)
+            held = ""
+        for word in complete:
+            yield word
+    if held:
+        yield held
+
+
+def _print_report(report: PlaybackReport, done: UtteranceDone) -> None:
+    if not report.audio_s:
+        _note("no audio: the text has nothing to speak")
+        return
+    first = f"{report.ttfa_s * 1000:.0f} ms from the first text to the first audio"
+    if not math.isnan(report.ttfa_audible_s):
+        first += f", {report.ttfa_audible_s * 1000:.0f} ms to the first sound in it"
+    gaps = f"{report.num_gaps} if played at once"
+    if report.num_gaps:
+        gaps += f": {report.gap_s * 1000:.0f} ms in all, the longest {report.longest_gap_s * 1000:.0f} ms"
+    reason = FinishReason.Name(done.reason).removeprefix("FINISH_REASON_").lower()
+    _note(f"TTFA   {first}")
+    _note(f"RTF    {report.rtf:.3f} from first text to last audio, {done.stats.real_time_factor:.3f} at the server")
+    _note(f"gaps   {gaps}")
+    _note(f"audio  {report.audio_s:.2f} s, {reason}")
+
+
+def _note(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _positive(value: str) -> float:
+    number = float(value)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
+    return number

@@ -1,0 +1,248 @@
+"""`sonorant voices`: the voices of a server, and making more of them."""
+
+import argparse
+from pathlib import Path
+
+from google.protobuf.json_format import MessageToJson
+
+from sonorant.cli.config_arguments import whole_number
+from sonorant.client.client import SpeechClient
+from sonorant.client.voice_methods import KINDS, kind_name, voice_mix
+from sonorant.tts.v1.voice_pb2 import Voice
+
+EXAMPLES = """\
+examples:
+  sonorant voices
+  sonorant voices create anna --reference anna.wav --transcript "What she says." --consent "Anna, in writing, 2026"
+  sonorant voices create giant --design "a deep, slow, friendly voice"
+  sonorant voices mix duet anna=0.7 ben=0.3
+  sonorant voices export anna anna.voice
+  sonorant say "Hello." --voice anna --wav hello.wav
+
+Voices are kept by servers with --voices-dir. COMMAND --help tells more.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Without a subcommand the voices are listed."""
+    _add_filters(parser)
+    parser.set_defaults(language="", kind="", label=[], run=list_voices)
+    common = argparse.ArgumentParser(add_help=False)
+    # What has a default in a subcommand would win over what stands before the subcommand.
+    common.add_argument("--server", default=argparse.SUPPRESS, metavar="HOST:PORT", help="see `sonorant voices --help`")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    command = commands.add_parser(
+        "list", parents=[common], help="list the voices (the default)", argument_default=argparse.SUPPRESS
+    )
+    _add_filters(command)
+    command.set_defaults(run=list_voices)
+
+    command = commands.add_parser(
+        "create",
+        parents=[common],
+        help="make a voice from a recording, a description or a speaker embedding",
+        description="Make a voice and keep it on the server. Prints its id.",
+    )
+    _add_voice_id(command)
+    source = command.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE",
+        help="recording of the speaker to clone: WAV, FLAC, OGG or MP3, 1 to 30 s",
+    )
+    source.add_argument(
+        "--design", default="", metavar="TEXT", help="description of the voice (VoiceDesign checkpoints)"
+    )
+    source.add_argument(
+        "--embedding", type=Path, metavar="FILE", help="speaker embedding: a NumPy file of float32 [hidden]"
+    )
+    command.add_argument(
+        "--transcript", default="", metavar="TEXT", help="the words of the recording, for a closer clone"
+    )
+    command.add_argument(
+        "--consent", default="", metavar="TEXT", help="who agreed to be cloned, and how; it is kept with the voice"
+    )
+    command.add_argument("--check", action="store_true", help="check everything, but make nothing")
+    _add_about(command)
+    command.set_defaults(run=create)
+
+    command = commands.add_parser(
+        "mix",
+        parents=[common],
+        help="make a voice that lies between others",
+        description="Make a voice out of the speaker embeddings of others and keep it on the server. Prints its id.",
+    )
+    command.add_argument("voice_id", metavar="ID", help="name of the new voice")
+    command.add_argument(
+        "parts", nargs="+", type=_part, metavar="VOICE=WEIGHT", help="2 to 8 voices, each with a weight from 0"
+    )
+    command.add_argument(
+        "--spherical",
+        action="store_true",
+        help="keep the strength of the voices: mix their directions, not their values",
+    )
+    _add_about(command)
+    command.set_defaults(run=mix)
+
+    command = commands.add_parser("show", parents=[common], help="print everything about a voice, as JSON")
+    command.add_argument("voice_id", metavar="ID")
+    command.set_defaults(run=show)
+
+    command = commands.add_parser("delete", parents=[common], help="delete a voice that a caller made")
+    command.add_argument("voice_id", metavar="ID")
+    command.add_argument("--allow-missing", action="store_true", help="succeed also if there is no such voice")
+    command.set_defaults(run=delete)
+
+    command = commands.add_parser("export", parents=[common], help="save a voice that a caller made in a file")
+    command.add_argument("voice_id", metavar="ID")
+    command.add_argument("file", type=Path, metavar="FILE")
+    command.set_defaults(run=export)
+
+    command = commands.add_parser("import", parents=[common], help="make a voice from an exported file")
+    command.add_argument("file", type=Path, metavar="FILE")
+    command.add_argument(
+        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the one it had"
+    )
+    command.add_argument(
+        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
+    )
+    command.set_defaults(run=import_file)
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--language", metavar="NAME", help="list only voices that speak it")
+    parser.add_argument("--kind", choices=KINDS, help="list only voices of this kind")
+    _add_labels(parser, "only those with this label; may be repeated")
+
+
+def _add_voice_id(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the server makes one up"
+    )
+
+
+def _add_about(parser: argparse.ArgumentParser) -> None:
+    about = parser.add_argument_group("about the voice")
+    about.add_argument("--display-name", default="", metavar="TEXT")
+    about.add_argument("--description", default="", metavar="TEXT")
+    about.add_argument(
+        "--speaks", action="append", default=[], metavar="LANGUAGE", help="a language it speaks; may be repeated"
+    )
+    _add_labels(about, "may be repeated")
+    parser.set_defaults(label=[])
+    about.add_argument(
+        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
+    )
+    about.add_argument(
+        "--request-id", default="", metavar="ID", help="makes a retry safe: the same id again makes no second voice"
+    )
+
+
+def _add_labels(parser: "argparse._ActionsContainer", help: str) -> None:
+    parser.add_argument("--label", action="append", type=_label, metavar="NAME=VALUE", help=help)
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _part(text: str) -> tuple[str, float]:
+    voice_id, weight = _label(text)
+    try:
+        return voice_id, float(weight)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{weight!r} is not a number") from None
+
+
+async def list_voices(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        for voice in await client.voices(args.language, kind=args.kind, labels=dict(args.label)):
+            print(f"{voice.voice_id:20} {kind_name(voice):10} {', '.join(voice.languages)}".rstrip())
+    return 0
+
+
+async def create(args: argparse.Namespace) -> int:
+    if args.transcript and not args.reference:
+        raise ValueError("--transcript is what is said in a recording; give --reference, too")
+    reference = args.reference.read_bytes() if args.reference else None
+    embedding = None if args.embedding is None else _numbers(args.embedding)
+    async with SpeechClient(args.server) as client:
+        voice = await client.create_voice(
+            args.voice_id,
+            reference=reference,
+            transcript=args.transcript,
+            design=args.design,
+            speaker_embedding=embedding,
+            consent=args.consent,
+            display_name=args.display_name,
+            description=args.description,
+            languages=args.speaks,
+            labels=dict(args.label),
+            ttl_s=args.ttl_s,
+            validate_only=args.check,
+            request_id=args.request_id,
+        )
+    print(f"all is well with it: {voice.reference_audio_ms} ms" if args.check else voice.voice_id)
+    return 0
+
+
+def _numbers(file: Path) -> list[float]:
+    try:
+        import numpy as np  # no dependency of the client: only those who make embeddings have a use for it
+    except ImportError:
+        raise ValueError("--embedding needs NumPy to read the file: pip install numpy") from None
+    try:
+        numbers: list[float] = np.load(file, allow_pickle=False).astype(float).ravel().tolist()
+    except (EOFError, ValueError, AttributeError):  # its own words advise to trust any file; .npz has no astype
+        raise ValueError(f"{file} is no NumPy file of numbers; write one with numpy.save") from None
+    return numbers
+
+
+async def mix(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        voice = await client.create_voice(
+            args.voice_id,
+            mix=voice_mix(dict(args.parts), spherical=args.spherical),
+            display_name=args.display_name,
+            description=args.description,
+            languages=args.speaks,
+            labels=dict(args.label),
+            ttl_s=args.ttl_s,
+            request_id=args.request_id,
+        )
+    print(voice.voice_id)
+    return 0
+
+
+async def show(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        _print(await client.voice(args.voice_id))
+    return 0
+
+
+async def delete(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        await client.delete_voice(args.voice_id, allow_missing=args.allow_missing)
+    return 0
+
+
+async def export(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        args.file.write_bytes(await client.export_voice(args.voice_id))
+    return 0
+
+
+async def import_file(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        voice = await client.import_voice(args.file.read_bytes(), args.voice_id, ttl_s=args.ttl_s)
+    print(voice.voice_id)
+    return 0
+
+
+def _print(voice: Voice) -> None:
+    print(MessageToJson(voice, preserving_proto_field_name=True, ensure_ascii=False))

@@ -1,0 +1,48 @@
+"""Sonorant's client library; see `sonorant.client.client`."""
+
+from sonorant.client.access import Access
+from sonorant.client.client import SpeechClient, synthesis_config
+from sonorant.client.errors import (
+    AccessDenied,
+    InvalidRequest,
+    ServerBusy,
+    ServerUnavailable,
+    SpeechError,
+    VoiceNotFound,
+)
+from sonorant.client.listener import Listener
+from sonorant.client.playback import PlaybackMeter
+from sonorant.client.session import ALL_UTTERANCES, Event, Resumed, Session
+from sonorant.client.voice_methods import voice_mix
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, Marks, UtteranceDone, UtteranceStarted, Warning
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ALL_UTTERANCES",
+    "Access",
+    "AccessDenied",
+    "AudioChunk",
+    "Event",
+    "FinishReason",
+    "FlushDone",
+    "GoAway",
+    "InvalidRequest",
+    "Listener",
+    "Marks",
+    "PlaybackMeter",
+    "Resumed",
+    "ServerBusy",
+    "ServerUnavailable",
+    "Session",
+    "SpeechClient",
+    "SpeechError",
+    "UtteranceDone",
+    "UtteranceStarted",
+    "VoiceNotFound",
+    "Warning",
+    "synthesis_config",
+    "voice_mix",
+]

@@ -1,0 +1,16 @@
+"""How long to wait between tries to reach a server again. Pure but for chance."""
+
+import random
+from collections.abc import Iterator
+
+FIRST_S = 0.02
+LONGEST_S = 0.5
+
+
+def delays_s() -> Iterator[float]:
+    """20 ms, then twice as long each time up to half a second, each a little more or less than the last caller's: a
+    thousand clients of one dead server do not come back in the same instant."""
+    delay_s = FIRST_S
+    while True:
+        yield delay_s * random.uniform(0.75, 1.25)
+        delay_s = min(2 * delay_s, LONGEST_S)

@@ -1,0 +1,218 @@
+"""The client library: one `SpeechClient` per server, any number of RPCs on it. Knows only the proto.
+
+    async with SpeechClient("127.0.0.1:50051") as client:
+        async with client.speak(synthesis_config(language="english")) as session:
+            await session.send_text("Hello, world.")
+            await session.finish()
+            async for event in session:
+                if isinstance(event.payload, AudioChunk):
+                    play(event.payload.data)
+
+Messages are the proto's own; its comments are their reference. All calls of a process belong on one event loop
+(grpc.aio does not bear several). Cancelling a task in the middle of a read or write cancels the whole RPC.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from sonorant.client import clips
+from sonorant.client.access import Access
+from sonorant.client.errors import ServerUnavailable, from_rpc_error
+from sonorant.client.session import Payload, Session
+from sonorant.client.trace import Trace
+from sonorant.client.voice_methods import VoiceMethods
+from sonorant.tts.v1.audio_pb2 import AudioEncoding, AudioFormat
+from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
+from sonorant.tts.v1.speak_pb2 import (
+    SpeakConfig,
+)
+from sonorant.tts.v1.synthesis_pb2 import (
+    TIMESTAMP_MODE_PROGRESS,
+    Sampling,
+    SynthesisConfig,
+)
+from sonorant.tts.v1.text_to_speech_service_pb2 import (
+    GetCapabilitiesRequest,
+    GetCapabilitiesResponse,
+    SynthesizeRequest,
+    SynthesizeResponse,
+    SynthesizeStreamRequest,
+)
+from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
+from sonorant.tts.v1.voice_pb2 import ReferenceAudio, VoiceMix, VoiceSelector
+from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
+
+DEFAULT_TARGET = "127.0.0.1:50051"
+
+_ENCODING_PREFIX = "AUDIO_ENCODING_"
+ENCODINGS = tuple(name.removeprefix(_ENCODING_PREFIX).lower() for name in AudioEncoding.keys()[1:])
+
+
+def synthesis_config(
+    *,
+    voice: str = "",
+    design: str = "",
+    reference: bytes | None = None,
+    transcript: str = "",
+    mix: VoiceMix | None = None,
+    language: str = "",
+    instructions: str = "",
+    encoding: str = "",
+    sample_rate_hz: int = 0,
+    frame_duration_ms: int = 0,
+    bitrate_bps: int = 0,
+    speed: float | None = None,
+    volume_gain_db: float | None = None,
+    max_audio_ms: int = 0,
+    pronunciations: Mapping[str, str] | None = None,
+    non_streaming_mode: bool | None = None,
+    **sampling: Any,
+) -> SynthesisConfig:
+    """The common fields of a SynthesisConfig by keyword, and those of its `Sampling` (temperature, seed, ...).
+
+    What is left out is the server's or the checkpoint's default. In place of `voice`, `design` describes one,
+    `reference` is a recording of one (and `transcript` what is said in it), and `mix` is made of several, see
+    `voice_mix`.
+    """
+    if encoding and encoding not in ENCODINGS:
+        raise ValueError(f"encoding {encoding!r} is unknown; use one of {', '.join(ENCODINGS)}")
+    config = SynthesisConfig(
+        voice=_selector(voice, design, reference, transcript, mix),
+        language=language,
+        instructions=instructions,
+        audio=AudioFormat(
+            encoding=AudioEncoding.Value(_ENCODING_PREFIX + (encoding or "unspecified").upper()),
+            sample_rate_hz=sample_rate_hz,
+            frame_duration_ms=frame_duration_ms,
+            bitrate_bps=bitrate_bps,
+        ),
+        sampling=Sampling(**sampling),
+        speed=speed,
+        volume_gain_db=volume_gain_db,
+        max_audio_ms=max_audio_ms,
+        pronunciations=pronunciations,
+    )
+    if non_streaming_mode is not None:
+        config.non_streaming_mode = non_streaming_mode
+    return config
+
+
+def _selector(
+    voice: str, design: str, reference: bytes | None, transcript: str, mix: VoiceMix | None
+) -> VoiceSelector | None:
+    if sum(map(bool, (voice, design, reference, mix))) > 1:
+        raise ValueError("voice, design, reference and mix exclude each other")
+    if transcript and not reference:
+        raise ValueError("a transcript is what is said in a reference; give both")
+    if reference:
+        return VoiceSelector(reference=ReferenceAudio(audio=reference, transcript=transcript))
+    if mix:
+        return VoiceSelector(mix=mix)
+    return VoiceSelector(design=design) if design else VoiceSelector(voice_id=voice) if voice else None
+
+
+class SpeechClient(VoiceMethods):
+    """A channel to one server. Every method raises the errors of `sonorant.client.errors`."""
+
+    def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
+        """`access`: TLS and the API key; without it what is in the environment, see `Access.from_environment`."""
+        self.target = target
+        self._channel = (access or Access.from_environment()).channel(target)
+        self._speech = TextToSpeechServiceStub(self._channel)
+        self._voices = VoiceServiceStub(self._channel)
+        self._health = health_pb2_grpc.HealthStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancels what is still running."""
+        await self._channel.close()
+
+    def speak(
+        self,
+        config: SynthesisConfig | None = None,
+        *,
+        timestamps: bool = False,
+        max_lead_ms: int | None = None,
+        idle_timeout_ms: int | None = None,
+        resume: bool = True,
+        trace: Trace | None = None,
+    ) -> Session:
+        """Text in while audio comes out. Use as `async with client.speak(...) as session`.
+
+        `timestamps`: Marks come, too, estimates of when each word is heard. `resume`: utterances outlive a lost server,
+        see `Session`."""
+        first = SpeakConfig(
+            synthesis=config,
+            timestamps=TIMESTAMP_MODE_PROGRESS if timestamps else None,
+            max_lead_ms=max_lead_ms,
+            idle_timeout_ms=idle_timeout_ms,
+            resumable=resume,
+        )
+        return Session(self._speech, self.target, first, trace)
+
+    async def stream(
+        self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None
+    ) -> AsyncIterator[Payload]:
+        """Audio of a whole text, as it is made: started, warnings and audio chunks, done. It outlives a lost server, as
+        a session does."""
+        request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms)
+        async with aclosing(clips.stream(self._speech, self.target, request)) as payloads:
+            async for payload in payloads:
+                yield payload
+
+    async def synthesize(self, text: str, config: SynthesisConfig | None = None) -> SynthesizeResponse:
+        """The whole clip at once; for more than about a minute of audio use `stream`."""
+        request = SynthesizeRequest(config=config, text=text)
+        response: SynthesizeResponse = await clips.until_reached(lambda: self._speech.Synthesize(request), self.target)
+        return response
+
+    async def explain(self, text: str, config: SynthesisConfig | None = None) -> ExplainResponse:
+        """What would be done for a text: tokens, prompt, settings, limits. Refusals are in the answer, not raised."""
+        response: ExplainResponse = await self._unary(self._speech.Explain, ExplainRequest(config=config, text=text))
+        return response
+
+    async def capabilities(self) -> GetCapabilitiesResponse:
+        response: GetCapabilitiesResponse = await self._unary(self._speech.GetCapabilities, GetCapabilitiesRequest())
+        return response
+
+    async def health(self, service: str = "") -> str:
+        """What the server's health service says: SERVING, NOT_SERVING, ..."""
+        response = await self._unary(self._health.Check, health_pb2.HealthCheckRequest(service=service))
+        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
+
+    async def wait_until_serving(self, timeout_s: float) -> None:
+        """Waits for a server that is still starting, one that does not even listen yet included."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not await self._watch_until_serving():
+                    pass
+        except TimeoutError:
+            message = f"the server at {self.target} is not serving after {timeout_s:g} s"
+            raise ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message) from None
+
+    async def _watch_until_serving(self) -> bool:
+        """False if the connection broke before the server was ready."""
+        call = self._health.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                if response.status == health_pb2.HealthCheckResponse.SERVING:
+                    return True
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise from_rpc_error(error, self.target) from None
+        finally:
+            call.cancel()
+        return False

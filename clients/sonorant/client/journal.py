@@ -1,0 +1,268 @@
+"""What a session has to say again after it lost its server, so that another one goes on where the first stopped.
+
+Pure: it sees each request before it goes out and each response as it comes in, and does no I/O. What it holds is
+bounded by what the server takes: the text of the open utterances and, up to a limit, their codes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
+from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, PlaybackReport, Resume, SpeakRequest, SpeakResponse
+from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, SynthesisConfig, UtteranceDone, UtteranceStarted
+from sonorant.tts.v1.voice_pb2 import VoiceSelector
+
+# Of one utterance: five minutes of speech. A longer one is made again from its seed.
+MAX_CODES_BYTES = 128 * 1024
+_EVERY = "*"
+
+
+@dataclass(slots=True)
+class _Segment:
+    codes: bytearray = field(default_factory=bytearray)
+    complete: bool = False
+
+
+@dataclass(slots=True)
+class _Utterance:
+    requests: list[SpeakRequest] = field(default_factory=list)  # text, flushes, end
+    text_ended: bool = False
+    # Its call failed it or cut it short: the server swallows the rest of its text, and so does this side from then on.
+    over: bool = False
+    cancelled: bool = False
+    started: UtteranceStarted | None = None
+    received_samples: int = 0
+    received_chunks: int = 0
+    segments: dict[int, _Segment] = field(default_factory=dict)
+    codes_bytes: int = 0
+    committed_chars: list[int] = field(default_factory=list)
+    played_ms: int | None = None
+    num_flushes_done: int = 0
+    marked_chars: int = 0  # of the text, as far as marks were received
+    warned: set[str] = field(default_factory=set)
+    # Of a resumed utterance: what comes a second time.
+    resumed: bool = False
+    flushes_to_skip: int = 0
+    started_again: bool = False
+    # It was over before the server was lost: the next one has never heard of it.
+    forgotten: bool = False
+
+    def resume(self, voice: VoiceSelector | None) -> Resume:
+        assert self.started is not None
+        replay = SynthesisConfig()
+        replay.CopyFrom(self.started.replay)
+        if voice is not None and not replay.HasField("voice"):
+            replay.voice.CopyFrom(voice)  # a one-shot voice, which receipts leave out
+        segments = [
+            SegmentCodes(segment=number, codes=bytes(segment.codes), complete=segment.complete)
+            for number, segment in sorted(self.segments.items())
+        ]
+        return Resume(
+            replay=replay,
+            checkpoint=self.started.checkpoint,
+            received_samples=self.received_samples,
+            received_chunks=self.received_chunks,
+            segments=segments,
+            committed_chars=self.committed_chars,
+            played_ms=self.played_ms,
+        )
+
+
+class Journal:
+    """Of one session. Utterances get their ids here, since a second server would count from the beginning."""
+
+    def __init__(self, voice: VoiceSelector | None) -> None:
+        self._voice = voice
+        self._open: dict[str, _Utterance] = {}
+        self._current = ""
+        self._num_minted = 0
+        self._held_back: set[str] = set()  # opened after the server said that it goes
+        self.server_goes = False
+        self.finished = False
+
+    @property
+    def has_begun(self) -> bool:
+        """There is a receipt of an open utterance."""
+        return any(utterance.started is not None for utterance in self._open.values())
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something waits for another server, since the present one takes nothing new."""
+        return bool(self._held_back)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether an utterance is open that the caller still waits for."""
+        return any(not utterance.over for utterance in self._open.values())
+
+    # What the caller does: each returns the request that is to be sent now, or None.
+
+    def text(self, utterance_id: str, text: str) -> SpeakRequest | None:
+        utterance_id = utterance_id or self._current or self._mint()
+        utterance = self._open.get(utterance_id)
+        if utterance is None:
+            utterance = self._open[utterance_id] = _Utterance()
+            self._current = utterance_id
+            if self.server_goes:
+                self._held_back.add(utterance_id)
+        elif utterance.over:
+            return None
+        return self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, text=text))
+
+    def flush(self, utterance_id: str, flush: Flush) -> SpeakRequest | None:
+        utterance_id = utterance_id or self._current
+        return self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, flush=flush))
+
+    def end(self, utterance_id: str) -> SpeakRequest | None:
+        utterance_id = utterance_id or self._current
+        self._leave(utterance_id)
+        request = self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, end=EndUtterance()))
+        if utterance := self._open.get(utterance_id):
+            utterance.text_ended = True
+            if utterance.over:
+                del self._open[utterance_id]
+        return request
+
+    def cancel(self, utterance_id: str, cancel: Cancel) -> SpeakRequest | None:
+        if utterance_id == _EVERY:
+            ids = [*self._open]
+        else:
+            utterance_id = utterance_id or self._current or self._newest()
+            ids = [utterance_id]
+        for each in ids:
+            self._leave(each)
+            if utterance := self._open.get(each):
+                utterance.cancelled = utterance.text_ended = True
+                if utterance.over:
+                    del self._open[each]
+        return SpeakRequest(utterance_id=utterance_id, cancel=cancel)
+
+    def playback(self, utterance_id: str, report: PlaybackReport) -> SpeakRequest:
+        if utterance := self._open.get(utterance_id or next(iter(self._open), "")):
+            utterance.played_ms = report.played_ms
+        return SpeakRequest(utterance_id=utterance_id, playback=report)
+
+    # What the server says
+
+    def take(self, response: SpeakResponse) -> bool:
+        """Whether it is news: after a resume some things come a second time."""
+        payload = response.WhichOneof("payload")
+        if payload == "go_away":
+            self.server_goes = True
+        utterance = self._open.get(response.utterance_id)
+        if utterance is None:
+            return bool(payload != "committed")
+        match payload:
+            case "started":
+                again, utterance.started_again = utterance.started_again, False
+                utterance.started = response.started
+                return not again
+            case "audio":
+                self._take_audio(utterance, response.audio)
+                return len(response.audio.data) > 0  # codes alone are no news
+            case "marks":
+                fresh = [mark for mark in response.marks.marks if mark.text_end > utterance.marked_chars]
+                if len(fresh) < len(response.marks.marks):
+                    del response.marks.marks[:]
+                    response.marks.marks.extend(fresh)
+                if fresh:
+                    utterance.marked_chars = fresh[-1].text_end
+                return bool(fresh)
+            case "flush_done":
+                if utterance.flushes_to_skip:
+                    utterance.flushes_to_skip -= 1
+                    return False
+                utterance.num_flushes_done += 1
+            case "committed":
+                utterance.committed_chars.append(response.committed.chars)
+                return False
+            case "warning":
+                again = utterance.resumed and response.warning.message in utterance.warned
+                utterance.warned.add(response.warning.message)
+                return not again
+            case "done":
+                if utterance.text_ended:
+                    del self._open[response.utterance_id]
+                else:
+                    utterance.over = True
+                    utterance.requests.clear()
+                    utterance.segments.clear()
+        return True
+
+    # After a loss
+
+    def cancelled(self) -> list[SpeakResponse]:
+        """What the lost server owed for utterances that were cancelled: they are over, and are not continued."""
+        ids = [utterance_id for utterance_id, each in self._open.items() if each.cancelled and not each.over]
+        for utterance_id in ids:
+            del self._open[utterance_id]
+        done = UtteranceDone(reason=FINISH_REASON_CANCELLED)
+        return [SpeakResponse(utterance_id=utterance_id, done=done) for utterance_id in ids]
+
+    def again(self) -> Iterator[SpeakRequest]:
+        """All that the next server has to be told behind the config, in order."""
+        self.server_goes = False
+        self._held_back.clear()
+        for utterance_id in [
+            utterance_id for utterance_id, each in self._open.items() if each.over and each.text_ended
+        ]:
+            del self._open[utterance_id]
+        for utterance_id, utterance in self._open.items():
+            if utterance.over:
+                utterance.forgotten = True
+                continue
+            if utterance.started is not None:
+                utterance.resumed = utterance.started_again = True
+                utterance.flushes_to_skip = utterance.num_flushes_done
+                yield SpeakRequest(utterance_id=utterance_id, resume=utterance.resume(self._voice))
+            yield from _joined(utterance.requests)
+
+    def _take_audio(self, utterance: _Utterance, audio: AudioChunk) -> None:
+        if audio.data:
+            utterance.received_samples += audio.num_samples
+            utterance.received_chunks += 1
+        for told in audio.codes:
+            segment = utterance.segments.setdefault(told.segment, _Segment())
+            utterance.codes_bytes += len(told.codes)
+            segment.codes[told.offset :] = told.codes
+            segment.complete = segment.complete or told.complete
+        if utterance.codes_bytes > MAX_CODES_BYTES:
+            utterance.segments.clear()
+
+    def _note(self, utterance_id: str, request: SpeakRequest) -> SpeakRequest | None:
+        utterance = self._open.get(utterance_id)
+        if utterance is None:
+            return request
+        if utterance.over:
+            return request if request.HasField("end") and not utterance.forgotten else None
+        utterance.requests.append(request)
+        return None if utterance_id in self._held_back else request
+
+    def _mint(self) -> str:
+        self._num_minted += 1
+        return f"u{self._num_minted}"
+
+    def _newest(self) -> str:
+        return next((each for each, utterance in reversed(self._open.items()) if not utterance.over), "")
+
+    def _leave(self, utterance_id: str) -> None:
+        if utterance_id == self._current:
+            self._current = ""
+
+
+def _joined(requests: list[SpeakRequest]) -> Iterator[SpeakRequest]:
+    """Texts in succession as one: any cutting of a text is the same text."""
+    text: list[SpeakRequest] = []
+    for request in requests:
+        if request.HasField("text"):
+            text.append(request)
+            continue
+        yield from _one(text)
+        text = []
+        yield request
+    yield from _one(text)
+
+
+def _one(texts: list[SpeakRequest]) -> Iterator[SpeakRequest]:
+    if texts:
+        yield SpeakRequest(utterance_id=texts[0].utterance_id, text="".join(request.text for request in texts))

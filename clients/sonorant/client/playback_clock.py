@@ -1,0 +1,66 @@
+"""How much of what was handed to a player has been heard, for players that play at once and tell nothing back."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class _Part:
+    """What was given under one key: when it begins and ends to be heard, and how much it is."""
+
+    begin_s: float
+    end_s: float
+    audio_s: float = 0.0
+
+
+class PlaybackClock:
+    """Pieces of audio are heard in the order in which they were given, each once it is there and the last one is over.
+
+    `key` says which turn a piece belongs to; the turns come one after the other.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._until_s = 0.0  # when everything given so far is over
+        self._since_dry_s = 0.0  # audio given since the player had nothing left
+        self._parts: dict[str, _Part] = {}
+
+    def give(self, key: str, audio_s: float) -> None:
+        now_s = self._now_s()
+        if self._until_s <= now_s:
+            self._until_s, self._since_dry_s = now_s, 0.0
+        part = self._parts.setdefault(key, _Part(self._until_s, self._until_s))
+        self._until_s += audio_s
+        self._since_dry_s += audio_s
+        part.end_s = self._until_s
+        part.audio_s += audio_s
+
+    def begins(self) -> None:
+        """The player says that it begins only now with what it was given since it had nothing left."""
+        start_s = self._until_s - self._since_dry_s
+        delay_s = self._now_s() - start_s
+        if 0 < delay_s < self._since_dry_s:
+            self._until_s += delay_s
+            for part in self._parts.values():
+                part.begin_s += delay_s if part.begin_s >= start_s else 0.0
+                part.end_s += delay_s if part.end_s > start_s else 0.0
+
+    def played_ms(self, key: str) -> int:
+        part = self._parts.get(key)
+        if part is None:
+            return 0
+        left_s = max(0.0, part.end_s - self._now_s())
+        return round(max(0.0, part.audio_s - left_s) * 1000)
+
+    def late_s(self, key: str) -> float:
+        """How much later what comes next will be heard than if the turn had had no gap so far."""
+        part = self._parts.get(key)
+        return max(self._now_s(), part.end_s) - part.begin_s - part.audio_s if part else 0.0
+
+    def forget(self, key: str) -> None:
+        self._parts.pop(key, None)
+
+    def drop(self) -> None:
+        """The player was emptied."""
+        self._until_s = self._now_s()

@@ -1,0 +1,290 @@
+"""One `Speak` session, which outlives the connection, and the server, that it began with."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import grpc
+
+from sonorant.client.backoff import delays_s
+from sonorant.client.errors import ServerUnavailable, SpeechError, from_rpc_error, is_lost, is_refusal
+from sonorant.client.journal import Journal
+from sonorant.client.trace import Trace
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.speak_pb2 import (
+    Cancel,
+    Flush,
+    FlushDone,
+    GoAway,
+    PlaybackReport,
+    SessionStarted,
+    SpeakConfig,
+    SpeakRequest,
+    SpeakResponse,
+)
+from sonorant.tts.v1.synthesis_pb2 import Marks, UtteranceDone, UtteranceStarted, Warning
+from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
+
+ALL_UTTERANCES = "*"
+RESUMING = "sonorant-resuming"  # metadata of a call that goes on with what another began
+# A server that cannot be reached for so long is given up, and so is one that takes us in and loses us again and again.
+RECONNECT_S = 20.0
+MAX_LOSSES_WITHOUT_NEWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The session lost its server and goes on with another, or the same one again, with the sample after the last one
+    received. Nothing is to be done about it, unless the listener should know of a pause."""
+
+    gap_s: float  # from the loss until the next server answered
+    session_id: str  # of the next server
+
+
+Payload: TypeAlias = UtteranceStarted | AudioChunk | Marks | FlushDone | UtteranceDone | Warning | GoAway | Resumed
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One message of a session: what it says, and about which utterance ("" if about none)."""
+
+    utterance_id: str
+    payload: Payload
+
+
+class Session:
+    """Send text and controls from any task, iterate over the events in one.
+
+    `utterance_id=""` is the current utterance; they are numbered u1, u2, ... Iteration ends when the server has nothing
+    more to say, and raises the RPC's error if it ended with one. Leaving the context before that cancels everything.
+
+    A lost connection, a dead server and one that goes are not errors here, as long as another one can be reached
+    within 20 seconds: the utterances go on there, sample by sample, and a `Resumed` event says so. What is written
+    meanwhile is kept. `resume=False` in `SpeechClient.speak` switches it off; older servers do without.
+    """
+
+    started: SessionStarted  # the server's first message, there once the context is entered
+
+    def __init__(
+        self,
+        stub: TextToSpeechServiceStub,
+        target: str,
+        config: SpeakConfig,
+        trace: Trace | None = None,
+        *,
+        journal: Journal | None = None,
+    ) -> None:
+        """`journal`: of what another call began and lost; this session goes on with it."""
+        self._stub = stub
+        self._target = target
+        self._config = config
+        self._trace = trace
+        self._journal = journal or Journal(config.synthesis.voice if config.synthesis.HasField("voice") else None)
+        self._begins_lost = journal is not None
+        self._call: Any = None
+        self._writing = asyncio.Lock()  # a call takes one write at a time
+        self._live = False  # there is a call that takes what is written; otherwise the journal keeps it
+        self._wanted = asyncio.Event()  # set when there is something to do for a next server
+        self._owed: list[SpeakResponse] = []  # by a server that was lost
+        self._losses_without_news = 0
+        self._over = False
+
+    async def __aenter__(self) -> Self:
+        if self._begins_lost:
+            return self
+        try:
+            self.started = await self._connect()
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self._target) from None
+        self._live = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+    async def send_text(self, text: str, utterance_id: str = "") -> None:
+        """Appended to the utterance exactly as it is: give the spaces between words, too."""
+        await self._send(lambda: self._journal.text(utterance_id, text))
+
+    async def flush(self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0) -> None:
+        """Speak all that was sent so far to its end, and be silent for a while; the utterance stays open."""
+        flush = Flush(flush_id=flush_id, pause_ms=pause_ms)
+        await self._send(lambda: self._journal.flush(utterance_id, flush))
+
+    async def end(self, utterance_id: str = "") -> None:
+        """No more text for this utterance; the next text opens another."""
+        await self._send(lambda: self._journal.end(utterance_id))
+
+    async def cancel(self, utterance_id: str = "", played_ms: int | None = None) -> None:
+        """Barge-in: drop what is not spoken yet. ALL_UTTERANCES for every one of the session."""
+        await self._send(lambda: self._journal.cancel(utterance_id, Cancel(played_ms=played_ms)))
+
+    async def report_playback(self, played_ms: int, utterance_id: str = "") -> None:
+        """Tell the server how much the listener has really heard."""
+        await self._send(lambda: self._journal.playback(utterance_id, PlaybackReport(played_ms=played_ms)))
+
+    async def finish(self) -> None:
+        """No more messages at all: what is open is spoken to its end, then the iteration ends."""
+        if self._trace is not None:
+            self._trace.closed()
+        async with self._writing:
+            self._journal.finished = True
+            self._wanted.set()
+            if self._live:
+                await self._call.done_writing()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        try:
+            return await self._next()
+        except (SpeechError, StopAsyncIteration):
+            self._over = True
+            raise
+
+    async def _next(self) -> Event:
+        while True:
+            if self._owed:
+                return _event(self._owed.pop(0))
+            if self._begins_lost:
+                self._begins_lost = False
+                return await self._resume(None)
+            try:
+                response = await self._call.read()
+            except grpc.aio.AioRpcError as error:
+                return await self._resume(error)
+            if response is grpc.aio.EOF:
+                if self._trace is not None:
+                    self._trace.metadata("trailers", await self._call.trailing_metadata())
+                if not await self._needs_another_server():
+                    raise StopAsyncIteration
+                return await self._resume(None)
+            if self._trace is not None:
+                self._trace.received(response)
+            self._losses_without_news = 0
+            if self._journal.take(response):
+                return _event(response)
+
+    async def _send(self, note: Callable[[], SpeakRequest | None]) -> None:
+        """`note` enters a request into the journal, in the order in which they are written."""
+        async with self._writing:
+            if self._over:
+                raise _nothing_more()
+            request = note()
+            if self._journal.holds_back:
+                self._wanted.set()
+            if request is None or not self._live:
+                return
+            try:
+                await self._write(request)
+            except grpc.aio.AioRpcError as error:
+                if not self._may_resume(error):
+                    raise from_rpc_error(error, self._target) from None
+                self._live = False  # whoever reads the events will find out, and go on elsewhere
+            except asyncio.InvalidStateError:
+                if not (self._resumable and self._journal.unfinished):
+                    raise _nothing_more() from None
+                self._live = False
+
+    async def _write(self, request: SpeakRequest) -> None:
+        if self._trace is not None:
+            self._trace.sent(request)
+        await self._call.write(request)
+
+    async def _connect(self, *, resuming: bool = False) -> SessionStarted:
+        # The reply is awaited before any text is sent, so that a server that refuses can say why: grpc.aio overwrites
+        # the status of a call when a write meets its end.
+        self._call = self._stub.Speak(metadata=((RESUMING, "1"),) if resuming else ())
+        try:
+            await self._write(SpeakRequest(config=self._config))
+            if self._trace is not None:
+                self._trace.metadata("headers", await self._call.initial_metadata())
+            first = await self._call.read()
+        except BaseException:
+            self._call.cancel()
+            raise
+        if first is grpc.aio.EOF:
+            raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self._target} ended the session unasked")
+        if self._trace is not None:
+            self._trace.received(first)
+        started: SessionStarted = first.session
+        return started
+
+    # Going on elsewhere
+
+    @property
+    def _resumable(self) -> bool:
+        return self.started.resumable
+
+    def _may_resume(self, error: grpc.aio.AioRpcError) -> bool:
+        return self._resumable and is_lost(error) and self._losses_without_news < MAX_LOSSES_WITHOUT_NEWS
+
+    async def _needs_another_server(self) -> bool:
+        """Now that this one has ended the session in good order."""
+        if not (self._resumable and self._journal.server_goes):
+            return False
+        while not self._journal.unfinished:  # it went; the caller may still have something to say
+            if self._journal.finished:
+                return False
+            self._wanted.clear()
+            await self._wanted.wait()
+        return True
+
+    async def _resume(self, error: grpc.aio.AioRpcError | None) -> Event:
+        """Raises the error, if nobody else takes the session or nobody has to."""
+        self._live = False
+        lost_s = time.monotonic()
+        deadline_s = asyncio.get_running_loop().time() + RECONNECT_S
+        if error is not None and not self._may_resume(error):
+            raise from_rpc_error(error, self._target) from None
+        self._losses_without_news += 1
+        self._owed += self._journal.cancelled()
+        if self._journal.finished and not self._journal.unfinished:
+            if self._owed:
+                return _event(self._owed.pop(0))
+            raise StopAsyncIteration
+        for delay_s in delays_s():
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    self.started = await self._connect(resuming=True)
+                    await self._say_again()
+                break
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as refused:
+                if isinstance(refused, grpc.aio.AioRpcError):
+                    error = refused
+                    if not (is_lost(refused) or is_refusal(refused)):
+                        raise from_rpc_error(refused, self._target) from None
+                if asyncio.get_running_loop().time() + delay_s > deadline_s:
+                    raise self._unreachable(error) from None
+                await asyncio.sleep(delay_s)
+        return Event("", Resumed(time.monotonic() - lost_s, self.started.session_id))
+
+    def _unreachable(self, error: grpc.aio.AioRpcError | None) -> SpeechError:
+        if error is not None:
+            return from_rpc_error(error, self._target)
+        message = f"no server at {self._target} took the session within {RECONNECT_S:g} s after it was lost"
+        return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
+
+    async def _say_again(self) -> None:
+        async with self._writing:
+            for request in self._journal.again():
+                await self._write(request)
+            if self._journal.finished:
+                await self._call.done_writing()
+            self._live = True
+
+
+def _nothing_more() -> SpeechError:
+    message = "the session is over: nothing more can be sent; its events say why"
+    return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def _event(response: SpeakResponse) -> Event:
+    return Event(response.utterance_id, getattr(response, response.WhichOneof("payload")))

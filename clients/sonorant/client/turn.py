@@ -1,0 +1,224 @@
+"""One turn of a voice agent: text in, token by token; audio and its words out; what was heard, if it is cut off.
+
+A `Turn` is a `Speak` call with one utterance, run by a task of its own, so that a framework may cancel whatever reads
+from it: the call lives on until the server has been told what was heard. Nothing that the turn's owner calls waits.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import grpc
+
+from sonorant.client.client import SpeechClient
+from sonorant.client.errors import SpeechError, from_status
+from sonorant.client.session import Session
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.synthesis_pb2 import (
+    FINISH_REASON_COMPLETED,
+    FINISH_REASON_FAILED,
+    Marks,
+    SynthesisConfig,
+    UtteranceDone,
+    Warning,
+)
+
+# How long a call that was cut off waits for the server's last word about it.
+FAREWELL_S = 2.0
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word as it was sent, with the white space and punctuation before it: all words together are the text."""
+
+    text: str
+    start_s: float  # from the first sample of the turn
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the listener had heard of a turn when it was cut off, in whole words."""
+
+    text: str
+    unheard: str  # the rest of what had been sent
+    played_ms: int
+
+
+Event: TypeAlias = AudioChunk | Word | Warning
+
+
+class Turn:
+    """Say text, iterate over events; the iteration ends with the speech, or with its SpeechError.
+
+    Events wait in memory until they are read; the server sends no more than `max_lead_ms` ahead of real time.
+    """
+
+    def __init__(
+        self,
+        client: SpeechClient,
+        config: SynthesisConfig,
+        *,
+        max_lead_ms: int | None = None,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """`timeout_s`: the turn fails if the server is silent for so long, at its beginning or after the text."""
+        self._call = client.speak(config, timestamps=True, max_lead_ms=max_lead_ms)
+        self._target = client.target
+        self._timeout_s = timeout_s
+        self._text = ""
+        self._words: list[Word] = []
+        self._num_told = 0  # code points of the text that are in these
+        self._to_send: asyncio.Queue[str | None] = asyncio.Queue()  # None: the end of the text
+        self._events: asyncio.Queue[Event | SpeechError | None] = asyncio.Queue()  # None: the end of the speech
+        self._cut_off: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # with what was played, in ms
+        self._task = asyncio.create_task(self._run())
+        self._opened = False  # the server has answered
+        self._timer: asyncio.TimerHandle | None = None
+        self.text_ended = False
+        self.over = False  # nothing comes any more
+        self._expect_something()
+
+    @property
+    def text(self) -> str:
+        """All that was said to it."""
+        return self._text
+
+    def say(self, text: str) -> None:
+        """Appended as it is. What comes after the end, of the text or of the turn, is dropped."""
+        if not self.text_ended and not self.over:
+            self._text += text
+            self._to_send.put_nowait(text)
+
+    def end(self) -> None:
+        """No more text."""
+        if not self.text_ended:
+            self.text_ended = True
+            self._to_send.put_nowait(None)
+            self._expect_something()
+
+    def cut_off(self, played_ms: int) -> Heard:
+        """Barge-in: the server stops at its next step, and the iteration ends at once."""
+        if not self._cut_off.done():
+            self._cut_off.set_result(played_ms)
+        self._finish(None)
+        if not self._opened:
+            self._task.cancel()
+        return self.heard(played_ms)
+
+    def heard(self, played_ms: int) -> Heard:
+        """The text up to the last word that was over after so much audio; the same estimate as the server's."""
+        end = sum(len(word.text) for word in self._words if word.end_s * 1000 <= played_ms)
+        return Heard(self._text[:end], self._text[end:], played_ms)
+
+    async def close(self) -> None:
+        """Returns when the call is gone. To be awaited after the end of the iteration or after `cut_off`."""
+        await asyncio.wait([self._task])
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self._events.get()
+        if event is None:
+            self._events.put_nowait(None)
+            raise StopAsyncIteration
+        if isinstance(event, SpeechError):
+            raise event
+        return event
+
+    def _expect_something(self) -> None:
+        """Within the time limit, unless it is the server that waits for us."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.over and (self.text_ended or not self._opened):
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._give_up)
+
+    def _give_up(self) -> None:
+        message = f"nothing came from the server at {self._target} for {self._timeout_s:g} s"
+        self._finish(SpeechError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
+        self._task.cancel()
+
+    def _finish(self, error: SpeechError | None) -> None:
+        if not self.over:
+            self.over = True
+            self._expect_something()
+            if error is None and self._cut_off.done():
+                while not self._events.empty():  # nobody wants to hear them
+                    self._events.get_nowait()
+            elif error is not None:
+                self._events.put_nowait(error)
+            self._events.put_nowait(None)
+
+    async def _run(self) -> None:
+        try:
+            async with self._call as session:
+                self._opened = True
+                self._expect_something()
+                reading = asyncio.create_task(self._read(session))
+                writing = asyncio.create_task(self._write(session))
+                try:
+                    await asyncio.wait((reading, self._cut_off), return_when=asyncio.FIRST_COMPLETED)
+                    if not reading.done():
+                        await self._say_farewell(session, reading)
+                finally:
+                    for task in (reading, writing):
+                        task.cancel()
+                    await asyncio.wait((reading, writing))
+                if not reading.cancelled():
+                    reading.result()
+        except SpeechError as error:
+            self._finish(error)
+        finally:
+            self._finish(None)
+
+    async def _say_farewell(self, session: Session, reading: "asyncio.Task[None]") -> None:
+        """The server learns what was heard, and its `done` is awaited, so that its books are right."""
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await session.cancel(played_ms=self._cut_off.result())
+                await asyncio.wait((reading,))
+        except (SpeechError, TimeoutError):
+            pass  # leaving the call cancels everything, too
+
+    async def _write(self, session: Session) -> None:
+        try:
+            while (text := await self._to_send.get()) is not None:
+                await session.send_text(text)
+            await session.end()
+        except SpeechError:
+            pass  # the reader learns why
+
+    async def _read(self, session: Session) -> None:
+        """To the end of the utterance, or of the call."""
+        async for event in session:
+            self._expect_something()
+            match event.payload:
+                case AudioChunk() | Warning() as payload:
+                    self._emit(payload)
+                case Marks(marks=marks):
+                    for mark in marks:
+                        self._tell(mark.text_end, mark.start_ms / 1000, mark.end_ms / 1000)
+                case UtteranceDone(reason=reason, error=error):
+                    if reason == FINISH_REASON_FAILED:
+                        raise from_status(error)
+                    if reason == FINISH_REASON_COMPLETED and self._words:
+                        # What is no word and stands at the end.
+                        self._tell(len(self._text), self._words[-1].end_s, self._words[-1].end_s)
+                    self._finish(None)
+                    await session.finish()
+
+    def _tell(self, text_end: int, start_s: float, end_s: float) -> None:
+        """A word, with all the text before it that was not told yet."""
+        if text := self._text[self._num_told : text_end]:
+            self._num_told = text_end
+            word = Word(text, start_s, end_s)
+            self._words.append(word)
+            self._emit(word)
+
+    def _emit(self, event: Event) -> None:
+        if not self.over:
+            self._events.put_nowait(event)

@@ -1,0 +1,145 @@
+"""The part of `SpeechClient` that is about voices: listing, making, moving and deleting them."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from sonorant.client.errors import from_rpc_error
+from sonorant.tts.v1.voice_pb2 import (
+    MIX_METHOD_LINEAR,
+    MIX_METHOD_SPHERICAL,
+    ReferenceAudio,
+    SpeakerEmbedding,
+    Voice,
+    VoiceKind,
+    VoiceMix,
+    WeightedVoice,
+)
+from sonorant.tts.v1.voice_service_pb2 import (
+    CreateVoiceRequest,
+    DeleteVoiceRequest,
+    ExportVoiceRequest,
+    GetVoiceRequest,
+    ImportVoiceRequest,
+    ListVoicesRequest,
+    UploadVoiceRequest,
+)
+from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
+
+PIECE_BYTES = 1024 * 1024
+_KIND_PREFIX = "VOICE_KIND_"
+KINDS = tuple(name.removeprefix(_KIND_PREFIX).lower() for name in VoiceKind.keys()[1:])
+
+
+def kind_name(voice: Voice) -> str:
+    """One of KINDS."""
+    return str(VoiceKind.Name(voice.kind)).removeprefix(_KIND_PREFIX).lower()
+
+
+def voice_mix(weights: Mapping[str, float], *, spherical: bool = False) -> VoiceMix:
+    """A mix of voices by their ids: {"anna": 0.7, "ben": 0.3}."""
+    return VoiceMix(
+        voices=[WeightedVoice(voice_id=voice_id, weight=weight) for voice_id, weight in weights.items()],
+        method=MIX_METHOD_SPHERICAL if spherical else MIX_METHOD_LINEAR,
+    )
+
+
+class VoiceMethods:
+    """Every method raises the errors of `sonorant.client.errors`."""
+
+    target: str
+    _voices: VoiceServiceStub
+
+    async def voices(
+        self, language: str = "", *, kind: str = "", labels: Mapping[str, str] | None = None
+    ) -> list[Voice]:
+        """All voices, or those that speak `language`, are of a kind of KINDS, and have all of the labels."""
+        request = ListVoicesRequest(language=language, labels=labels, page_size=1000)
+        if kind:
+            request.kind = VoiceKind.Value(_KIND_PREFIX + kind.upper())
+        voices: list[Voice] = []
+        while True:
+            page = await self._unary(self._voices.ListVoices, request)
+            voices.extend(page.voices)
+            if not page.next_page_token:
+                return voices
+            request.page_token = page.next_page_token
+
+    async def voice(self, voice_id: str) -> Voice:
+        """Raises VoiceNotFound."""
+        voice: Voice = (await self._unary(self._voices.GetVoice, GetVoiceRequest(voice_id=voice_id))).voice
+        return voice
+
+    async def create_voice(
+        self,
+        voice_id: str = "",
+        *,
+        reference: bytes | None = None,
+        transcript: str = "",
+        design: str = "",
+        speaker_embedding: Iterable[float] | None = None,
+        mix: VoiceMix | None = None,
+        consent: str = "",
+        display_name: str = "",
+        description: str = "",
+        languages: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        ttl_s: int = 0,
+        validate_only: bool = False,
+        request_id: str = "",
+    ) -> Voice:
+        """Make a voice of one source: a recording (of at most 10 MiB) and perhaps what is said in it, a description, a
+        speaker embedding, or a mix. The proto's CreateVoiceRequest says what each takes."""
+        request = CreateVoiceRequest(
+            voice_id=voice_id,
+            voice=Voice(display_name=display_name, description=description, languages=languages, labels=labels),
+            consent=consent,
+            ttl_seconds=ttl_s,
+            validate_only=validate_only,
+            request_id=request_id,
+        )
+        if design:
+            request.design = design
+        if speaker_embedding is not None:
+            request.speaker_embedding.CopyFrom(SpeakerEmbedding(values=speaker_embedding))
+        if mix is not None:
+            request.mix.CopyFrom(mix)
+        if reference is not None:
+            request.reference.CopyFrom(ReferenceAudio(transcript=transcript))
+            return await self._upload(request, reference)
+        voice: Voice = (await self._unary(self._voices.CreateVoice, request)).voice
+        return voice
+
+    async def delete_voice(self, voice_id: str, *, allow_missing: bool = False) -> None:
+        await self._unary(self._voices.DeleteVoice, DeleteVoiceRequest(voice_id=voice_id, allow_missing=allow_missing))
+
+    async def export_voice(self, voice_id: str) -> bytes:
+        """A file for `import_voice`."""
+        exported = await self._unary(self._voices.ExportVoice, ExportVoiceRequest(voice_id=voice_id))
+        return bytes(exported.voice_file)
+
+    async def import_voice(
+        self, voice_file: bytes, voice_id: str = "", *, ttl_s: int = 0, request_id: str = ""
+    ) -> Voice:
+        """`voice_id=""` is the id that the voice had."""
+        request = ImportVoiceRequest(voice_file=voice_file, voice_id=voice_id, ttl_seconds=ttl_s, request_id=request_id)
+        voice: Voice = (await self._unary(self._voices.ImportVoice, request)).voice
+        return voice
+
+    async def _upload(self, create: CreateVoiceRequest, audio: bytes) -> Voice:
+        async def requests() -> AsyncIterator[UploadVoiceRequest]:
+            yield UploadVoiceRequest(create=create)
+            for begin in range(0, len(audio), PIECE_BYTES):
+                yield UploadVoiceRequest(audio=audio[begin : begin + PIECE_BYTES])
+
+        voice: Voice = (await self._unary(self._voices.UploadVoice, requests())).voice
+        return voice
+
+    async def _unary(self, method: Any, request: Message | AsyncIterator[Message]) -> Any:
+        """One answer to one request, or to a stream of them."""
+        try:
+            return await method(request)
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self.target) from None

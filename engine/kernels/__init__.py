@@ -1,1 +1,0 @@
-"""Triton kernels for CUDA. The plain twin of each is code of engine.model, which the CPU runs."""

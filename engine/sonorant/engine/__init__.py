@@ -1,0 +1,112 @@
+"""Staged text-to-speech engine for Qwen3-TTS checkpoints. What is exported here is all that callers need.
+
+Importing it loads no torch: the model runs in worker processes, which `Engine.start` starts.
+"""
+
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
+from sonorant.engine.checkpoint.embeddings import MAX_MIXED_VOICES, mix_embeddings
+from sonorant.engine.config import EngineConfig, MpsMode
+from sonorant.engine.errors import (
+    CheckpointError,
+    EncodingFailed,
+    EngineError,
+    EngineOverloaded,
+    EngineUnavailable,
+    InvalidRecording,
+    InvalidSynthesis,
+    StreamFailed,
+    UnknownSpeaker,
+    UnsupportedTask,
+)
+from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
+from sonorant.engine.prompt.explain import Explanation
+from sonorant.engine.serving.auto import sized
+from sonorant.engine.serving.engine import Engine, EngineStats
+from sonorant.engine.serving.info import EngineInfo
+from sonorant.engine.serving.pool import EnginePool, PairStats
+from sonorant.engine.serving.routing import Need
+from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.stream import EngineStream
+from sonorant.engine.serving.warm_up import WarmUp
+from sonorant.engine.settings import (
+    AUTO,
+    Setting,
+    as_auto,
+    as_choice,
+    as_count,
+    as_device,
+    as_positive,
+    as_seconds,
+    as_switch,
+    setting,
+    settings_of,
+    with_settings,
+)
+from sonorant.engine.types import (
+    EncodedReference,
+    FinishReason,
+    Int16Array,
+    PassCounts,
+    PcmChunk,
+    RecordingInfo,
+    SamplingParams,
+    StreamBudget,
+    StreamEnd,
+    SynthesisParams,
+)
+
+__all__ = [
+    "AUTO",
+    "BUILTIN_VOICE_DIR",
+    "MAX_MIXED_VOICES",
+    "PROMPT_ROW_BUCKETS",
+    "ROW_BUCKETS",
+    "STEP_S_BUCKETS",
+    "CheckpointError",
+    "EncodedReference",
+    "EncodingFailed",
+    "Engine",
+    "EngineConfig",
+    "EngineError",
+    "EngineInfo",
+    "EngineOverloaded",
+    "EnginePool",
+    "EngineState",
+    "EngineStats",
+    "EngineStream",
+    "EngineUnavailable",
+    "Explanation",
+    "FinishReason",
+    "Int16Array",
+    "InvalidRecording",
+    "InvalidSynthesis",
+    "MpsMode",
+    "Need",
+    "PairStats",
+    "PassCounts",
+    "PcmChunk",
+    "RecordingInfo",
+    "SamplingParams",
+    "Setting",
+    "StreamBudget",
+    "StreamEnd",
+    "StreamFailed",
+    "SynthesisParams",
+    "UnknownSpeaker",
+    "UnsupportedTask",
+    "WarmUp",
+    "Work",
+    "as_auto",
+    "as_choice",
+    "as_count",
+    "as_device",
+    "as_positive",
+    "as_seconds",
+    "as_switch",
+    "mix_embeddings",
+    "resolve_model",
+    "setting",
+    "settings_of",
+    "sized",
+    "with_settings",
+]

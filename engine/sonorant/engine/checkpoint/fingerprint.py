@@ -1,0 +1,22 @@
+"""Which weights these are, in one word: for telling whether a stored voice was made with this very checkpoint."""
+
+import hashlib
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.checkpoint.weights_file import add_samples
+from sonorant.engine.config import EngineConfig
+
+
+def fingerprint(checkpoint: Checkpoint, config: EngineConfig) -> str:
+    """Sixteen hex digits that do not depend on where the folder lies; reads some megabytes at most.
+
+    Of both config.json, and of size, header and samples of both files of weights. Raises CheckpointError.
+    """
+    digest = hashlib.sha256()
+    for folder in (checkpoint.folder, checkpoint.folder / "speech_tokenizer"):
+        digest.update((folder / "config.json").read_bytes())
+        if config.load_format == "safetensors":
+            add_samples(folder / "model.safetensors", digest)
+    if config.load_format == "dummy":
+        digest.update(b"dummy %d" % config.seed)
+    return digest.hexdigest()[:16]

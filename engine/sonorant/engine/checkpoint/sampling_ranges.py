@@ -1,0 +1,47 @@
+"""What the sampling settings may be, of an utterance and of a checkpoint's own defaults alike."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sonorant.engine.types import SamplingParams
+
+MAX_SEED = 2**32 - 1
+
+# Of temperatures and penalties, which divide the model's scores. Any use of them lies well inside; far beyond, scores
+# overflow and there is nothing left to draw from.
+MIN_DIVISOR, MAX_DIVISOR = 0.001, 100.0
+
+
+class OutOfRange(NamedTuple):
+    field: str  # of SamplingParams
+    message: str
+
+
+def out_of_range(s: SamplingParams) -> OutOfRange | None:
+    """The first setting that cannot be, if there is one."""
+    for field, must in _wrong(s):
+        return OutOfRange(field, f"{field} is {getattr(s, field)!r}; it must be {must}")
+    return None
+
+
+def _wrong(s: SamplingParams) -> Iterator[tuple[str, str]]:
+    for prefix, sampled in (("", s.do_sample), ("subtalker_", s.subtalker_do_sample)):
+        if sampled and not _can_divide(getattr(s, f"{prefix}temperature")):
+            hint = f"for the likeliest code at each step turn {prefix}do_sample off"
+            yield f"{prefix}temperature", f"{MIN_DIVISOR:g} to {MAX_DIVISOR:g}; {hint}"
+        if getattr(s, f"{prefix}top_k") < 0:
+            yield f"{prefix}top_k", "0 (no limit) or more"
+        if not 0 < getattr(s, f"{prefix}top_p") <= 1:
+            yield f"{prefix}top_p", "above 0 and at most 1 (no limit)"
+    if not _can_divide(s.repetition_penalty):
+        yield "repetition_penalty", f"{MIN_DIVISOR:g} to {MAX_DIVISOR:g}; 1 is no penalty"
+    if not 0 <= s.seed <= MAX_SEED:
+        yield "seed", f"0 to {MAX_SEED}"
+    if s.min_frames < 0:
+        yield "min_frames", "0 or more"
+    if s.max_frames < 1:
+        yield "max_frames", "1 or more"
+
+
+def _can_divide(number: float) -> bool:
+    return MIN_DIVISOR <= number <= MAX_DIVISOR

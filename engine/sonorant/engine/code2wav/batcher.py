@@ -1,0 +1,335 @@
+"""Which frames of which streams are decoded next. Pure: no torch, no channels; the clock is an argument.
+
+One turn: `on_record` for each record from the talker, `next_batch` for what to decode, the runner decodes it, `apply`
+for the audio that came out. All rows of a batch have the same number of frames.
+
+* Chunks ramp up (1, 2, 4, 8, 12, 12, ... frames): the first audio waits for one frame, and a stream that is ahead of
+  its listener is decoded by large chunks, which cost less. A chunk is due when its frames are there; at once, whatever
+  there is, when the talker says that no more will come for now; and in any case before the listener runs dry.
+* Listeners are taken to play without a pause from their first chunk on. A talker that keeps up makes a frame within
+  the duration of a frame, so whoever has more lead than that, and than a call takes, can wait for one more.
+* Whoever runs dry first goes first. A waiting stream keeps its place and a served one moves back: none waits forever.
+* A stream that stays silent for too long is reported, once, so that the service may end it.
+* The reference of a cloned voice is decoded for the state it leaves; its audio is dropped. The state is kept, and a
+  later stream in the same voice begins with a copy of it. Likewise the frames that a stream has behind it when it goes
+  on here: they were heard before.
+
+Slots are the runner's own: a stream may be decoded here long after its talker slot went to another.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeAlias
+
+import numpy as np
+
+from sonorant.engine.code2wav.references import KeptReferences
+from sonorant.engine.code2wav.silence import silent_tail
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.messages import (
+    BeginStream,
+    EndStream,
+    FirstChunk,
+    FlushStream,
+    FrameBatch,
+    PcmBatch,
+    PcmRecord,
+    SilentStream,
+)
+from sonorant.engine.types import FinishReason, Float32Array, Int16Array
+
+NO_SLOT = -1
+
+# Of what has no listener: as much as live streams can wait for, since the first audio waits for its end.
+UNHEARD_CHUNK_FRAMES = 32
+UNHEARD_CALL_FRAMES = 4  # per row that a call may have: all the streams of a dead pair may come at once
+
+CALL_DECAY = 0.8  # per call, of the memory of how long calls take
+
+NO_CODES = np.empty((0, 0, 0), np.int16)
+
+FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """What to do now: publish `records`, make `copies`, reset `new_slots`, then decode if there are `slots`."""
+
+    records: Sequence[PcmRecord]
+    copies: Sequence[tuple[int, int]]  # of the state of one slot to another, in this order
+    new_slots: Sequence[int]
+    slots: Sequence[int]
+    codes: Int16Array  # [rows, frames, codebooks]
+    streams: Sequence["Stream"]  # of the rows
+    began_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    stream_id: int
+    times: tuple[float, ...]  # of FirstChunk, as far as they have come
+    dry_s: float  # when the listener has nothing left to play; before the first chunk, since when it waits for it
+    first_heard: int  # frame number; what is before it is decoded for its state alone
+    first_pending: int  # frame number of pending[0]; negative in the reference
+    pending: deque[Int16Array]  # [codebooks] each
+    chunk_frames: int  # of the chunk that is next, once it need not wait for more
+    reference: bytes = b""  # its codes
+    slot: int = NO_SLOT
+    num_chunks: int = 0
+    num_received: int = 0
+    num_silent: int = 0  # frames in a row, the last ones heard
+    is_flushed: bool = False
+    end: EndStream | None = None  # to be sent after the last frame
+
+    @property
+    def num_unheard(self) -> int:
+        """Frames that are next and decoded for their state alone; in the reference, up to its end."""
+        return -self.first_pending if self.first_pending < 0 else self.first_heard - self.first_pending
+
+
+class Batcher:
+    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner: `num_slots` for streams, and
+    behind them `kept_references` for the state after references."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        num_slots: int,
+        frame_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if num_slots < config.talker.num_slots:
+            raise ValueError(
+                f"{num_slots} Code2Wav slots for {config.talker.num_slots} talker slots: "
+                "a live stream could wait forever"
+            )
+        if not config.code2wav.chunk_ramp or min(config.code2wav.chunk_ramp) < 1:
+            raise ValueError(f"chunk_ramp must have sizes of at least 1 frame, not {config.code2wav.chunk_ramp}")
+        self._ramp = config.code2wav.chunk_ramp
+        self._max_rows = config.code2wav.max_decode_batch
+        self._max_silent_frames = config.code2wav.runaway_silent_frames
+        self._frame_s = frame_s
+        self._clock = clock
+        self._num_slots = num_slots
+        self._free_slots = list(reversed(range(num_slots)))
+        self._references = KeptReferences(range(num_slots, num_slots + config.code2wav.kept_references))
+        self._copies: list[tuple[int, int]] = []  # for the next plan
+        self._streams: dict[int, Stream] = {}
+        # Streams with frames to decode, so that a turn need not look at all streams: those that are due, and those
+        # that had better wait for more frames, as long as their listeners let them.
+        self._due: dict[int, Stream] = {}
+        self._early: dict[int, Stream] = {}
+        self._with_reference: dict[int, Stream] = {}  # and without a slot
+        self._call_s = 0.0  # what the longest of the last calls took
+        self._records: list[PcmRecord] = []  # to be published with the next plan
+        self.wait_s: float | None = None  # after a plan without slots: when to ask again, should no record come before
+
+    @property
+    def num_streams(self) -> int:
+        return len(self._streams)
+
+    def on_record(self, record: FrameStreamRecord) -> None:
+        match record:
+            case FrameBatch():
+                self._on_frames(record)
+            case BeginStream():
+                self._on_begin(record)
+            case FlushStream(stream_id=stream_id):
+                stream = self._streams[stream_id]
+                stream.is_flushed = True
+                self._file(stream)
+            case EndStream():
+                self._on_end(record)
+
+    def _on_begin(self, record: BeginStream) -> None:
+        stream_id, past, first_frame = record.stream_id, record.past_codes, record.first_frame
+        if stream_id in self._streams:
+            raise ValueError(f"stream {stream_id} began twice")
+        pending = deque(() if past is None else past)
+        stream = self._streams[stream_id] = Stream(
+            stream_id=stream_id,
+            times=(record.opened_s, record.started_s),
+            dry_s=self._clock(),
+            first_heard=first_frame,
+            first_pending=first_frame - len(pending),
+            pending=pending,
+            chunk_frames=self._ramp[0],
+            reference=b"" if past is None else past[: len(past) - first_frame].tobytes(),
+            num_received=first_frame,
+        )
+        if stream.reference:
+            self._with_reference[stream_id] = stream
+        self._file(stream)
+
+    def _on_frames(self, batch: FrameBatch) -> None:
+        times = (batch.began_s, batch.ended_s, self._clock())
+        for stream_id, index, codes in zip(
+            batch.stream_ids.tolist(), batch.frame_indices.tolist(), batch.codes, strict=True
+        ):
+            stream = self._streams[stream_id]
+            if index != stream.num_received:
+                raise ValueError(f"stream {stream_id} got frame {index} where frame {stream.num_received} was due")
+            if index == stream.first_heard:
+                stream.times += times
+            pending = stream.pending
+            pending.append(codes)
+            stream.num_received = index + 1
+            if len(pending) == 1 or len(pending) >= stream.chunk_frames or stream.is_flushed:
+                stream.is_flushed = False
+                self._file(stream)
+
+    def _on_end(self, record: EndStream) -> None:
+        stream = self._streams.get(record.stream_id)
+        if stream is None:  # it ended before the talker had a slot for it
+            self._records.append(record)
+            return
+        stream.end = record
+        wanted = record.end.reason in (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.YIELDED)
+        if not wanted or stream.num_received == stream.first_heard:
+            stream.pending.clear()
+        self._file(stream)
+        self._finish_if_drained(stream)
+
+    def next_batch(self) -> DecodePlan:
+        """What to decode now. With slots in it, `apply` must follow before anything else."""
+        now = self._clock()
+        for stream in list(self._with_reference.values()):
+            self._begin_behind_kept_reference(stream)
+        latest_s = now + self._frame_s + self._call_s  # who runs dry by then cannot wait for another frame
+        due = [*self._due.values(), *(stream for stream in self._early.values() if stream.dry_s <= latest_s)]
+        due.sort(key=attrgetter("dry_s"))
+        batch: list[Stream] = []
+        num_frames = 0  # of each
+        new_slots = []
+        for stream in due:
+            size = min(len(stream.pending), stream.chunk_frames)
+            if (num_unheard := stream.num_unheard) > 0:
+                size = min(num_unheard, UNHEARD_CHUNK_FRAMES)
+            if batch and (size != num_frames or len(batch) == self._max_rows):
+                continue
+            if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
+                continue
+            if stream.slot == NO_SLOT:
+                if not self._free_slots:
+                    continue  # a stream that has ended will leave one as soon as it is drained
+                new_slots.append(self._take_slot(stream))
+            batch.append(stream)
+            num_frames = size
+        self.wait_s = None
+        if self._early and not batch:
+            self.wait_s = min(stream.dry_s for stream in self._early.values()) - latest_s
+        frames = [stream.pending.popleft() for stream in batch for _ in range(num_frames)]
+        copies, self._copies = self._copies, []
+        return DecodePlan(
+            records=self._take_records(),
+            copies=copies,
+            new_slots=new_slots,
+            slots=[stream.slot for stream in batch],
+            codes=np.concatenate(frames).reshape(len(batch), num_frames, -1) if batch else NO_CODES,
+            streams=batch,
+            began_s=now,
+        )
+
+    def apply(
+        self, plan: DecodePlan, samples: Int16Array | Float32Array
+    ) -> list[PcmRecord]:  # [rows, frames * frame_samples]
+        """Account for the audio of the batch; returns what the service must hear of it. Takes `samples` over."""
+        now = self._clock()
+        self._call_s = max(now - plan.began_s, CALL_DECAY * self._call_s)
+        batch, num_frames = plan.streams, plan.codes.shape[1]
+        if len(samples) != len(batch):
+            raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
+        first_frames = np.array([stream.first_pending for stream in batch], np.int32)
+        is_heard = np.array([stream.num_unheard <= 0 for stream in batch])
+        self._records += [
+            FirstChunk(stream.stream_id, *(*stream.times, plan.began_s, now))
+            for stream in batch
+            if stream.num_unheard == 0
+        ]
+        if is_heard.any():
+            self._records.append(
+                PcmBatch(
+                    stream_ids=np.array([stream.stream_id for stream in batch], np.int64)[is_heard],
+                    first_frames=first_frames[is_heard],
+                    num_frames=num_frames,
+                    samples=samples if is_heard.all() else samples[is_heard],
+                    codes=plan.codes if is_heard.all() else plan.codes[is_heard],
+                )
+            )
+        if self._max_silent_frames:
+            self._note_silence(batch, silent_tail(samples, num_frames), num_frames)
+        for stream in batch:
+            if stream.num_unheard <= 0:
+                stream.num_chunks += 1
+                stream.chunk_frames = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
+                stream.dry_s = max(stream.dry_s, now) + num_frames * self._frame_s
+            was_in_reference = stream.first_pending < 0
+            stream.first_pending += num_frames
+            if (
+                was_in_reference
+                and stream.first_pending == 0
+                and (kept := self._references.place(stream.reference)) is not None
+            ):
+                self._copies.append((stream.slot, kept))
+            self._file(stream)
+            self._finish_if_drained(stream)
+        return self._take_records()
+
+    def _begin_behind_kept_reference(self, stream: Stream) -> None:
+        """If its reference is kept and a slot is free."""
+        if not self._free_slots or (kept := self._references.find(stream.reference)) is None:
+            return
+        self._copies.append((kept, self._take_slot(stream)))
+        for _ in range(-stream.first_pending):
+            stream.pending.popleft()
+        stream.first_pending = 0
+        self._file(stream)
+
+    def _take_slot(self, stream: Stream) -> int:
+        stream.slot = self._free_slots.pop()
+        self._with_reference.pop(stream.stream_id, None)
+        return stream.slot
+
+    def _note_silence(self, batch: Sequence[Stream], tails: Sequence[int], num_frames: int) -> None:
+        for stream, tail in zip(batch, tails, strict=True):
+            if stream.num_unheard > 0:
+                continue
+            before = stream.num_silent
+            stream.num_silent = before + tail if tail == num_frames else tail
+            if before < self._max_silent_frames <= stream.num_silent:
+                self._records.append(SilentStream(stream.stream_id, stream.num_silent))
+
+    def _file(self, stream: Stream) -> None:
+        """Under what is due, or what may wait, or neither, after what changed."""
+        self._due.pop(stream.stream_id, None)
+        self._early.pop(stream.stream_id, None)
+        if not stream.pending:
+            return
+        is_whole = stream.num_unheard > 0 or len(stream.pending) >= stream.chunk_frames
+        if is_whole or stream.is_flushed or stream.end:
+            self._due[stream.stream_id] = stream
+        elif stream.num_chunks:  # without any out, nobody can run dry
+            self._early[stream.stream_id] = stream
+
+    def _finish_if_drained(self, stream: Stream) -> None:
+        """The one way out: an ended stream with nothing left to decode leaves its slot and its EndStream goes on."""
+        if stream.end is None or stream.pending:
+            return
+        del self._streams[stream.stream_id]
+        self._with_reference.pop(stream.stream_id, None)
+        if stream.slot != NO_SLOT:
+            self._free_slots.append(stream.slot)
+        self._records.append(stream.end)
+
+    def _take_records(self) -> list[PcmRecord]:
+        records, self._records = self._records, []
+        return records
+
+    def check_conservation(self) -> None:
+        """Free and used slots are all there are. Raises if that does not hold."""
+        num_used = sum(stream.slot != NO_SLOT for stream in self._streams.values())
+        if num_used + len(self._free_slots) != self._num_slots:
+            raise RuntimeError(f"slots leaked: {num_used} used and {len(self._free_slots)} free of {self._num_slots}")

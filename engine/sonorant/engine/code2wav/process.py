@@ -1,0 +1,129 @@
+"""The Code2Wav process: frames in, calls of the decoder, audio out. The loop knows channels and runner by interface.
+
+An exception in a call is fatal to the process, see sonorant.engine.ipc.worker.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.formats import FASTEST_FIRST
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.errors import EngineError
+from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
+from sonorant.engine.ipc.heartbeat import Heartbeat, Step
+from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
+from sonorant.engine.ipc.worker import serve, tell_loaded
+from sonorant.engine.types import Float32Array, Int16Array, PassCounts
+
+log = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What the loop asks of `sonorant.engine.code2wav.runner.Code2WavRunner`."""
+
+    @property
+    def passes(self) -> PassCounts:
+        """Of the network, since the runner was made."""
+
+    def reset(self, slot: int) -> None:
+        """Forget the stream that the slot had before."""
+
+    def copy(self, source: int, target: int) -> None:
+        """Have one slot remember what another does."""
+
+    def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Samples of each row's frames: [rows, frames, codebooks] -> [rows, frames * frame_samples]."""
+
+
+def run(
+    inbox: Inbox[FrameRecord], outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, heartbeat: Heartbeat
+) -> None:
+    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
+    while True:
+        for record in inbox.drain():
+            if isinstance(record, Shutdown):
+                return
+            batcher.on_record(record)
+        heartbeat.busy()
+        step = turn(outbox, batcher, runner)
+        heartbeat.idle(step, runner.passes)
+        if not step.num_rows:
+            batcher.check_conservation()
+            inbox.wait(batcher.wait_s)
+
+
+def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> Step:
+    """One call of the decoder, if anything is due."""
+    plan = batcher.next_batch()
+    if plan.records:
+        outbox.publish(plan.records)
+    for source, target in plan.copies:
+        runner.copy(source, target)
+    if not plan.slots:
+        return Step(0)
+    for slot in plan.new_slots:
+        runner.reset(slot)
+    records = batcher.apply(plan, runner.decode(plan.slots, plan.codes))
+    if records:
+        outbox.publish(records)
+    return Step(num_rows=len(plan.slots))
+
+
+def main(
+    config: EngineConfig,
+    inbox: Inbox[FrameRecord],
+    outbox: Outbox[PcmRecord],
+    heartbeat: Heartbeat,
+    ready: Connection,
+) -> None:
+    """Entry of the child process."""
+    batcher, runner = tell_loaded("code2wav", ready, lambda: _load(config, inbox))
+    serve("code2wav", lambda: run(inbox, outbox, batcher, runner, heartbeat), lambda: batcher.num_streams)
+
+
+def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batcher, Runner], Mapping[str, object]]:
+    import torch  # here, because the parent imports this module and must stay without torch
+
+    from sonorant.engine.code2wav.runner import Code2WavRunner, agreeing
+    from sonorant.engine.cuda import use_device
+    from sonorant.engine.model.memory import check_fit, code2wav_need, free_bytes
+
+    torch.set_num_threads(config.threads("code2wav"))
+    device = use_device(config.code2wav.device)
+    checkpoint = load_checkpoint(config.model)
+    if device.type == "cuda":
+        check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
+    if config.code2wav.dtype != "auto":
+        runner, why = Code2WavRunner(checkpoint, config), "asked for"
+    elif device.type == "cpu":
+        runner, why = Code2WavRunner(checkpoint, config.but(code2wav_dtype="float32")), "on the CPU"
+    else:
+        # Made in the format that is likely, while the talker is still loading; see sonorant.engine.talker.process.
+        likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype=FASTEST_FIRST[0]))
+        runner, why = agreeing(likely, checkpoint, config, _speech_sample(inbox))
+    log.info("codec in %s: %s", runner.format, why)
+    batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz)
+    info = {
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "num_slots": runner.num_slots,
+        "format": runner.format,
+        "frame_s": runner.frame_time() if device.type == "cuda" else 0.0,
+    }
+    return (batcher, runner), info
+
+
+def _speech_sample(inbox: Inbox[FrameRecord]) -> Int16Array:
+    """Codes [frames, codebooks], the first that the talker has to say."""
+    try:
+        while not (records := inbox.drain()):
+            inbox.wait()
+    except PeerGone:
+        raise EngineError("the talker, whose speech it waits for, is gone") from None
+    (sample,) = records
+    assert isinstance(sample, FrameBatch) and (sample.stream_ids == SAMPLE_STREAM).all()
+    return sample.codes

@@ -1,0 +1,225 @@
+"""The decoder on its device: weights, the state of every slot, and calls that take some slots a few frames further.
+
+Knows slots, not streams, and decides nothing about when to decode what.
+
+A call is done in one or more passes of the network. On the CPU a pass has the shape of the call, up to a bound. On CUDA
+there are a few shapes, each of them a graph captured at the start, and no call needs another: a number of frames is a
+chunk size, or the sum of some (streaming is exact), and rows are filled up with rows of a slot that no stream has.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.code2wav.formats import agreement_db, choose_format
+from sonorant.engine.code2wav.passes import row_sizes, split
+from sonorant.engine.config import CodecDtypeName, EngineConfig
+from sonorant.engine.cuda import Buckets, bucket_sizes, download, find_device
+from sonorant.engine.errors import EngineError
+from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.code2wav_state import CodecState
+from sonorant.engine.model.weights import TensorFile, init_random, load_module
+from sonorant.engine.types import Float32Array, Int16Array, PassCounts
+
+log = logging.getLogger(__name__)
+
+PCM_SCALE = 32767.0
+
+# Frames of all rows together in one pass, which bounds the memory of its activations (about 5 MB per frame in the
+# published size).
+MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
+
+TIMED_CALLS = 3
+
+_DTYPES: dict[CodecDtypeName, torch.dtype] = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "float16": torch.float16,
+}
+
+
+class Decoder(Protocol):
+    """The network, plain or out of fused kernels."""
+
+    def new_state(self, num_slots: int) -> CodecState: ...
+
+    def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor: ...
+
+
+class Code2WavRunner:
+    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False) -> None:
+        self.frame_samples = checkpoint.codec.frame_samples
+        self.num_slots = config.talker.num_slots
+        self.passes = PassCounts()
+        self._pcm_dtype = torch.float32 if float_output else torch.int16
+        self._device = find_device(config.code2wav.device)
+        self._max_pass_frames = MAX_PASS_FRAMES[self._device.type]
+        self._matmul = "tf32" if config.code2wav.dtype == "tf32" else "ieee"
+        if self._matmul == "tf32" and self._device.type == "cpu":
+            raise EngineError("code2wav_dtype tf32 needs a CUDA device; use float32")
+        self.format = config.code2wav.dtype
+        dtype = _DTYPES[self.format]
+        decoder = _load(checkpoint, config, self._device, dtype)
+        self._num_codebooks = checkpoint.codec.decoder.num_quantizers
+        self._buckets: dict[int, Buckets] = {}  # by number of frames
+        with torch.inference_mode():
+            is_fused = dtype == torch.float16 and self._device.type == "cuda"
+            self._decoder: Decoder = _fused(decoder) if is_fused else decoder
+            # Behind the streams' slots those of kept references; the last one is that of nobody.
+            self._state = self._decoder.new_state(self.num_slots + config.code2wav.kept_references + 1)
+            if self._device.type == "cuda":
+                self._make_buckets(config)
+        self._warm_up(config.code2wav.chunk_ramp)
+
+    def reset(self, slot: int) -> None:
+        """Forget the stream that the slot had before."""
+        with torch.inference_mode():
+            self._state.reset(slot)
+
+    def copy(self, source: int, target: int) -> None:
+        """Have one slot remember what another does."""
+        with torch.inference_mode():
+            self._state.copy(source, target)
+
+    @torch.inference_mode()
+    def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """The next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
+        num_rows, num_frames = codes.shape[:2]
+        samples = torch.empty(num_rows, num_frames * self.frame_samples, dtype=self._pcm_dtype, device=self._device)
+        slot_row = np.array(slots, np.int64)[None]
+        for frames in split(num_frames, sorted(self._buckets) or range(1, self._max_pass_frames + 1)):
+            size = frames.stop - frames.start
+            columns = np.vstack((slot_row, codes[:, frames].reshape(num_rows, -1).T), dtype=np.int64)
+            place = slice(frames.start * self.frame_samples, frames.stop * self.frame_samples)
+            for rows in split(num_rows, self._row_sizes(size)):
+                samples[rows, place] = self._pass(size, columns[:, rows])
+        array: Int16Array | Float32Array = download(samples).numpy()
+        return array
+
+    def speak(self, codes: Int16Array) -> Float32Array:  # [frames, codebooks]
+        """All of it at once, samples in +-1; for while there are no streams."""
+        samples: Float32Array = self.decode([0], codes[None])[0].astype(np.float32)
+        self.reset(0)
+        return samples if self._pcm_dtype.is_floating_point else samples / np.float32(PCM_SCALE)
+
+    def frame_time(self) -> float:
+        """Seconds that a frame of one stream takes in full calls; for while there are no streams."""
+        num_frames = max(self._buckets)
+        num_rows = min(self.num_slots, self._row_sizes(num_frames)[-1])
+        codes = np.zeros((num_rows, num_frames, self._num_codebooks), np.int16)
+        times_s = []
+        for _ in range(TIMED_CALLS):
+            began_s = time.perf_counter()
+            self.decode(range(num_rows), codes)
+            times_s.append(time.perf_counter() - began_s)
+        return sorted(times_s)[TIMED_CALLS // 2] / codes[..., 0].size
+
+    def _row_sizes(self, num_frames: int) -> Sequence[int]:
+        """How many rows one pass may have."""
+        buckets = self._buckets.get(num_frames)
+        return range(1, 1 + (buckets.sizes[-1] if buckets else max(1, self._max_pass_frames // num_frames)))
+
+    def _pass(self, num_frames: int, columns: npt.NDArray[np.int64]) -> Tensor:
+        if self._buckets:
+            return self._buckets[num_frames](columns, self._device)
+        self.passes.add(columns.shape[1], columns.shape[1])
+        return self._step(num_frames, torch.from_numpy(columns))
+
+    def _step(self, num_frames: int, columns: Tensor) -> Tensor:
+        """One pass; columns [1 + frames * codebooks, rows] int64: the slot and the codes of each row."""
+        codes = columns[1:].T.reshape(-1, num_frames, self._num_codebooks)
+        with _float32_products(self._matmul):
+            samples = self._decoder.step(codes, self._state, columns[0]).float()
+        return samples if self._pcm_dtype.is_floating_point else samples.mul_(PCM_SCALE).round_().to(self._pcm_dtype)
+
+    def _make_buckets(self, config: EngineConfig) -> None:
+        started_s = time.monotonic()
+        shapes = [
+            (num_rows, num_frames)
+            for num_frames in {1, *config.code2wav.chunk_ramp}
+            for num_rows in row_sizes(bucket_sizes(config.code2wav.max_decode_batch), num_frames, self._max_pass_frames)
+        ]
+        for num_frames in {1, *config.code2wav.chunk_ramp}:
+            padding = [self.num_slots + config.code2wav.kept_references, *[0] * (num_frames * self._num_codebooks)]
+            sizes = [rows for rows, frames in shapes if frames == num_frames]
+            self._buckets[num_frames] = Buckets(partial(self._step, num_frames), padding, sizes, self.passes)
+        if config.enforce_eager:
+            return
+        pool = torch.cuda.graph_pool_handle()
+        for num_rows, num_frames in sorted(shapes, key=lambda shape: shape[0] * shape[1], reverse=True):
+            self._buckets[num_frames].capture(num_rows, self._device, pool)
+        torch.cuda.empty_cache()  # what the first calls took, for the other process
+        log.info("captured %d graphs in %.1f s", len(shapes), time.monotonic() - started_s)
+
+    def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
+        """The first call of each shape is slow; let it be here and not in somebody's first audio."""
+        for num_frames in sorted(set(chunk_sizes)):
+            self.decode([0], np.zeros((1, num_frames, self._num_codebooks), np.int16))
+        self.reset(0)
+
+
+def agreeing(
+    runner: Code2WavRunner, checkpoint: Checkpoint, config: EngineConfig, codes: Int16Array
+) -> tuple[Code2WavRunner, str]:
+    """`runner`, or one in a slower format if it makes of `codes` [frames, codebooks] not what float32 does; and why."""
+    decoder = _load(checkpoint, config, runner._device, torch.float32)
+    with torch.inference_mode(), _float32_products("ieee"):
+        columns = torch.from_numpy(codes.astype(np.int64)).to(runner._device)[None]
+        samples = decoder.step(columns, decoder.new_state(1), torch.zeros(1, dtype=torch.int64, device=runner._device))
+    reference: Float32Array = samples[0].cpu().numpy()
+    del decoder, samples
+    made: dict[CodecDtypeName, Code2WavRunner] = {runner.format: runner}
+
+    def runner_in(name: CodecDtypeName) -> Code2WavRunner:
+        if name not in made:
+            made.clear()
+            made[name] = Code2WavRunner(checkpoint, config.but(code2wav_dtype=name))
+        return made[name]
+
+    name, why = choose_format(lambda name: agreement_db(runner_in(name).speak(codes), reference))
+    return runner_in(name), why
+
+
+def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Code2Wav:
+    """Ready to `step`."""
+    with torch.device("meta"):
+        decoder = Code2Wav(checkpoint.codec.decoder)
+    if config.load_format == "dummy":
+        init_random(decoder, device, dtype, config.seed)
+        decoder.calm()
+    else:
+        file = TensorFile(checkpoint.folder / "speech_tokenizer" / "model.safetensors")
+        load_module(decoder, file, "decoder.", device, dtype, optional_unused=UNUSED_TENSORS)
+    with torch.inference_mode():
+        decoder.prepare()
+    return decoder
+
+
+def _fused(decoder: Code2Wav) -> Decoder:
+    from sonorant.engine.model.code2wav_fused import (
+        FusedCode2Wav,  # here, because Triton comes with CUDA builds of torch only
+    )
+
+    return FusedCode2Wav(decoder)
+
+
+@contextmanager
+def _float32_products(precision: str) -> Iterator[None]:
+    """How CUDA multiplies float32: ieee, or tf32 with 10 bits of mantissa. PyTorch's own choice is tf32 for
+    convolutions alone."""
+    convolutions, products = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    kept = convolutions.fp32_precision, products.fp32_precision
+    convolutions.fp32_precision = products.fp32_precision = precision
+    try:
+        yield
+    finally:
+        convolutions.fp32_precision, products.fp32_precision = kept

@@ -1,0 +1,129 @@
+"""Which device and number format a worker computes with; copies from and to it; CUDA graphs by bucket."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sonorant.engine.config import DtypeName
+from sonorant.engine.errors import EngineError
+from sonorant.engine.types import PassCounts
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def find_device(name: str) -> torch.device:
+    """`auto` is the first CUDA device, or the CPU where there is none."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise EngineError(f"{name!r} is no device; use auto, cpu, or cuda:0 and so on") from error
+    if device.type not in ("cpu", "cuda"):
+        raise EngineError(f"{name!r} is not supported; use auto, cpu, or cuda:0 and so on")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise EngineError(f"{name!r} does not exist here; there are {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def use_device(name: str) -> torch.device:
+    """Make it the one that this process computes on: kernels are launched, and graphs captured, on the current one."""
+    device = find_device(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
+
+
+def compute_dtype(wanted: DtypeName, on_disk: str, device: torch.device) -> torch.dtype:
+    """`auto` is float32 on the CPU, and on CUDA what the checkpoint has on disk."""
+    if wanted != "auto":
+        return _DTYPES[wanted]
+    return torch.float32 if device.type == "cpu" else _DTYPES.get(on_disk, torch.bfloat16)
+
+
+def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
+    """A copy on the device, for which the host does not wait. On the CPU it shares the array's memory."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+
+
+def download(tensor: Tensor) -> Tensor:
+    """A copy on the host, once it is there: the one place where the host waits for the device."""
+    if not tensor.is_cuda:
+        return tensor
+    host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    done.record()
+    done.synchronize()
+    return host
+
+
+class Buckets:
+    """A function of an int64 tensor [columns, rows], called for row counts of a few sizes only: its buckets.
+
+    Rows are filled up with a padding column, which may be repeated without harm. Once captured, each bucket is replayed
+    as a CUDA graph: its inputs and outputs stand where they stood, so a result lasts until the next call.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Tensor], Tensor],
+        padding: Sequence[int],
+        sizes: Sequence[int],
+        counts: PassCounts,
+    ) -> None:
+        self._function = function
+        self._counts = counts
+        self._padding = np.array(padding, np.int64)[:, None]
+        self.sizes = sorted(sizes)
+        self._graphs: dict[int, _Graph] = {}
+
+    def capture(self, size: int, device: torch.device, pool: Any) -> None:
+        """Graphs that share a pool share its memory, so they may only be replayed one after the other."""
+        inputs = upload(self.padding_rows(size), device)
+        self._function(inputs)  # compiles kernels and sets libraries up, neither of which can be captured
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            outputs = self._function(inputs)
+        self._graphs[size] = _Graph(graph, inputs, outputs)
+
+    def padding_rows(self, count: int) -> npt.NDArray[np.int64]:
+        """[columns, count]"""
+        return np.repeat(self._padding, count, 1)
+
+    def __call__(self, columns: npt.NDArray[np.int64], device: torch.device) -> Tensor:
+        num_rows = columns.shape[1]
+        size = self.sizes[bisect_left(self.sizes, num_rows)]
+        padded = self.padding_rows(size)
+        padded[:, :num_rows] = columns
+        graph = self._graphs.get(size)
+        self._counts.add(num_rows, size, is_graph=graph is not None)
+        if graph is None:
+            return self._function(upload(padded, device))[:num_rows]
+        graph.inputs.copy_(torch.from_numpy(padded).pin_memory(), non_blocking=True)
+        graph.graph.replay()
+        return graph.outputs[:num_rows]
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensor
+    outputs: Tensor
+
+
+def bucket_sizes(largest: int, smallest: int = 1) -> list[int]:
+    """Powers of two, from 16 on also half-way between them, up to one that holds `largest`."""
+    sizes = [smallest]
+    while sizes[-1] < largest:
+        last = sizes[-1]
+        is_power = last & (last - 1) == 0
+        sizes.append(last * 2 if last < 16 else last * 3 // 2 if is_power else last * 4 // 3)
+    return sizes

@@ -1,0 +1,142 @@
+"""An uploaded recording becomes mono samples at the model's rate, or an error with what was measured. No torch.
+
+Uploads are hostile until proven otherwise. What a file says of its length is looked at before anything is decoded, and
+no more than that is decoded, block by block, whatever else is in the file.
+"""
+
+import io
+import math
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, BinaryIO
+
+import numpy as np
+import soundfile
+import soxr
+
+from sonorant.engine.errors import InvalidRecording
+from sonorant.engine.types import Float32Array, RecordingInfo
+
+MIN_RECORDING_S = 1.0  # a voice takes some seconds; less than one is none
+MAX_RECORDING_S = 30.0
+MIN_LEVEL_DBFS = -60.0
+MAX_CLIPPED_SHARE = 0.01
+RATES_HZ = range(8_000, 192_001)
+MAX_CHANNELS = 32
+
+CLIPPED_FROM = 0.999
+MAX_PEAK = 8.0  # floats may exceed full scale, but not by this much
+UNKNOWN_LENGTH = 1 << 48  # samples or more is what libsndfile says of a FLAC file that was written to a pipe
+BLOCK_VALUES = 1 << 18  # decoded at a time, all channels together
+
+ANOTHER_FILE = "give a WAV, FLAC, Ogg or MP3 file"
+_KNOWN = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3")
+_STRANGERS = ((0, b"FORM", "AIFF"), (4, b"ftyp", "MP4 or M4A"), (0, b"\x1aE\xdf\xa3", "WebM or Matroska"))
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    samples: Float32Array  # mono, at the rate that was asked for
+    info: RecordingInfo
+    clipped_share: float  # of all values that were decoded
+
+
+def read_upload(data: bytes, rate_hz: int) -> Recording:
+    """A recording that a voice may be made from, mono at `rate_hz`. Raises InvalidRecording."""
+    _check_format(data)
+    recording = read_recording(io.BytesIO(data), rate_hz, max_s=MAX_RECORDING_S)
+    info, seconds = recording.info, recording.info.duration_ms / 1000
+    if seconds < MIN_RECORDING_S:
+        raise InvalidRecording(
+            "RECORDING_TOO_SHORT",
+            f"the recording lasts {seconds:.3f} s; {MIN_RECORDING_S:g} s is the least, and 3 to 15 s are best",
+        )
+    if info.level_dbfs < MIN_LEVEL_DBFS:
+        level = f"is at {info.level_dbfs:.1f} dBFS" if info.level_dbfs > -math.inf else "has no sound at all"
+        raise InvalidRecording(
+            "RECORDING_SILENT",
+            f"the recording {level}, mixed down to one channel; record it louder, {MIN_LEVEL_DBFS:g} dBFS is the least",
+        )
+    if recording.clipped_share > MAX_CLIPPED_SHARE:
+        raise InvalidRecording(
+            "RECORDING_CLIPPED",
+            f"{recording.clipped_share:.1%} of the recording is at full scale or beyond; record it less loud, "
+            f"{MAX_CLIPPED_SHARE:.0%} is the most",
+        )
+    return recording
+
+
+def read_recording(file: str | PathLike[str] | BinaryIO, rate_hz: int, *, max_s: float = math.inf) -> Recording:
+    """Any file that libsndfile reads, mono at `rate_hz`. Raises InvalidRecording if it cannot be, or is too long."""
+    blocks: list[Float32Array] = []
+    num_samples = num_clipped = 0
+    try:
+        with soundfile.SoundFile(file) as sound:
+            _check_header(sound, max_s)
+            found_rate_hz, channels = sound.samplerate, sound.channels
+            block_samples = BLOCK_VALUES // channels
+            while len(block := sound.read(block_samples, dtype="float32", always_2d=True)):  # [samples, channels]
+                num_samples += len(block)
+                num_clipped += _num_clipped(block)
+                blocks.append(block.mean(axis=1, dtype=np.float32))
+    except (OSError, soundfile.SoundFileError) as error:
+        raise InvalidRecording(
+            "RECORDING_UNREADABLE", f"the recording cannot be read: {error}; {ANOTHER_FILE}"
+        ) from error
+    samples = np.concatenate(blocks) if blocks else np.empty(0, np.float32)
+    info = RecordingInfo(round(1000 * num_samples / found_rate_hz), _level_dbfs(samples), found_rate_hz, channels)
+    resampled = samples if found_rate_hz == rate_hz else _resampled(samples, found_rate_hz, rate_hz)
+    return Recording(resampled, info, num_clipped / max(1, num_samples * channels))
+
+
+def _check_format(data: bytes) -> None:
+    """By content, before libsndfile sees it, which knows a hundred formats more than anybody uploads."""
+    if data.startswith(_KNOWN) or (data[:1] == b"\xff" and data[1:2] >= b"\xe0"):  # a bare frame of MPEG
+        return
+    found = next((f" but {name}" for at, magic, name in _STRANGERS if data[at:].startswith(magic)), "")
+    begins = f"begins with the bytes {data[:12].hex(' ')}" if data else "is empty"
+    raise InvalidRecording(
+        "RECORDING_UNREADABLE", f"the recording is no audio that is known{found}: it {begins}; {ANOTHER_FILE}"
+    )
+
+
+def _check_header(sound: Any, max_s: float) -> None:
+    if sound.samplerate not in RATES_HZ or sound.channels > MAX_CHANNELS:
+        raise InvalidRecording(
+            "RECORDING_UNSUPPORTED",
+            f"the recording has {sound.channels} channels at {sound.samplerate} Hz; use 1 to {MAX_CHANNELS} channels "
+            f"at {RATES_HZ.start} to {RATES_HZ.stop - 1} Hz",
+        )
+    if sound.frames >= UNKNOWN_LENGTH:  # which libsndfile cannot read to the end
+        raise InvalidRecording(
+            "RECORDING_UNREADABLE", "the recording does not say how long it is; save it as a WAV file"
+        )
+    if sound.frames > max_s * sound.samplerate:
+        raise InvalidRecording(
+            "RECORDING_TOO_LONG",
+            f"the recording lasts {sound.frames / sound.samplerate:.1f} s by its header; cut it to {max_s:g} s",
+        )
+
+
+def _num_clipped(block: Float32Array) -> int:
+    magnitude = np.abs(block)
+    if not (peak := magnitude.max()) <= MAX_PEAK:  # which is so for NaN, too
+        found = f"as large as {peak:g}, where full scale is 1" if peak > 0 else "that are not finite"
+        raise InvalidRecording("RECORDING_UNREADABLE", f"the recording has samples {found}")
+    return int(np.count_nonzero(magnitude >= CLIPPED_FROM))
+
+
+def _level_dbfs(samples: Float32Array) -> float:
+    """Of what is heard, which a constant is not."""
+    if not len(samples):
+        return -math.inf
+    sound = samples - samples.mean(dtype=np.float64).astype(np.float32)
+    power = float(np.square(sound, out=sound).mean(dtype=np.float64))
+    return 10 * math.log10(power) if power > 0 else -math.inf
+
+
+def _resampled(samples: Float32Array, from_hz: int, to_hz: int) -> Float32Array:
+    """As librosa.resample does by default, rounding errors of the length included: the official package uses that."""
+    num_samples = math.ceil(len(samples) * (float(to_hz) / from_hz))
+    resampled: Float32Array = soxr.resample(samples, from_hz, to_hz, quality="HQ")[:num_samples]
+    return np.pad(resampled, (0, num_samples - len(resampled)))

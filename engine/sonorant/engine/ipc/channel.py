@@ -1,0 +1,147 @@
+"""What a worker loop knows of its neighbours: an inbox and an outbox of records.
+
+`QueueChannel` is both ends within one process; `RingOutbox` and `RingInbox` are the two ends between processes.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from threading import Condition
+from typing import Generic, Protocol, TypeVar, cast
+
+from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.messages import Record, decode, encode
+from sonorant.engine.ipc.ring import Ring
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+R = TypeVar("R", bound=Record)
+
+
+class PeerGone(Exception):
+    """The other side of a channel has closed it or died, and nothing it sent is left to read."""
+
+
+class Inbox(Protocol[T]):
+    def drain(self) -> list[T]:
+        """Everything that is there, without blocking. Raises PeerGone if that is nothing and nothing can come.
+
+        Both raise it, so that a busy loop, which only drains, notices its orphanhood as soon as one that waits.
+        """
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until there is something to drain or the time is over. Raises PeerGone as `drain` does."""
+
+
+class Outbox(Protocol[T_contra]):
+    def publish(self, records: Sequence[T_contra]) -> None:
+        """Hand over the records in order, as one batch. Raises PeerGone if nobody can read them any more."""
+
+
+class QueueChannel(Generic[T]):
+    """Both ends of a channel inside one process, for one thread or two."""
+
+    def __init__(self) -> None:
+        self._records: deque[T] = deque()
+        self._closed = False
+        self._changed = Condition()
+
+    def publish(self, records: Sequence[T]) -> None:
+        with self._changed:
+            if self._closed:
+                raise PeerGone
+            self._records.extend(records)
+            self._changed.notify_all()
+
+    def drain(self) -> list[T]:
+        with self._changed:
+            if self._closed and not self._records:
+                raise PeerGone
+            records = list(self._records)
+            self._records.clear()
+            return records
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._records or self._closed, timeout_s)
+            if self._closed and not self._records:
+                raise PeerGone
+
+    def close(self) -> None:
+        """What was published can still be read; then both sides meet PeerGone."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+
+class RingOutbox(Generic[R]):
+    """The writing end. `fileno` is readable when the reader has given room back or is gone."""
+
+    def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
+        self._ring = ring
+        self._doorbell = doorbell
+
+    def publish(self, records: Sequence[R]) -> None:
+        """Blocks while the ring is full, which rings of the sizes that the engine gives them are not."""
+        published = self.try_publish(records)
+        while published < len(records):
+            self._doorbell.wait()
+            published += self.try_publish(records[published:])
+
+    def try_publish(self, records: Sequence[R]) -> int:
+        """Publish as many as there is room for, as one batch, without blocking; how many that was."""
+        self._doorbell.clear()
+        if self._doorbell.peer_gone:
+            raise PeerGone
+        published = 0
+        for record in records:
+            if not self._ring.write(encode(record)):
+                break
+            published += 1
+        if published:
+            self._ring.publish()
+            self._doorbell.ring()
+        return published
+
+    def fileno(self) -> int:
+        return self._doorbell.fileno()
+
+    def fds(self) -> tuple[int, ...]:
+        return (*self._ring.fds(), *self._doorbell.fds())
+
+
+class RingInbox(Generic[R]):
+    """The reading end. `fileno` is readable when there may be something to drain or the writer is gone."""
+
+    def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
+        self._ring = ring
+        self._doorbell = doorbell
+
+    def drain(self) -> list[R]:
+        self._doorbell.clear()
+        records: list[R] = []
+        while (payload := self._ring.read()) is not None:
+            records.append(cast(R, decode(payload)))
+        if records:
+            self._ring.release()
+            self._doorbell.ring()
+        elif self._doorbell.peer_gone:
+            raise PeerGone
+        return records
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._ring.used_bytes:
+            if self._doorbell.peer_gone:
+                raise PeerGone
+            remaining_s = None if deadline_s is None else deadline_s - time.monotonic()
+            if remaining_s is not None and remaining_s <= 0:
+                return
+            self._doorbell.wait(remaining_s)
+            self._doorbell.clear()
+
+    def fileno(self) -> int:
+        return self._doorbell.fileno()
+
+    def fds(self) -> tuple[int, ...]:
+        return (*self._ring.fds(), *self._doorbell.fds())

@@ -1,0 +1,126 @@
+"""What a worker is doing and has done: a few shared words, written by the worker, read by the supervisor.
+
+Since when it has been busy with one step (0 = idle) is for noticing one that hangs; its process tells of one that died.
+The rest only grows, and is for whoever wants to know how full its steps are and how much of the time they take.
+"""
+
+import mmap
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
+
+from sonorant.engine.types import PassCounts
+
+SIZE_BYTES = mmap.PAGESIZE
+
+# Upper ends of histogram buckets; one bucket more for the rest.
+ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # streams in a step
+PROMPT_ROW_BUCKETS = (8, 16, 32, 64, 128, 256, 512)  # prompt rows in a step that has any
+STEP_S_BUCKETS = (
+    *(0.001, 0.002, 0.004, 0.006, 0.008, 0.012, 0.016, 0.024, 0.032, 0.048, 0.064),
+    *(0.08, 0.128, 0.256, 0.512, 1.0, 2.0),
+)
+
+
+class Step(NamedTuple):
+    """What a step had to do."""
+
+    num_rows: int  # one for each stream; without any it was no step
+    num_prompt_rows: int = 0
+    num_shared_rows: int = 0  # prompt rows of streams that began, which did not have to go in
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Done so far. A step that ends while this is read may be in some of the numbers only."""
+
+    busy_s: float
+    num_rows: int
+    num_prompt_rows: int
+    num_shared_rows: int
+    num_steps: tuple[int, ...]  # by ROW_BUCKETS
+    step_times: tuple[int, ...]  # steps by STEP_S_BUCKETS
+    prompt_steps: tuple[int, ...]  # steps with prompt rows, by PROMPT_ROW_BUCKETS
+    passes: PassCounts
+
+
+# Words: two of time, those of Step, those of PassCounts, then the histograms.
+_BUSY_SINCE_NS, _BUSY_NS, _STEP = 0, 1, 2
+_PASSES = _STEP + len(Step._fields)
+_ROWS = _PASSES + len(PassCounts.__slots__)
+_TIMES = _ROWS + len(ROW_BUCKETS) + 1
+_PROMPTS = _TIMES + len(STEP_S_BUCKETS) + 1
+_END = _PROMPTS + len(PROMPT_ROW_BUCKETS) + 1
+
+
+class Heartbeat:
+    def __init__(self) -> None:
+        fd = os.memfd_create("sonorant-heartbeat")
+        try:
+            os.ftruncate(fd, SIZE_BYTES)
+            self._attach(fd)
+        except OSError:
+            os.close(fd)
+            raise
+
+    def _attach(self, fd: int) -> None:
+        self._fd = fd
+        self._mapping = mmap.mmap(fd, SIZE_BYTES)
+        self._words = memoryview(self._mapping).cast("Q")  # one aligned 64-bit store or load per access
+
+    def busy(self) -> None:
+        """A step begins."""
+        self._words[_BUSY_SINCE_NS] = time.monotonic_ns()  # the same clock in every process
+
+    def idle(self, step: Step, passes: PassCounts) -> None:
+        """The step is over; waiting is not being busy. `passes` are those of the network since the worker came up."""
+        words = self._words
+        if step.num_rows:
+            time_ns = time.monotonic_ns() - words[_BUSY_SINCE_NS]
+            words[_BUSY_NS] += time_ns
+            for word, count in enumerate(step, _STEP):
+                words[word] += count
+            for word, count in enumerate(astuple(passes), _PASSES):
+                words[word] = count
+            words[_ROWS + bisect_left(ROW_BUCKETS, step.num_rows)] += 1
+            words[_TIMES + bisect_left(STEP_S_BUCKETS, time_ns / 1e9)] += 1
+            if step.num_prompt_rows:
+                words[_PROMPTS + bisect_left(PROMPT_ROW_BUCKETS, step.num_prompt_rows)] += 1
+        words[_BUSY_SINCE_NS] = 0
+
+    @property
+    def busy_since_ns(self) -> int:
+        """When the present step began, on the monotonic clock; 0 when idle."""
+        return self._words[_BUSY_SINCE_NS]
+
+    def work(self) -> Work:
+        words = self._words
+        return Work(
+            words[_BUSY_NS] / 1e9,
+            *Step(*words[_STEP:_PASSES]),
+            num_steps=tuple(words[_ROWS:_TIMES]),
+            step_times=tuple(words[_TIMES:_PROMPTS]),
+            prompt_steps=tuple(words[_PROMPTS:_END]),
+            passes=PassCounts(*words[_PASSES:_ROWS]),
+        )
+
+    def fds(self) -> tuple[int, ...]:
+        return (self._fd,)
+
+    def close(self) -> None:
+        self._words.release()
+        self._mapping.close()
+        os.close(self._fd)
+
+    def __reduce__(self) -> tuple[Callable[[int], "Heartbeat"], tuple[int]]:
+        return _inherited, (self._fd,)  # see sonorant.engine.ipc.child
+
+
+def _inherited(fd: int) -> Heartbeat:
+    os.set_inheritable(fd, False)
+    heartbeat = object.__new__(Heartbeat)
+    heartbeat._attach(fd)
+    return heartbeat

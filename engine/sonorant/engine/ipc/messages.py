@@ -1,0 +1,329 @@
+"""The records of the three rings, as values. `encode`/`decode` turn them into bytes and back.
+
+Ring A, service -> talker:    OpenStream (PushText | GrantCredit)* [EndText] [CancelStream]; Shutdown
+Ring B, talker -> code2wav:   BeginStream (row of FrameBatch | FlushStream)* EndStream; Shutdown
+                              before all that a FrameBatch of SAMPLE_STREAM, if the codec has to find its format
+Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch | SilentStream)+] EndStream
+
+Per stream the order above holds on every ring, and each OpenStream is answered by exactly one EndStream on ring C.
+A stream that ends before it got a slot has an EndStream and nothing else on rings B and C.
+"""
+
+import pickle
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sonorant.engine.ipc.ring import Buffer
+from sonorant.engine.types import (
+    FinishReason,
+    Float32Array,
+    Int16Array,
+    Int32Array,
+    Int64Array,
+    PromptPlan,
+    SamplingParams,
+    StreamBudget,
+    StreamEnd,
+)
+
+SAMPLE_STREAM = -1  # speech that nobody hears, one row per frame
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStream:
+    stream_id: int  # never reused
+    plan: PromptPlan
+    sampling: SamplingParams
+    credit_frames: int
+    opened_s: float  # all times are of CLOCK_MONOTONIC, which the processes of a host share
+    x_vector: Float32Array | None = None  # [hidden]
+    reference_codes: Int16Array | None = None  # [frames, codebooks]
+    # [frames, codebooks], made before: the stream goes on behind them. Credit and `max_frames` count them, and the
+    # plan's trailing text begins at frame 0 as ever.
+    known_codes: Int16Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PushText:
+    stream_id: int
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndText:
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GrantCredit:
+    stream_id: int
+    num_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelStream:
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Finish nothing, release everything, exit; passed on down the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginStream:
+    stream_id: int
+    opened_s: float
+    started_s: float  # when it got its slot
+    past_codes: Int16Array | None = None  # [frames, codebooks], decoded for the state they leave, never heard
+    first_frame: int = 0  # of those to come; so many of the past ones, the last, are of the stream itself
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBatch:
+    """The frames of one talker step, one row per stream."""
+
+    stream_ids: Int64Array  # [rows]
+    frame_indices: Int32Array  # [rows], from the stream's first frame on
+    codes: Int16Array  # [rows, codebooks]
+    began_s: float  # the step
+    ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FlushStream:
+    """The talker will make no frame for this stream for now (starved or blocked): decode what is there."""
+
+    stream_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndStream:
+    stream_id: int
+    end: StreamEnd
+
+
+@dataclass(frozen=True, slots=True)
+class FirstChunk:
+    """When what happened to a stream whose first audio is in the PcmBatch that follows. In order of time."""
+
+    stream_id: int
+    opened_s: float
+    started_s: float
+    step_began_s: float  # the talker's, with frame 0
+    step_ended_s: float
+    taken_s: float  # by Code2Wav
+    call_began_s: float  # the decoder's, with frame 0
+    call_ended_s: float
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        until_step_s = (self.opened_s, self.started_s, self.step_began_s, self.step_ended_s)
+        return (*until_step_s, self.taken_s, self.call_began_s, self.call_ended_s)
+
+    def budget(self, delivered_s: float) -> StreamBudget:
+        parts_s = (after - before for before, after in pairwise((*self.times, delivered_s)))
+        return StreamBudget(self.opened_s, *parts_s)
+
+
+@dataclass(frozen=True, slots=True)
+class SilentStream:
+    """This stream has been silent for so many frames that it has nothing to say any more."""
+
+    stream_id: int
+    num_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class PcmBatch:
+    """The audio of one Code2Wav call, one row per stream, `num_frames` codec frames each."""
+
+    stream_ids: Int64Array  # [rows]
+    first_frames: Int32Array  # [rows]
+    num_frames: int
+    samples: Int16Array | Float32Array  # [rows, num_frames * frame_samples]; int16 on the ring
+    codes: Int16Array  # [rows, num_frames, codebooks], which the audio was made of
+
+
+Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | Shutdown
+FrameRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream | Shutdown
+PcmRecord: TypeAlias = FirstChunk | PcmBatch | SilentStream | EndStream
+Record: TypeAlias = Command | FrameRecord | PcmRecord
+
+
+# Layout of a record: HEADER, then what the kind calls for. Little-endian as the machine is; arrays follow aligned.
+#
+#   OpenStream                stream_id     pickle of the record (ring A only: once per stream, many optional parts)
+#   PushText     num_ids      stream_id     i32 ids
+#   GrantCredit  num_frames   stream_id
+#   BeginStream  num_frames   stream_id     BEGIN, i16 past codes [num_frames, codebooks]; 0 frames without
+#   FrameBatch   rows         0             TIMES, i64 stream ids, i32 frame indices, i16 codes [rows, codebooks]
+#   FirstChunk   0            stream_id     FIRST_CHUNK
+#   PcmBatch     rows         num_frames    CODEBOOKS, i64 stream ids, i32 first frames,
+#                                           i16 codes [rows, num_frames, codebooks], i16 samples [rows, samples]
+#   SilentStream num_frames   stream_id
+#   EndStream    reason       stream_id     END, detail in UTF-8
+#   EndText, CancelStream, FlushStream: 0, stream_id; Shutdown: 0, 0
+HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what stands there instead)
+BEGIN = struct.Struct("=2dq")  # opened_s, started_s, first_frame
+TIMES = struct.Struct("=2d")  # began_s, ended_s
+CODEBOOKS = struct.Struct("=q")  # how many there are
+FIRST_CHUNK = struct.Struct("=7d")  # its times
+END = struct.Struct("=q2d")  # num_frames, queue_s, generation_s
+ROW_BYTES = 8 + 4  # of a batch: stream id, index
+DETAIL_BYTES = 512  # of the end of a stream; what is longer is cut
+PICKLE_BYTES = 4096  # around the arrays and ids of an OpenStream
+
+
+class _Kind(IntEnum):
+    OPEN_STREAM = 1
+    PUSH_TEXT = 2
+    END_TEXT = 3
+    GRANT_CREDIT = 4
+    CANCEL_STREAM = 5
+    SHUTDOWN = 6
+    BEGIN_STREAM = 7
+    FRAME_BATCH = 8
+    FLUSH_STREAM = 9
+    END_STREAM = 10
+    PCM_BATCH = 11
+    FIRST_CHUNK = 12
+    SILENT_STREAM = 13
+
+
+@dataclass(frozen=True, slots=True)
+class RecordShape:
+    """What the sizes of records depend on."""
+
+    codebooks: int
+    frame_samples: int
+    hidden_size: int
+    max_context: int  # rows of a prompt and frames, of which there are no more together
+
+
+def max_bytes(kind: type[Record], shape: RecordShape, *, rows: int = 1, num_frames: int = 1) -> int:
+    """What a record of a kind may at most take, see `encode`; of a batch with so many rows of so many frames, of a
+    beginning behind so many frames."""
+    codes_bytes = 2 * shape.codebooks
+    body = 0
+    if kind is OpenStream:
+        pickled_ids = 5 * 7 * shape.max_context  # two columns, and what trails (see Engine.check); an int takes five
+        body = pickled_ids + shape.max_context * codes_bytes + 4 * shape.hidden_size + PICKLE_BYTES
+    elif kind is BeginStream:
+        body = BEGIN.size + num_frames * codes_bytes
+    elif kind is FrameBatch:
+        body = TIMES.size + rows * (ROW_BYTES + codes_bytes)
+    elif kind is PcmBatch:
+        body = CODEBOOKS.size + rows * (ROW_BYTES + num_frames * (codes_bytes + 2 * shape.frame_samples))
+    elif kind is FirstChunk:
+        body = FIRST_CHUNK.size
+    elif kind is EndStream:
+        body = END.size + DETAIL_BYTES
+    return HEADER.size + body
+
+
+def encode(record: Record) -> list[Buffer]:
+    """The record as bytes, in parts to be put one behind the other. Parts may be views of the record's arrays."""
+    match record:
+        case OpenStream(stream_id=stream_id):
+            return [HEADER.pack(_Kind.OPEN_STREAM, 0, stream_id), pickle.dumps(record, pickle.HIGHEST_PROTOCOL)]
+        case PushText(stream_id, token_ids):
+            ids = np.array(token_ids, np.int32)
+            return [HEADER.pack(_Kind.PUSH_TEXT, len(token_ids), stream_id), ids.tobytes()]
+        case EndText(stream_id):
+            return [HEADER.pack(_Kind.END_TEXT, 0, stream_id)]
+        case GrantCredit(stream_id, num_frames):
+            return [HEADER.pack(_Kind.GRANT_CREDIT, num_frames, stream_id)]
+        case CancelStream(stream_id):
+            return [HEADER.pack(_Kind.CANCEL_STREAM, 0, stream_id)]
+        case Shutdown():
+            return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
+        case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame):
+            num_past = 0 if past_codes is None else len(past_codes)
+            head = HEADER.pack(_Kind.BEGIN_STREAM, num_past, stream_id) + BEGIN.pack(opened_s, started_s, first_frame)
+            return [head] if past_codes is None else [head, _bytes(past_codes, np.int16)]
+        case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
+            head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
+            return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(codes, np.int16)]
+        case FlushStream(stream_id):
+            return [HEADER.pack(_Kind.FLUSH_STREAM, 0, stream_id)]
+        case EndStream(stream_id, end):
+            head = HEADER.pack(_Kind.END_STREAM, end.reason, stream_id)
+            return [head, END.pack(end.num_frames, end.queue_s, end.generation_s), end.detail.encode()[:DETAIL_BYTES]]
+        case FirstChunk(stream_id):
+            return [HEADER.pack(_Kind.FIRST_CHUNK, 0, stream_id), FIRST_CHUNK.pack(*record.times)]
+        case SilentStream(stream_id, num_frames):
+            return [HEADER.pack(_Kind.SILENT_STREAM, num_frames, stream_id)]
+        case PcmBatch(stream_ids, first_frames, num_frames, samples, codes):
+            head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames) + CODEBOOKS.pack(codes.shape[2])
+            rows = [_bytes(stream_ids, np.int64), _bytes(first_frames, np.int32)]
+            return [head, *rows, _bytes(codes, np.int16), _bytes(samples, np.int16)]
+
+
+def _bytes(array: npt.NDArray[Any], dtype: type[np.generic]) -> memoryview:
+    """A view of the array's memory. The dtype is part of the layout, so it is not converted but insisted on."""
+    if array.dtype != dtype:
+        raise TypeError(f"array of {array.dtype} where the ring carries {np.dtype(dtype)}")
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def decode(payload: Buffer) -> Record:
+    """The record from its bytes, which are copied: the result outlives the ring's room."""
+    kind, count, stream_id = HEADER.unpack_from(payload)
+    body = bytearray(payload[HEADER.size :])
+    match kind:
+        case _Kind.OPEN_STREAM:
+            record: OpenStream = pickle.loads(body)
+            return record
+        case _Kind.PUSH_TEXT:
+            return PushText(stream_id, tuple(np.frombuffer(body, np.int32).tolist()))
+        case _Kind.END_TEXT:
+            return EndText(stream_id)
+        case _Kind.GRANT_CREDIT:
+            return GrantCredit(stream_id, count)
+        case _Kind.CANCEL_STREAM:
+            return CancelStream(stream_id)
+        case _Kind.SHUTDOWN:
+            return Shutdown()
+        case _Kind.BEGIN_STREAM:
+            past_codes = np.frombuffer(body, np.int16, offset=BEGIN.size).reshape(count, -1) if count else None
+            opened_s, started_s, first_frame = BEGIN.unpack_from(body)
+            return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame)
+        case _Kind.FRAME_BATCH:
+            return FrameBatch(*_rows(body, count, TIMES.size), *TIMES.unpack_from(body))
+        case _Kind.FLUSH_STREAM:
+            return FlushStream(stream_id)
+        case _Kind.END_STREAM:
+            num_frames, queue_s, generation_s = END.unpack_from(body)
+            detail = body[END.size :].decode(errors="ignore")
+            return EndStream(stream_id, StreamEnd(FinishReason(count), num_frames, queue_s, generation_s, detail))
+        case _Kind.PCM_BATCH:
+            (codebooks,) = CODEBOOKS.unpack_from(body)
+            stream_ids, first_frames, values = _rows(body, count, CODEBOOKS.size)
+            num_codes = stream_id * codebooks  # of a row
+            codes, samples = np.split(values.reshape(-1), [count * num_codes])
+            return PcmBatch(
+                stream_ids,
+                first_frames,
+                stream_id,
+                samples.reshape(count, -1),
+                codes.reshape(count, stream_id, codebooks),
+            )
+        case _Kind.FIRST_CHUNK:
+            return FirstChunk(stream_id, *FIRST_CHUNK.unpack_from(body))
+        case _Kind.SILENT_STREAM:
+            return SilentStream(stream_id, count)
+    raise ValueError(f"ring record of unknown kind {kind}")
+
+
+def _rows(body: bytearray, rows: int, offset: int) -> tuple[Int64Array, Int32Array, Int16Array]:
+    stream_ids = np.frombuffer(body, np.int64, rows, offset)
+    indices = np.frombuffer(body, np.int32, rows, offset + stream_ids.nbytes)
+    values = np.frombuffer(body, np.int16, offset=offset + stream_ids.nbytes + indices.nbytes).reshape(rows, -1)
+    return stream_ids, indices, values

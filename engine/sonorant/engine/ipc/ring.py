@@ -1,0 +1,188 @@
+"""A ring of byte records in anonymous shared memory: one process writes, another reads. Knows no record's meaning.
+
+    byte 0          head: u64, bytes consumed so far; only the reader stores it
+    byte 64         tail: u64, bytes published so far; only the writer stores it
+    byte 128        data: `capacity_bytes`, a multiple of 16
+
+    data   | length u64 | sequence u64 | payload, padded to 16 | length | sequence | ... | WRAP | (unused) |
+
+`head` and `tail` only grow; a position's place in the data is its remainder by the capacity. head == tail is empty, and
+tail - head never exceeds the capacity. A record is contiguous: one that does not fit before the end of the data is
+preceded by a WRAP word, which sends the reader to the beginning. Records carry consecutive sequence numbers, so a lost,
+repeated or torn record cannot pass unnoticed.
+
+    writer: write() ... write(), publish()    records are seen by the reader from publish() on, all at once
+    reader: read() ... read(), release()      payloads are views of the ring until release() gives their room back
+
+Memory order. The payload is stored before the tail that publishes it, and loaded after that tail; it is loaded before
+the head that frees it is stored, and stored after that head was loaded. Head and tail are aligned 64-bit words moved by
+one instruction each, and CPython does not reorder. x86-64 keeps stores in order, loads in order, and a load before a
+later store, which is all of it. 64-bit Arm keeps none of these, so there a fence stands at each of the four places: a
+lock that is released and acquired again. POSIX has both synchronize memory; on Arm they are a store-release and a
+load-acquire, which stay in this order, what is before them before the one and what is behind them behind the other. A
+doorbell needs none: its byte goes through the kernel, whose locks are fences. Other machines are refused.
+
+Nobody waits here: see sonorant.engine.ipc.doorbell.
+
+The memory has no name (memfd), so nothing can be left behind: it goes with the last process that holds it.
+"""
+
+import mmap
+import os
+import platform
+import threading
+from collections.abc import Callable, Sequence
+
+from sonorant.engine.errors import EngineError
+
+HEAD_WORD = 0
+TAIL_WORD = 8
+DATA_OFFSET = 128
+ALIGNMENT = 16
+RECORD_HEADER_BYTES = 16
+WRAP = 2**64 - 1
+MACHINES = (("Linux", "x86_64"), ("Linux", "aarch64"))
+
+Buffer = bytes | bytearray | memoryview
+
+
+def record_bytes(payload_bytes: int) -> int:
+    """What a record takes in the ring."""
+    return RECORD_HEADER_BYTES + _aligned(payload_bytes)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Ring:
+    """The memory, and this process's place in it. A process either writes or reads."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        if (machine := (platform.system(), platform.machine())) not in MACHINES:
+            text = "the engine's shared-memory rings need Linux on x86-64 or 64-bit Arm"
+            raise EngineError(f"{text}; this is {' on '.join(machine)}")
+        fd = os.memfd_create("sonorant-ring")
+        try:
+            os.ftruncate(fd, DATA_OFFSET + _aligned(capacity_bytes))
+            self._attach(fd)
+        except OSError:
+            os.close(fd)
+            raise
+
+    def _attach(self, fd: int) -> None:
+        self._fd = fd
+        self._mapping = mmap.mmap(fd, os.fstat(fd).st_size)
+        self._memory = memoryview(self._mapping)
+        self._words = self._memory.cast("Q")
+        self.capacity_bytes = len(self._memory) - DATA_OFFSET
+        self._fence = _Fence() if platform.machine() == "aarch64" else None
+        self._position = 0  # the writer's tail to be, or the reader's head to be
+        self._sequence = 0
+
+    @property
+    def max_payload_bytes(self) -> int:
+        """Half of the ring, so that a record fits into an empty ring wherever its beginning lies."""
+        return (self.capacity_bytes // 2 - RECORD_HEADER_BYTES) // ALIGNMENT * ALIGNMENT
+
+    @property
+    def used_bytes(self) -> int:
+        """Published and not yet released; exact on both sides when the other one rests."""
+        return self._words[TAIL_WORD] - self._words[HEAD_WORD]
+
+    @property
+    def free_bytes(self) -> int:
+        """For the writer: room for records, not counting what a wrap may waste."""
+        return self.capacity_bytes - (self._position - self._words[HEAD_WORD])
+
+    @property
+    def consumed_bytes(self) -> int:
+        """Grows as the reader makes progress."""
+        return self._words[HEAD_WORD]
+
+    def write(self, parts: Sequence[Buffer]) -> bool:
+        """Put a record made of these parts behind the last one; False if there is no room for it now."""
+        payload_bytes = sum(map(len, parts))
+        if payload_bytes > self.max_payload_bytes:
+            raise ValueError(f"a record of {payload_bytes} bytes; this ring takes up to {self.max_payload_bytes}")
+        size = record_bytes(payload_bytes)
+        place = self._position % self.capacity_bytes
+        to_end = self.capacity_bytes - place
+        wasted = to_end if to_end < size else 0
+        if wasted + size > self.free_bytes:
+            return False
+        if self._fence is not None:
+            self._fence()  # the head was loaded before what it has freed is stored to
+        if wasted:
+            self._words[(DATA_OFFSET + place) // 8] = WRAP
+            place = 0
+        at = DATA_OFFSET + place
+        self._words[at // 8] = payload_bytes
+        self._words[at // 8 + 1] = self._sequence
+        at += RECORD_HEADER_BYTES
+        for part in parts:
+            self._memory[at : at + len(part)] = part
+            at += len(part)
+        self._position += wasted + size
+        self._sequence += 1
+        return True
+
+    def publish(self) -> None:
+        if self._fence is not None:
+            self._fence()  # records are stored before the tail that publishes them
+        self._words[TAIL_WORD] = self._position
+
+    def read(self) -> memoryview | None:
+        """The next record's payload, or None if all published ones were read."""
+        if self._position == self._words[TAIL_WORD]:
+            return None
+        if self._fence is not None:
+            self._fence()  # the tail was loaded before what it has published is
+        place = self._position % self.capacity_bytes
+        if self._words[(DATA_OFFSET + place) // 8] == WRAP:
+            self._position += self.capacity_bytes - place
+            place = 0
+        at = DATA_OFFSET + place
+        payload_bytes = self._words[at // 8]
+        if self._words[at // 8 + 1] != self._sequence:
+            raise RuntimeError(f"ring record {self._sequence} is torn or lost: found {self._words[at // 8 + 1]}")
+        self._position += record_bytes(payload_bytes)
+        self._sequence += 1
+        return self._memory[at + RECORD_HEADER_BYTES : at + RECORD_HEADER_BYTES + payload_bytes]
+
+    def release(self) -> None:
+        """The room of everything read so far may be used again; views of it must not be."""
+        if self._fence is not None:
+            self._fence()  # records were loaded before the head that frees them is stored
+        self._words[HEAD_WORD] = self._position
+
+    def fds(self) -> tuple[int, ...]:
+        return (self._fd,)
+
+    def close(self) -> None:
+        self._words.release()
+        self._memory.release()
+        self._mapping.close()
+        os.close(self._fd)
+
+    def __reduce__(self) -> tuple[Callable[[int], "Ring"], tuple[int]]:
+        return _inherited, (self._fd,)  # see sonorant.engine.ipc.child
+
+
+class _Fence:
+    """Of memory: what was loaded and stored before a call of it is so before all that is after it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def __call__(self) -> None:
+        self._lock.release()
+        self._lock.acquire()
+
+
+def _inherited(fd: int) -> Ring:
+    os.set_inheritable(fd, False)
+    ring = object.__new__(Ring)
+    ring._attach(fd)
+    return ring

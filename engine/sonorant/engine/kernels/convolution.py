@@ -1,0 +1,369 @@
+"""Causal convolutions of the codec decoder as matrix products, with bias, residual sum and activation in one kernel.
+
+Layout is [rows, positions, channels]. A convolution reads an extended buffer, in which the inputs that it remembers
+stand in front of the new ones, and writes behind the place for those that its successor remembers; so nothing is joined
+or copied. A transposed convolution of stride s is one whose outputs are s positions side by side. What is activated is
+activated once, by the kernel that makes it, and not once per tap by the one that reads it.
+
+The matrix is [taps * channels in, channels out], the oldest tap first. Tiles are two powers of two wide together, as 96
+and 192 channels are none. Twins: `sonorant.engine.model.code2wav`; the tests have them side by side.
+"""
+
+from dataclasses import dataclass
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+MAX_UNIT_CHANNELS = 192  # that the registers of one program hold
+PRODUCT_CHANNELS = 16  # of a buffer with the products of the last convolution's taps: 8, and what rounding cut off them
+
+
+def padded_channels(channels: int) -> int:
+    """Channels of a buffer: a multiple of 16, as `tl.dot` wants, and where a unit is one tile, two powers of two."""
+    padded = -(-channels // 16) * 16
+    while padded <= MAX_UNIT_CHANNELS and padded.bit_count() > 2:
+        padded += 16
+    return padded
+
+
+@dataclass(frozen=True, slots=True)
+class Snake:
+    """SnakeBeta of each output channel: x + sin^2(x * frequency) * magnitude; both [channels out], float32."""
+
+    frequency: Tensor
+    magnitude: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Parameters of one convolution, or of a transposed one, whose `stride` outputs per input are side by side."""
+
+    matrix: Tensor  # [taps * channels_in, stride * channels_out]
+    bias: Tensor  # [stride * channels_out], float32
+    taps: int
+    dilation: int = 1
+    stride: int = 1
+
+    @property
+    def num_kept(self) -> int:
+        """How many inputs it remembers."""
+        return (self.taps - 1) * self.dilation
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """How much one program does: block_m positions times block_a + block_b outputs, block_k products at a time."""
+
+    block_m: int
+    block_a: int
+    block_b: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+
+
+def tile_for(num_positions: int, size_in: int, size_out: int) -> Tile:
+    """Best of those measured on an NVIDIA H200 in float16."""
+    if num_positions * size_out < 1 << 20:
+        return Tile(64, min(32, size_out & -size_out), 0, 64, 4, 4)
+    if size_out % 256 == 0 and size_in >= 3072 and num_positions * size_out >= 1 << 24:
+        return Tile(128, 256, 0, 64, 8, 3)
+    if size_out % 128 == 0:
+        return Tile(128, 64 if size_in == size_out else 128, 0, 64, 4, 3)
+    if size_out % 192 == 0:
+        return Tile(64, 128, 64, 64, 4, 3)
+    if size_out % 96 == 0:
+        return Tile(128, 64, 32, 64, 4, 3)
+    return Tile(128, size_out & -size_out, 0, 64, 4, 3)
+
+
+def unit_tile_for(channels: int) -> Tile:
+    """Likewise, for `residual_unit`."""
+    block_a = 1 << (channels.bit_length() - 1)
+    return Tile(64 if channels > 128 else 128, block_a, channels - block_a, 64, 4, 3)
+
+
+def convolve(
+    x: Tensor,
+    convolution: Convolution,
+    *,
+    activation: Snake | None = None,
+    residual: Tensor | None = None,
+    plain: Tensor | None = None,
+    activated: Tensor | None = None,
+    tile: Tile | None = None,
+) -> None:
+    """Write the convolution of x [rows, kept + n, channels_in], plus `residual`, to `plain`, `activated` or both.
+
+    `residual` is [rows, n * stride, channels_out]; the outputs are [rows, any + n * stride, channels_out], of which the
+    last n * stride positions are written. All are contiguous, with channels that are multiples of 16.
+    """
+    c = convolution
+    rows, x_positions, channels_in = x.shape
+    size_out = c.matrix.shape[1]
+    num_new = x_positions - c.num_kept
+    tile = tile or tile_for(rows * num_new, c.taps * channels_in, size_out)
+    grid = (triton.cdiv(rows * num_new, tile.block_m) * triton.cdiv(size_out, tile.block_a + tile.block_b),)
+    _convolve[grid](
+        x,
+        c.matrix,
+        c.bias,
+        c.bias if activation is None else activation.frequency,
+        c.bias if activation is None else activation.magnitude,
+        x if residual is None else residual,
+        x if plain is None else plain,
+        x if activated is None else activated,
+        rows * num_new,
+        num_new,
+        x_positions,
+        0 if plain is None else plain.shape[1],
+        0 if activated is None else activated.shape[1],
+        c.dilation,
+        CHANNELS_IN=channels_in,
+        SIZE_OUT=size_out,
+        TAPS=c.taps,
+        STRIDE=c.stride,
+        HAS_RESIDUAL=residual is not None,
+        HAS_PLAIN=plain is not None,
+        HAS_ACTIVATED=activated is not None,
+        IS_CUDA=x.is_cuda,
+        BLOCK_M=tile.block_m,
+        BLOCK_A=tile.block_a,
+        BLOCK_B=tile.block_b,
+        BLOCK_K=tile.block_k,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+    )
+
+
+def residual_unit(
+    x: Tensor,
+    convolutions: tuple[Convolution, Convolution],
+    activations: tuple[Snake, Snake],
+    *,
+    residual: Tensor,
+    plain: Tensor | None,
+    activated: Tensor,
+    taps: Tensor | None = None,
+    tile: Tile | None = None,
+) -> None:
+    """The first convolution, activation, the second (1 tap), plus `residual`; then as `convolve`, in one kernel.
+
+    Channels are the same everywhere, at most MAX_UNIT_CHANNELS and padded. With `taps` [channels, PRODUCT_CHANNELS], of
+    which the columns 8 to 15 repeat 0 to 7, `activated` [rows, any + n, PRODUCT_CHANNELS] gets the products of the
+    activated positions with them instead: rounded in columns 0 to 7, what rounding cut off behind that.
+    """
+    first, second = convolutions
+    rows, x_positions, channels = x.shape
+    num_new = x_positions - first.num_kept
+    tile = tile or unit_tile_for(channels)
+    _residual_unit[(triton.cdiv(rows * num_new, tile.block_m),)](
+        x,
+        first.matrix,
+        first.bias,
+        activations[0].frequency,
+        activations[0].magnitude,
+        second.matrix,
+        second.bias,
+        activations[1].frequency,
+        activations[1].magnitude,
+        residual,
+        x if taps is None else taps,
+        x if plain is None else plain,
+        activated,
+        rows * num_new,
+        num_new,
+        x_positions,
+        0 if plain is None else plain.shape[1],
+        activated.shape[1],
+        first.dilation,
+        CHANNELS=channels,
+        TAPS=first.taps,
+        HAS_PLAIN=plain is not None,
+        HAS_PRODUCTS=taps is not None,
+        IS_CUDA=x.is_cuda,
+        BLOCK_M=tile.block_m,
+        BLOCK_A=tile.block_a,
+        BLOCK_B=tile.block_b,
+        BLOCK_K=tile.block_k,
+        num_warps=tile.num_warps,
+        num_stages=tile.num_stages,
+    )
+
+
+@triton.jit
+def _snake(x, frequency, magnitude, n, inside, IS_CUDA: tl.constexpr):
+    angle = x * tl.load(frequency + n, mask=inside, other=0.0)[None, :]
+    if IS_CUDA:
+        # One instruction of the special-function unit, exact to 2^-20; Triton's own sine is twenty or more.
+        wave = tl.inline_asm_elementwise("sin.approx.f32 $0, $1;", "=f,f", [angle], tl.float32, is_pure=True, pack=1)
+    else:
+        wave = tl.sin(angle)
+    return x + wave * wave * tl.load(magnitude + n, mask=inside, other=0.0)[None, :]
+
+
+@triton.jit
+def _inputs(
+    x, first, step, dilation,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """[positions, BLOCK_K] of what the taps see, as one row of all taps' channels; `first` is where each begins."""
+    if CHANNELS % BLOCK_K == 0:
+        start = step * BLOCK_K
+        column = start + start // CHANNELS * (dilation - 1) * CHANNELS + tl.arange(0, BLOCK_K)
+        return tl.load(x + first[:, None] + column[None, :])
+    else:
+        k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+        column = k // CHANNELS * dilation * CHANNELS + k % CHANNELS
+        return tl.load(x + first[:, None] + column[None, :], mask=(k < TAPS * CHANNELS)[None, :], other=0.0)
+
+
+@triton.jit
+def _factors(
+    matrix, k, n,
+    SIZE_IN: tl.constexpr, SIZE_OUT: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    at = matrix + k[:, None] * SIZE_OUT + n[None, :]
+    if SIZE_IN % BLOCK_K == 0 and SIZE_OUT % BLOCK_N == 0:
+        return tl.load(at)
+    else:
+        return tl.load(at, mask=(k < SIZE_IN)[:, None] & (n < SIZE_OUT)[None, :], other=0.0)
+
+
+@triton.jit
+def _store(
+    buffer, value, m, n, is_inside, num_new, buffer_positions, STRIDE: tl.constexpr, CHANNELS: tl.constexpr
+):  # fmt: skip
+    """Outputs n of inputs m into an extended buffer, whose new positions are its last num_new * STRIDE."""
+    position = (m // num_new + 1) * buffer_positions - (num_new - m % num_new) * STRIDE
+    at = buffer + position[:, None] * CHANNELS + n[None, :]
+    tl.store(at, value.to(buffer.dtype.element_ty), mask=is_inside)
+
+
+@triton.jit
+def _finish(
+    total, n, m, num_positions, num_new, bias, frequency, magnitude, residual, plain, activated,
+    plain_positions, activated_positions,
+    SIZE_OUT: tl.constexpr, STRIDE: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_PLAIN: tl.constexpr,
+    HAS_ACTIVATED: tl.constexpr, IS_CUDA: tl.constexpr,
+):  # fmt: skip
+    """What follows the products [positions m, outputs n] in total. Returns the result, activated if it is stored so."""
+    CHANNELS: tl.constexpr = SIZE_OUT // STRIDE
+    is_output = n < SIZE_OUT
+    is_inside = (m < num_positions)[:, None] & is_output[None, :]
+    total += tl.load(bias + n, mask=is_output, other=0.0)[None, :]
+    if HAS_RESIDUAL:
+        total += tl.load(residual + m[:, None] * SIZE_OUT + n[None, :], mask=is_inside, other=0.0).to(tl.float32)
+    if HAS_PLAIN:
+        _store(plain, total, m, n, is_inside, num_new, plain_positions, STRIDE, CHANNELS)
+    if HAS_ACTIVATED:
+        total = _snake(total, frequency, magnitude, n, is_output, IS_CUDA)
+        _store(activated, total, m, n, is_inside, num_new, activated_positions, STRIDE, CHANNELS)
+    return total
+
+
+# Counts of positions are of many kinds; one compiled kernel for all of them.
+@triton.jit(
+    do_not_specialize=[
+        "num_positions", "num_new", "x_positions", "plain_positions", "activated_positions", "dilation",
+    ]
+)  # fmt: skip
+def _convolve(
+    x, matrix, bias, frequency, magnitude, residual, plain, activated,
+    num_positions, num_new, x_positions, plain_positions, activated_positions, dilation,
+    CHANNELS_IN: tl.constexpr, SIZE_OUT: tl.constexpr, TAPS: tl.constexpr, STRIDE: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr, HAS_PLAIN: tl.constexpr, HAS_ACTIVATED: tl.constexpr, IS_CUDA: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    SIZE_IN: tl.constexpr = TAPS * CHANNELS_IN
+    BLOCK_N: tl.constexpr = BLOCK_A + BLOCK_B
+    NUM_N: tl.constexpr = (SIZE_OUT + BLOCK_N - 1) // BLOCK_N
+    m = tl.program_id(0) // NUM_N * BLOCK_M + tl.arange(0, BLOCK_M)
+    n_a = tl.program_id(0) % NUM_N * BLOCK_N + tl.arange(0, BLOCK_A)
+    n_b = tl.program_id(0) % NUM_N * BLOCK_N + BLOCK_A + tl.arange(0, BLOCK_B if BLOCK_B else 1)
+    read = tl.minimum(m, num_positions - 1)
+    first = (read // num_new * x_positions + read % num_new) * CHANNELS_IN
+    total_a = tl.zeros([BLOCK_M, BLOCK_A], tl.float32)
+    if BLOCK_B:
+        total_b = tl.zeros([BLOCK_M, BLOCK_B], tl.float32)
+    for step in range((SIZE_IN + BLOCK_K - 1) // BLOCK_K):
+        k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+        seen = _inputs(x, first, step, dilation, CHANNELS_IN, TAPS, BLOCK_K)
+        factors = _factors(matrix, k, n_a, SIZE_IN, SIZE_OUT, BLOCK_K, BLOCK_N)
+        total_a = tl.dot(seen, factors, total_a, input_precision="ieee")
+        if BLOCK_B:
+            factors = _factors(matrix, k, n_b, SIZE_IN, SIZE_OUT, BLOCK_K, BLOCK_N)
+            total_b = tl.dot(seen, factors, total_b, input_precision="ieee")
+    _finish(
+        total_a, n_a, m, num_positions, num_new, bias, frequency, magnitude, residual, plain, activated,
+        plain_positions, activated_positions, SIZE_OUT, STRIDE, HAS_RESIDUAL, HAS_PLAIN, HAS_ACTIVATED, IS_CUDA,
+    )  # fmt: skip
+    if BLOCK_B:
+        _finish(
+            total_b, n_b, m, num_positions, num_new, bias, frequency, magnitude, residual, plain, activated,
+            plain_positions, activated_positions, SIZE_OUT, STRIDE, HAS_RESIDUAL, HAS_PLAIN, HAS_ACTIVATED, IS_CUDA,
+        )  # fmt: skip
+
+
+@triton.jit(
+    do_not_specialize=[
+        "num_positions", "num_new", "x_positions", "plain_positions", "activated_positions", "dilation",
+    ]
+)  # fmt: skip
+def _residual_unit(
+    x, matrix, bias, frequency, magnitude, matrix_2, bias_2, frequency_2, magnitude_2, residual, taps,
+    plain, activated, num_positions, num_new, x_positions, plain_positions, activated_positions, dilation,
+    CHANNELS: tl.constexpr, TAPS: tl.constexpr, HAS_PLAIN: tl.constexpr, HAS_PRODUCTS: tl.constexpr,
+    IS_CUDA: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    SIZE_IN: tl.constexpr = TAPS * CHANNELS
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n_a = tl.arange(0, BLOCK_A)
+    n_b = BLOCK_A + tl.arange(0, BLOCK_B if BLOCK_B else 1)
+    read = tl.minimum(m, num_positions - 1)
+    first = (read // num_new * x_positions + read % num_new) * CHANNELS
+    total_a = tl.zeros([BLOCK_M, BLOCK_A], tl.float32)
+    if BLOCK_B:
+        total_b = tl.zeros([BLOCK_M, BLOCK_B], tl.float32)
+    for step in range((SIZE_IN + BLOCK_K - 1) // BLOCK_K):
+        k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+        seen = _inputs(x, first, step, dilation, CHANNELS, TAPS, BLOCK_K)
+        factors = _factors(matrix, k, n_a, SIZE_IN, CHANNELS, BLOCK_K, CHANNELS)
+        total_a = tl.dot(seen, factors, total_a, input_precision="ieee")
+        if BLOCK_B:
+            factors = _factors(matrix, k, n_b, SIZE_IN, CHANNELS, BLOCK_K, CHANNELS)
+            total_b = tl.dot(seen, factors, total_b, input_precision="ieee")
+
+    dtype = x.dtype.element_ty
+    total_a += tl.load(bias + n_a)[None, :]
+    hidden_a = _snake(total_a, frequency, magnitude, n_a, n_a < CHANNELS, IS_CUDA).to(dtype)
+    if BLOCK_B:
+        total_b += tl.load(bias + n_b)[None, :]
+        hidden_b = _snake(total_b, frequency, magnitude, n_b, n_b < CHANNELS, IS_CUDA).to(dtype)
+    # In equal pieces: products 64 and 32 wide one after the other are wrong with Triton 3.6 (its assembler takes the
+    # second's factors from a wrong place).
+    WIDTH: tl.constexpr = BLOCK_B if BLOCK_B else BLOCK_A
+    tap = tl.arange(0, 16)
+    products = tl.zeros([BLOCK_M, 16], tl.float32)
+    for start in tl.static_range(0, CHANNELS, WIDTH):
+        n = start + tl.arange(0, WIDTH)
+        factors = tl.load(matrix_2 + n_a[:, None] * CHANNELS + n[None, :])
+        out = tl.dot(hidden_a, factors, input_precision="ieee")
+        if BLOCK_B:
+            factors = tl.load(matrix_2 + n_b[:, None] * CHANNELS + n[None, :])
+            out = tl.dot(hidden_b, factors, out, input_precision="ieee")
+        out = _finish(
+            out, n, m, num_positions, num_new, bias_2, frequency_2, magnitude_2, residual, plain, activated,
+            plain_positions, activated_positions, CHANNELS, 1, True, HAS_PLAIN, not HAS_PRODUCTS, IS_CUDA,
+        )  # fmt: skip
+        if HAS_PRODUCTS:
+            out = _snake(out, frequency_2, magnitude_2, n, n < CHANNELS, IS_CUDA).to(dtype)
+            factors = tl.load(taps + n[:, None] * 16 + tap[None, :])
+            products = tl.dot(out, factors, products, input_precision="ieee")
+    if HAS_PRODUCTS:
+        rounded = products.to(dtype).to(tl.float32)
+        products = tl.where(tap[None, :] < 8, rounded, products - rounded)
+        is_inside = (m < num_positions)[:, None] & (tap >= 0)[None, :]
+        _store(activated, products, m, tap, is_inside, num_new, activated_positions, 1, 16)

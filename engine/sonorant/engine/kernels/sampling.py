@@ -1,0 +1,108 @@
+"""The draw of one id per row without a sort: the thresholds of top-k and top-p are found bit by bit."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
+
+
+def choose(
+    logits: Tensor,
+    do_sample: Tensor,
+    temperature: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    uniform: Tensor,
+    table: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Ids [rows] from logits [rows, ids]; the others are [rows], `uniform` perhaps a column of a matrix.
+
+    With them come their rows of `table` [ids, size], where it is given. Twin: `sonorant.engine.model.sampling.choose`.
+    """
+    rows, num_ids = logits.shape
+    out = torch.empty(rows, device=logits.device, dtype=torch.int64)
+    size = 0 if table is None else table.shape[1]
+    embedded = logits.new_empty(rows, size, dtype=logits.dtype if table is None else table.dtype)
+    block = triton.next_power_of_2(num_ids)
+    _choose[(rows,)](
+        logits,
+        logits.stride(0),
+        do_sample,
+        temperature,
+        top_k,
+        top_p,
+        uniform,
+        uniform.stride(0),
+        out,
+        num_ids,
+        embedded if table is None else table,
+        embedded,
+        size,
+        BLOCK=block,
+        BLOCK_EMBEDDING=triton.next_power_of_2(size) if size else 0,
+        num_warps=max(1, min(8, block // 512)),
+        **overlap(logits),
+    )
+    return out, embedded
+
+
+@triton.jit
+def _choose(
+    logits, logits_stride, do_sample, temperature, top_k, top_p, uniform, uniform_stride, out, num_ids, table, embedded,
+    size, BLOCK: tl.constexpr, BLOCK_EMBEDDING: tl.constexpr, OVERLAP: tl.constexpr,
+):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < num_ids
+    score = tl.load(logits + row * logits_stride + at, mask=inside, other=float("-inf")).to(tl.float32)
+    # Of scores that are no numbers the highest may be nowhere: any id will do then, as long as it is one.
+    place = tl.minimum(tl.argmax(score, 0), num_ids - 1)
+    if tl.load(do_sample + row) != 0:
+        score = score / tl.load(temperature + row)
+        # As unsigned numbers in the same order as the scores; what lies outside is below everything.
+        bits = score.to(tl.uint32, bitcast=True)
+        order = tl.where(bits >> 31 == 0, bits | 0x80000000, bits ^ 0xFFFFFFFF)
+        order = tl.where(inside, order, 0)
+        k = tl.load(top_k + row)
+        k = tl.where((k > 0) & (k < num_ids), k, num_ids)
+        threshold = tl.zeros([], tl.uint32)
+        for i in range(32):
+            candidate = threshold | (tl.full([], 0x80000000, tl.uint32) >> i)
+            enough = tl.sum((order >= candidate).to(tl.int32), 0) >= k
+            threshold = tl.where(enough, candidate, threshold)
+        is_kept = inside & (order >= threshold)
+        highest = tl.max(score, 0)
+        weight = tl.where(is_kept, tl.exp(score - highest), 0.0)
+        p = tl.load(top_p + row)
+        if p < 1.0:
+            probability = weight / tl.sum(weight, 0)
+            removable = 1.0 - p
+            # The highest order with no more than `removable` below it: where the removal ends.
+            border = tl.zeros([], tl.uint32)
+            for i in range(32):
+                candidate = border | (tl.full([], 0x80000000, tl.uint32) >> i)
+                below = tl.sum(tl.where(order < candidate, probability, 0.0), 0)
+                border = tl.where(below <= removable, candidate, border)
+            border = tl.minimum(border, tl.max(order, 0))
+            below = tl.sum(tl.where(order < border, probability, 0.0), 0)
+            # Of equal scores at the border, those of the lowest ids go first; one at least stays.
+            is_border = order == border
+            rank = tl.cumsum(is_border.to(tl.int32), 0)
+            each = tl.max(tl.where(is_border, probability, 0.0), 0)
+            goes = (below + rank * each <= removable) & (rank < tl.sum(is_border.to(tl.int32), 0))
+            is_kept &= (order > border) | (is_border & ~goes)
+            weight = tl.where(is_kept, weight, 0.0)
+        cumulative = tl.cumsum(weight, 0)
+        target = tl.load(uniform + row * uniform_stride) * tl.sum(weight, 0)
+        last = tl.max(tl.where(weight > 0.0, at, 0), 0)  # rounding may leave nothing above the target
+        place = tl.min(tl.where((weight > 0.0) & (cumulative > target), at, last), 0)
+    tl.store(out + row, place.to(tl.int64))
+    if BLOCK_EMBEDDING > 0:
+        value = tl.arange(0, BLOCK_EMBEDDING)
+        inside = value < size
+        tl.store(embedded + row * size + value, tl.load(table + place * size + value, mask=inside), mask=inside)

@@ -1,0 +1,59 @@
+"""The codec decoder's transformer out of few kernels, on keys and values that stay in their slots."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sonorant.engine.kernels.linear import MAX_ROWS, linear
+from sonorant.engine.kernels.norm import add_rms_norm
+from sonorant.engine.kernels.swiglu import swiglu
+from sonorant.engine.kernels.window_attention import rotations, window_attention
+from sonorant.engine.model.code2wav_state import CodecState
+from sonorant.engine.model.code2wav_transformer import TransformerLayer, WindowTransformer
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    plain: TransformerLayer
+    gate_up: Tensor  # [2 * intermediate, hidden]
+
+
+class FusedWindowTransformer:
+    """Built from a prepared `WindowTransformer`, for a state whose keys and values are rings."""
+
+    def __init__(self, plain: WindowTransformer) -> None:
+        self._plain = plain
+        assert plain.norm.eps is not None
+        self._eps = plain.norm.eps  # that of every norm
+        self._layers = []
+        for layer in plain.layers:
+            assert isinstance(layer, TransformerLayer)
+            self._layers.append(_Layer(layer, torch.cat((layer.mlp.gate_proj.weight, layer.mlp.up_proj.weight))))
+        exponents = torch.arange(0, plain.head_dim, 2, device=plain.norm.weight.device).float() / plain.head_dim
+        self._frequencies = 1.0 / plain.rope_theta**exponents
+
+    def __call__(self, x: Tensor, state: CodecState, slots: Tensor) -> Tensor:
+        """x [rows, new, latent] -> likewise; the keys and values of the slots move on."""
+        rows = rotations(slots, state.num_frames, x.shape[1], self._frequencies)
+        plain = self._plain
+        y = _linear(x.flatten(0, 1), plain.input_proj.weight, plain.input_proj.bias)
+        delta = None
+        for i, layer in enumerate(self._layers):
+            attention, norm = layer.plain.self_attn, layer.plain.input_layernorm
+            y, normed = add_rms_norm(y, delta, norm.weight, self._eps)
+            qkv = _linear(normed, attention.weight, attention.bias)
+            attended = window_attention(qkv, state.keys[:, i], state.values[:, i], rows, attention.num_heads)
+            delta = _linear(attended, attention.o_proj.weight, attention.o_proj.bias)
+            norm = layer.plain.post_attention_layernorm
+            y, normed = add_rms_norm(y, delta, norm.weight, self._eps)
+            delta = _linear(swiglu(_linear(normed, layer.gate_up)), layer.plain.mlp.down_proj.weight)
+        _, normed = add_rms_norm(y, delta, plain.norm.weight, self._eps)
+        out: Tensor = _linear(normed, plain.output_proj.weight, plain.output_proj.bias).view(len(x), x.shape[1], -1)
+        return out
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    is_few = bias is None and len(x) <= MAX_ROWS and weight.is_contiguous()
+    return linear(x, weight) if is_few else F.linear(x, weight, bias)

@@ -1,0 +1,140 @@
+"""The decoder stack and the code predictor out of few kernels: what CUDA runs in the place of the plain modules.
+
+Same weights, same arithmetic up to rounding. Every call has a fixed sequence of kernels of fixed shapes, nothing waits
+for the host, so that a call can be captured in a CUDA graph.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sonorant.engine.kernels.attention import HeadNorm
+from sonorant.engine.kernels.frame_attention import frame_attention
+from sonorant.engine.kernels.linear import MAX_ROWS, Norm, linear
+from sonorant.engine.kernels.norm import add_rms_norm
+from sonorant.engine.kernels.swiglu import swiglu
+from sonorant.engine.model.code_predictor import CodePredictor
+from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
+
+# (queries, keys and values of the rows, their norm, keys and values of the layer) -> [rows, heads * head_dim]
+Attend = Callable[[Tensor, HeadNorm, Tensor, Tensor], Tensor]
+# (index of the codebook, logits [rows, codes], table [codes, size] or None) -> ids [rows] and their rows of the table
+ChooseAndEmbed = Callable[[int, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    before_attention: Norm
+    qkv: nn.Linear
+    head_norm: HeadNorm
+    out: Tensor
+    before_mlp: Norm
+    gate_up: Tensor
+    down: Tensor
+
+
+class FusedStack:
+    """Layers, without the final norm. The layers must be joined; they go on working, with the same memory."""
+
+    def __init__(self, layers: nn.ModuleList, rotary: RotaryTable) -> None:
+        self._layers = [_fused(layer, rotary) for layer in layers]
+        weight, *biases = self._layers[0].qkv.parameters()
+        self._max_few = MAX_ROWS if not biases and weight.is_contiguous() else 0
+
+    def __call__(self, x: Tensor, cache: Tensor, attend: Attend) -> Tensor:
+        """x [rows, hidden], which may be overwritten; cache [layers, 2, ...], keys and values for `attend`."""
+        advance = _with_few_rows if len(x) <= self._max_few else _with_many_rows
+        for layer, (keys, values) in zip(self._layers, cache, strict=True):
+            x = advance(layer, x, keys, values, attend)
+        return x
+
+
+def _with_few_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, attend: Attend) -> Tensor:
+    """With the work around the products inside them."""
+    qkv = linear(x, layer.qkv.weight, norm=layer.before_attention)
+    x = linear(attend(qkv, layer.head_norm, keys, values), layer.out, residual=x)
+    up = linear(x, layer.gate_up, norm=layer.before_mlp, is_swiglu=True)
+    return linear(up, layer.down, residual=x)
+
+
+def _with_many_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, attend: Attend) -> Tensor:
+    """With the products of cuBLAS."""
+    qkv = F.linear(normed(x, layer.before_attention), layer.qkv.weight, layer.qkv.bias)
+    x = x.addmm_(attend(qkv, layer.head_norm, keys, values), layer.out.t())
+    gate_up = F.linear(normed(x, layer.before_mlp), layer.gate_up)
+    return x.addmm_(swiglu(gate_up), layer.down.t())
+
+
+class FusedPredictor:
+    """The remaining codebooks of a frame."""
+
+    def __init__(self, predictor: CodePredictor, first_table: nn.Embedding, num_codebooks: int) -> None:
+        self._config = predictor.config
+        rotary = RotaryTable(predictor.config, num_codebooks, first_table.weight.device, torch.float32)
+        self._stack = FusedStack(predictor.model.layers, rotary)
+        self._norm = fused_norm(predictor.model.norm)
+        self._projection = predictor.small_to_mtp_projection
+        # The projection of an embedding does not depend on the frame, so all are made once.
+        tables = [first_table, *predictor.model.codec_embedding][: num_codebooks - 1]
+        self._inputs = [self._projection(table.weight) for table in tables]
+        self._heads = list(predictor.lm_head.parameters())
+        self._num_codebooks = num_codebooks
+
+    def __call__(self, hidden: Tensor, first: Tensor, choose: ChooseAndEmbed) -> Tensor:
+        """Ids [rows, codebooks] from the talker's state [rows, hidden] and the first code [rows] it gave."""
+        num_rows, num_codebooks, c = len(hidden), self._num_codebooks, self._config
+        cache = hidden.new_empty(c.num_layers, 2, num_rows, num_codebooks, c.num_kv_heads, c.head_dim)
+        both = torch.stack([self._projection(hidden), F.embedding(first, self._inputs[0])], 1)
+        x = self._stack(both.flatten(0, 1), cache, partial(frame_attention, position=1))
+        x = x.view(num_rows, 2, -1)[:, 1].contiguous()
+        codes = [first]
+        for book in range(1, num_codebooks):
+            is_last = book == num_codebooks - 1
+            logits = self._logits(x, self._heads[book - 1])
+            code, x = choose(book, logits, None if is_last else self._inputs[book])
+            codes.append(code)
+            if not is_last:
+                x = self._stack(x, cache, partial(frame_attention, position=book + 1))
+        return torch.stack(codes, 1)
+
+    def _logits(self, x: Tensor, head: Tensor) -> Tensor:
+        if len(x) <= MAX_ROWS and head.is_contiguous():
+            return linear(x, head, norm=self._norm)
+        return F.linear(normed(x, self._norm), head)
+
+
+def fused_norm(norm: RMSNorm) -> Norm:
+    return Norm(norm.weight, norm.eps)
+
+
+def normed(x: Tensor, norm: Norm) -> Tensor:
+    return add_rms_norm(x, None, norm.weight, norm.eps)[1]
+
+
+def join_rows(parameters: list[Tensor]) -> Tensor:
+    """One tensor with all of them one below the other, of which they become views."""
+    joined = torch.cat([p.data for p in parameters])
+    for parameter, part in zip(parameters, torch.split(joined, [len(p) for p in parameters]), strict=True):
+        parameter.data = part
+    return joined
+
+
+def _fused(layer: nn.Module, rotary: RotaryTable) -> _Layer:
+    assert isinstance(layer, DecoderLayer)
+    attention, mlp = layer.self_attn, layer.mlp
+    assert isinstance(attention, JoinedAttention), "the layer is not joined"
+    return _Layer(
+        before_attention=fused_norm(layer.input_layernorm),
+        qkv=attention.qkv_proj,
+        head_norm=HeadNorm(
+            attention.qk_norm.weight, attention.qk_norm.eps, rotary.cos.flatten(1), rotary.sin.flatten(1)
+        ),
+        out=attention.o_proj.weight,
+        before_mlp=fused_norm(layer.post_attention_layernorm),
+        gate_up=join_rows([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        down=mlp.down_proj.weight,
+    )

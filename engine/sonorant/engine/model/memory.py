@@ -1,0 +1,89 @@
+"""How much memory a worker takes, known before it loads anything."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.cuda import compute_dtype, find_device
+from sonorant.engine.errors import EngineError
+from sonorant.engine.model.code2wav import Code2Wav
+from sonorant.engine.model.talker import Talker
+
+CUDA_BYTES = 2**30  # per worker on a GPU: context, libraries, graphs, first activations
+PROMPT_POSITIONS = 512  # room for a prompt beside the frames
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Of one worker, in bytes."""
+
+    device: torch.device
+    weights: int
+    state: int  # at least: KV pages, or what the codec remembers of each slot
+    wanted_state: int  # for every slot to have an utterance of default length
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.state + (CUDA_BYTES if self.device.type == "cuda" else 0)
+
+
+def talker_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
+    device = find_device(config.talker.device)
+    dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
+    with torch.device("meta"):
+        weights = _num_values(Talker(checkpoint)) * dtype.itemsize
+    page = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
+    least, wanted = num_pages(checkpoint, config)
+    return MemoryNeed(device, weights, least * page, wanted * page)
+
+
+def code2wav_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
+    itemsize = 2 if config.code2wav.dtype == "float16" else 4
+    with torch.device("meta"):
+        decoder = Code2Wav(checkpoint.codec.decoder)
+        state = decoder.new_state(config.talker.num_slots + config.code2wav.kept_references + 1)
+    values = sum(array.numel() for array in (state.tails, state.keys, state.values))
+    weights = _num_values(decoder) * itemsize
+    return MemoryNeed(find_device(config.code2wav.device), weights, values * itemsize, values * itemsize)
+
+
+def kv_page_bytes(stack: TransformerConfig, page_size: int, dtype: torch.dtype) -> int:
+    return stack.num_layers * 2 * page_size * stack.num_kv_heads * stack.head_dim * dtype.itemsize
+
+
+def num_pages(checkpoint: Checkpoint, config: EngineConfig) -> tuple[int, int]:
+    """KV pages without which the longest stream does not fit, and for an utterance of default length in every slot."""
+    if config.talker.num_pages:
+        return config.talker.num_pages, config.talker.num_pages
+    positions = min(config.talker.max_context, PROMPT_POSITIONS + checkpoint.default_sampling.max_frames)
+    needed = -(-config.talker.max_context // config.talker.page_size)
+    return needed, max(needed, config.talker.num_slots * -(-positions // config.talker.page_size))
+
+
+def free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) * 1024
+
+
+def check_fit(worker: str, need: MemoryNeed, free: int) -> None:
+    """Raise EngineError if the worker cannot be loaded into so much free memory."""
+    if need.total > free:
+        raise EngineError(
+            f"{worker} needs {gib(need.total)} of memory ({gib(need.weights)} for weights, {gib(need.state)} for the "
+            f"state of streams) and {need.device} has {gib(free)} free; free some, use another device, a smaller "
+            "checkpoint, or less of num_pages, max_context and num_slots"
+        )
+
+
+def gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"
+
+
+def _num_values(module: nn.Module) -> int:
+    return sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))

@@ -1,0 +1,113 @@
+"""The speaker encoder (ECAPA-TDNN): a log-mel spectrogram in, the x-vector of its speaker out. Base checkpoints only.
+
+Attribute names are the checkpoint's tensor names (`speaker_encoder.*`). Between layers, x is [rows, channels, frames].
+Source: QwenLM/Qwen3-TTS qwen_tts/core/models/modeling_qwen3_tts.py, `Qwen3TTSSpeakerEncoder`.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from sonorant.engine.checkpoint.config import SpeakerEncoderConfig
+
+VARIANCE_FLOOR = 1e-12
+
+
+def _conv(in_channels: int, out_channels: int, kernel: int = 1, dilation: int = 1) -> nn.Conv1d:
+    return nn.Conv1d(in_channels, out_channels, kernel, dilation=dilation, padding="same", padding_mode="reflect")
+
+
+class TimeDelay(nn.Module):
+    def __init__(self, in_channels: int, out_channels: int, kernel: int = 1, dilation: int = 1) -> None:
+        super().__init__()
+        self.conv = _conv(in_channels, out_channels, kernel, dilation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        return y.relu()
+
+
+class Res2Net(nn.Module):
+    """The channels in `scale` parts: the first passes, each other one is convolved after adding the one before it."""
+
+    def __init__(self, channels: int, scale: int, kernel: int, dilation: int) -> None:
+        super().__init__()
+        part = channels // scale
+        self.scale = scale
+        self.blocks = nn.ModuleList(TimeDelay(part, part, kernel, dilation) for _ in range(scale - 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, *parts = x.chunk(self.scale, dim=1)
+        outputs = [first]
+        for i, (block, part) in enumerate(zip(self.blocks, parts, strict=True)):
+            outputs.append(block(part if i == 0 else part + outputs[-1]))
+        return torch.cat(outputs, dim=1)
+
+
+class SqueezeExcitation(nn.Module):
+    def __init__(self, channels: int, squeezed_channels: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(channels, squeezed_channels)
+        self.conv2 = _conv(squeezed_channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate: Tensor = self.conv2(self.conv1(x.mean(dim=2, keepdim=True)).relu())
+        return x * gate.sigmoid()
+
+
+class SqueezeExcitationRes2Net(nn.Module):
+    def __init__(
+        self, config: SpeakerEncoderConfig, in_channels: int, channels: int, kernel: int, dilation: int
+    ) -> None:
+        super().__init__()
+        self.tdnn1 = TimeDelay(in_channels, channels)
+        self.res2net_block = Res2Net(channels, config.res2net_scale, kernel, dilation)
+        self.tdnn2 = TimeDelay(channels, channels)
+        self.se_block = SqueezeExcitation(channels, config.se_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.se_block(self.tdnn2(self.res2net_block(self.tdnn1(x))))
+        return y + x
+
+
+class AttentivePooling(nn.Module):
+    """Mean and standard deviation over time, weighted by attention that knows the unweighted ones."""
+
+    def __init__(self, channels: int, attention_channels: int) -> None:
+        super().__init__()
+        self.tdnn = TimeDelay(channels * 3, attention_channels)
+        self.conv = _conv(attention_channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        uniform = torch.full_like(x[:, :1], 1.0) / x.shape[2]
+        context = [statistic[..., None].expand_as(x) for statistic in _statistics(x, uniform)]
+        scores = self.conv(self.tdnn(torch.cat([x, *context], dim=1)).tanh())
+        return torch.cat(_statistics(x, scores.softmax(dim=2)), dim=1)[..., None]
+
+
+def _statistics(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    mean = (weights * x).sum(dim=2)
+    variance = (weights * (x - mean[..., None]).square()).sum(dim=2)
+    return mean, variance.clamp(min=VARIANCE_FLOOR).sqrt()
+
+
+class SpeakerEncoder(nn.Module):
+    def __init__(self, config: SpeakerEncoderConfig) -> None:
+        super().__init__()
+        channels, kernels, dilations = config.channels, config.kernel_sizes, config.dilations
+        self.blocks = nn.ModuleList([TimeDelay(config.mel_dim, channels[0], kernels[0], dilations[0])])
+        for i in range(1, len(channels) - 1):
+            self.blocks.append(SqueezeExcitationRes2Net(config, channels[i - 1], channels[i], kernels[i], dilations[i]))
+        self.mfa = TimeDelay(channels[-1], channels[-1], kernels[-1], dilations[-1])
+        self.asp = AttentivePooling(channels[-1], config.attention_channels)
+        self.fc = _conv(channels[-1] * 2, config.enc_dim)
+        # A reflection reaches no further than the signal: the widest kernel sets the fewest frames.
+        self.min_frames = 1 + max(d * (k - 1) - d * (k - 1) // 2 for k, d in zip(kernels, dilations, strict=True))
+
+    def forward(self, mel: Tensor) -> Tensor:  # [rows, frames, mels] -> [rows, enc_dim]
+        x = mel.transpose(1, 2)
+        outputs = []
+        for block in self.blocks:
+            x = block(x)
+            outputs.append(x)
+        y: Tensor = self.fc(self.asp(self.mfa(torch.cat(outputs[1:], dim=1))))
+        return y[..., 0]

@@ -1,0 +1,81 @@
+"""Talker: rows of embeddings in, hidden states and first-codebook logits out. Attribute names mirror `talker.*`.
+
+A row of the prompt is the sum of a text part and a codec part, either of which may be absent; a row of a later step is
+the last frame (the sum of its codes' embeddings) plus one text id.
+"""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sonorant.engine.checkpoint.config import Checkpoint, TalkerConfig
+from sonorant.engine.model.attention import PagedRows, paged_attention
+from sonorant.engine.model.code_predictor import CodePredictor
+from sonorant.engine.model.layers import DecoderLayer, RMSNorm, RotaryTable, store_transposed
+from sonorant.engine.model.weights import Embedding
+
+
+class Talker(nn.Module):
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        super().__init__()
+        c = checkpoint.talker
+        self.model = _Model(c)
+        self.text_projection = _TextProjection(c)
+        self.codec_head = nn.Linear(c.stack.hidden_size, c.vocab_size, bias=False)
+        self.code_predictor = CodePredictor(checkpoint.code_predictor, c.stack.hidden_size)
+
+    def prepare(self) -> None:
+        """For inference, once the weights are loaded: what is faster and computes the same."""
+        for layer in (*self.model.layers, *self.code_predictor.model.layers):
+            layer.join()
+        if self.codec_head.weight.device.type == "cpu":
+            store_transposed(self)
+
+    def embed_text(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative
+        projected: Tensor = self.text_projection(self.model.text_embedding(ids.clamp(min=0)))
+        return projected.masked_fill_((ids < 0)[:, None], 0)
+
+    def embed_codec(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative
+        embedded: Tensor = self.model.codec_embedding(ids.clamp(min=0))
+        return embedded.masked_fill_((ids < 0)[:, None], 0)
+
+    def embed_frames(self, codes: Tensor) -> Tensor:  # [rows, codebooks] -> [rows, hidden]
+        first, *rest = codes.unbind(1)
+        tables = self.code_predictor.model.codec_embedding
+        parts = [table(ids) for table, ids in zip(tables, rest, strict=False)]
+        return sum_frame([self.model.codec_embedding(first), *parts])
+
+    def forward(self, x: Tensor, rotary: RotaryTable, positions: Tensor, cache: Tensor, rows: PagedRows) -> Tensor:
+        """x [rows, hidden] at `positions` [rows]; cache [layers, 2, positions of the pool, kv_heads, head_dim]."""
+        rotation = rotary.at(positions)
+        for layer, (keys, values) in zip(self.model.layers, cache, strict=True):
+            x = layer(x, rotation, partial(paged_attention, keys=keys, values=values, rows=rows))
+        out: Tensor = self.model.norm(x)
+        return out
+
+
+def sum_frame(embeddings: list[Tensor]) -> Tensor:
+    """One sum over all codebooks, rounded once, as the official package does it."""
+    return torch.stack(embeddings, 1).sum(1)
+
+
+class _Model(nn.Module):
+    def __init__(self, c: TalkerConfig) -> None:
+        super().__init__()
+        self.text_embedding = Embedding(c.text_vocab_size, c.text_hidden_size)
+        self.codec_embedding = Embedding(c.vocab_size, c.stack.hidden_size)
+        self.layers = nn.ModuleList(DecoderLayer(c.stack) for _ in range(c.stack.num_layers))
+        self.norm = RMSNorm(c.stack.hidden_size, c.stack.rms_norm_eps)
+
+
+class _TextProjection(nn.Module):
+    def __init__(self, c: TalkerConfig) -> None:
+        super().__init__()
+        self.linear_fc1 = nn.Linear(c.text_hidden_size, c.text_hidden_size)
+        self.linear_fc2 = nn.Linear(c.text_hidden_size, c.stack.hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.linear_fc2(F.silu(self.linear_fc1(x)))
+        return out

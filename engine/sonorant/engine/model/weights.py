@@ -1,0 +1,139 @@
+"""Tensors from safetensors files into modules: each tensor is loaded exactly once, and none is left over.
+
+Modules are built on the meta device and their attribute names mirror the tensor names, so there is no mapping table.
+Knows nothing about any particular module.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from sonorant.engine.errors import CheckpointError
+
+MAX_NAMES_SHOWN = 8
+
+
+class TensorFile:
+    """One safetensors file. The header is read at once, tensors when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with _opened(path) as tensors:
+            self._shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._shapes.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._shapes[name]
+
+    def load(self, names: Collection[str], device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Copies of these tensors on `device`, as `dtype`. Raises CheckpointError if one is not of finite numbers."""
+        loaded = {}
+        with _opened(self.path) as tensors:
+            for name in names:
+                tensor = tensors.get_tensor(name)
+                if not tensor.is_floating_point():
+                    raise CheckpointError(f"{self.path}: {name} is {tensor.dtype}; weights are floating point numbers")
+                # A copy always: what the file maps need not be aligned, and dies with the file.
+                loaded[name] = tensor.to(device, dtype, copy=True)
+        self._check_finite(loaded, dtype)
+        return loaded
+
+    def _check_finite(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        """By their sums, which one NaN or infinity spoils, and for which nothing but reading is needed."""
+        sums = {name: tensor.sum(dtype=torch.float32) for name, tensor in tensors.items()}
+        if sums and not torch.stack(list(sums.values())).isfinite().all():  # the one wait for a GPU
+            bad = [name for name, value in sums.items() if not value.isfinite()]
+            raise CheckpointError(f"{self.path}: not all numbers are finite, as {dtype}, in {listed(bad)}")
+
+
+class Embedding(nn.Embedding):
+    """A table that draws no random numbers on the meta device, for which PyTorch would import its compiler first."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+def load_module(
+    module: nn.Module,
+    file: TensorFile,
+    prefix: str,
+    device: torch.device,
+    dtype: torch.dtype,
+    *,
+    optional_unused: Collection[str] = (),
+) -> None:
+    """Give `module`, built on the meta device, every tensor of `file` whose name starts with `prefix`.
+
+    `optional_unused` are names (without the prefix) that the module does not have and the file may. Raises
+    CheckpointError with the names that are missing, left over or of a wrong shape.
+    """
+    check_tensors(module, file, prefix, optional_unused=optional_unused)
+    wanted = module.state_dict().keys()
+    tensors = file.load([prefix + name for name in wanted], device, dtype)
+    module.load_state_dict({name: tensors[prefix + name] for name in wanted}, assign=True)
+    module.requires_grad_(False).eval()
+
+
+def check_tensors(module: nn.Module, file: TensorFile, prefix: str, *, optional_unused: Collection[str] = ()) -> None:
+    """Raise CheckpointError unless `file` has exactly the tensors of `module` under `prefix`, shapes included."""
+    expected = {prefix + name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    found = {name for name in file.names if name.startswith(prefix)}
+    ignored = {prefix + name for name in optional_unused}
+    problems = []
+    if missing := sorted(expected.keys() - found):
+        problems.append(f"missing: {listed(missing)}")
+    if left_over := sorted(found - expected.keys() - ignored):
+        problems.append(f"left over: {listed(left_over)}")
+    wrong = [name for name in sorted(expected.keys() & found) if expected[name] != file.shape(name)]
+    if wrong:
+        both = [f"{name} is {list(file.shape(name))}, config says {list(expected[name])}" for name in wrong]
+        problems.append(f"wrong shape: {listed(both)}")
+    if problems:
+        raise CheckpointError(f"{file.path} does not fit its config.json; {'; '.join(problems)}")
+
+
+def init_random(module: nn.Module, device: torch.device, dtype: torch.dtype, seed: int) -> None:
+    """Seeded random weights for a module, built on the meta device or not, scaled so that activations stay finite.
+
+    Matrices and kernels keep the variance of their input, embeddings are small, norms are one, biases zero; the log
+    parameters of SnakeBeta (alpha, beta) are zero as at the start of their training.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    is_meta = any(tensor.is_meta for tensor in module.state_dict().values())
+    module.to_empty(device=device) if is_meta else module.to(device)
+    for name, tensor in module.state_dict().items():
+        if not tensor.is_floating_point():
+            tensor.zero_()
+        elif tensor.ndim >= 2:
+            fan_in = math.prod(tensor.shape[1:])
+            std = 0.02 if "embed" in name else 1 / math.sqrt(fan_in)
+            tensor.normal_(0.0, std, generator=generator)
+        else:
+            tensor.fill_(0.0 if name.rpartition(".")[2] in ("bias", "alpha", "beta") else 1.0)
+    module.to(dtype).requires_grad_(False).eval()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing; a checkpoint folder in the published layout has it")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as tensors:
+            yield tensors
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
+
+
+def listed(names: list[str]) -> str:
+    more = len(names) - MAX_NAMES_SHOWN
+    return ", ".join(names[:MAX_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,54 @@
+"""Talker and Code2Wav in one process, a turn of the one after a turn of the other: offline, and to measure against."""
+
+import time
+from collections.abc import Callable
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.process import turn as code2wav_turn
+from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.channel import QueueChannel
+from sonorant.engine.ipc.messages import FrameBatch, FrameRecord, OpenStream, PcmRecord, Shutdown
+from sonorant.engine.talker.process import turn as talker_turn
+from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.talker.scheduler import Scheduler
+
+
+class OneProcess:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        config: EngineConfig,
+        *,
+        float_output: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock`: of the decoder's listeners, whose deadlines decide how long it waits for larger chunks."""
+        self._talker = TalkerRunner(checkpoint, config)
+        self._code2wav = Code2WavRunner(checkpoint, config, float_output=float_output)
+        self._scheduler = Scheduler(config, checkpoint, self._talker.num_pages)
+        self._batcher = Batcher(config, self._code2wav.num_slots, 1 / checkpoint.frame_rate_hz, clock=clock)
+        self._frames = QueueChannel[FrameRecord]()
+        self._pcm = QueueChannel[PcmRecord]()
+        self.is_idle = True
+
+    def open(self, stream: OpenStream) -> None:
+        self._scheduler.on_record(stream)
+
+    def turn(self) -> tuple[list[FrameBatch], list[PcmRecord]]:
+        """What each of the two made. `is_idle` says afterwards whether there was nothing to do."""
+        stepped = talker_turn(self._frames, self._scheduler, self._talker)
+        batches = []
+        for record in self._frames.drain():
+            assert not isinstance(record, Shutdown)
+            if isinstance(record, FrameBatch):
+                batches.append(record)
+            self._batcher.on_record(record)
+        decoded = code2wav_turn(self._pcm, self._batcher, self._code2wav)
+        self.is_idle = not (stepped.num_rows or decoded.num_rows)
+        return batches, self._pcm.drain()
+
+    def wait(self) -> None:
+        """Until the decoder no longer waits for larger chunks."""
+        self._frames.wait(self._batcher.wait_s or 0.0)

@@ -1,0 +1,126 @@
+"""What the model would be given for a text, in words a person can read. Pure: nothing is synthesized.
+
+The words for rows are those of docs/text.md.
+"""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.prompt.layout import PromptAssembler, check, check_num_tokens, fit_max_frames
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.prompt.validation import resolve_language
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
+
+# Seconds of speech, to estimate with. The built-in voice is within an eighth of it; voices and styles differ by more.
+_SILENCE_S = 0.4  # before and after
+_LETTER_S = 0.065
+_UNSPACED_LETTER_S = 0.2  # of scripts in which a character is a syllable
+_DIGIT_S = 0.25
+_PAUSE_S = 0.15
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """One position of the prompt; "" where a part is absent."""
+
+    text: str  # a token's text, or the name of a control token
+    codec: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """`rows` and `trailing` are empty for a text without a token, of which no prompt is made."""
+
+    text: str  # as it is spoken: NFC, without white space around it
+    token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]  # one for each id; bytes that are no whole character are U+FFFD
+    language: str  # as the checkpoint names it, or "auto"
+    rows: tuple[PromptRow, ...]
+    trailing: tuple[str, ...]  # text parts of the positions after the prompt, one per codec frame; then tts_pad
+    max_frames: int  # that fit after the prompt, or that were asked for
+    max_context: int  # positions: prompt rows and frames
+    estimated_frames: int  # without regard to max_frames
+
+
+def explain_prompt(
+    params: SynthesisParams, text: str, checkpoint: Checkpoint, tokenizer: Tokenizer, max_context: int
+) -> Explanation:
+    """Raises InvalidSynthesis and its kin if an utterance of this text would be refused."""
+    check(params, checkpoint, tokenizer, max_context)
+    ids = tokenizer.encode(text)
+    if not params.non_streaming_mode:
+        check_num_tokens(len(ids), max_context)
+    prompt = PromptAssembler(params, checkpoint, tokenizer)
+    prompt.push_text(ids)
+    prompt.end_text()
+    plan = prompt.plan()
+    num_rows = plan.num_rows if plan else prompt.min_rows
+    max_frames = fit_max_frames(params.sampling, checkpoint, num_rows, max_context)
+    names = _Names(checkpoint, tokenizer)
+    rows: Sequence[PromptRow] = ()
+    if plan is not None:
+        pairs = zip(plan.text_ids, plan.codec_items, strict=True)
+        rows = [PromptRow(names.text(text_id), names.codec(codec_item)) for text_id, codec_item in pairs]
+    return Explanation(
+        text=unicodedata.normalize("NFC", text).strip(),
+        token_ids=tuple(ids),
+        tokens=tuple(map(tokenizer.text_of, ids)),
+        language=resolve_language(params.language, checkpoint) or "auto",
+        rows=tuple(rows),
+        trailing=tuple(map(names.text, plan.trailing)) if plan else (),
+        max_frames=max_frames,
+        max_context=max_context,
+        # Of a trailing text, each frame takes one token.
+        estimated_frames=max(round(speech_s(text) * checkpoint.frame_rate_hz), len(plan.trailing)) if plan else 0,
+    )
+
+
+def speech_s(text: str) -> float:
+    """How long it takes to say, roughly."""
+    seconds = _SILENCE_S
+    for char in text:
+        if char.isdigit():
+            seconds += _DIGIT_S
+        elif char.isalpha():
+            unspaced = unicodedata.name(char, "").startswith(_UNSPACED)
+            seconds += _UNSPACED_LETTER_S if unspaced else _LETTER_S
+        elif unicodedata.category(char) == "Po":
+            seconds += _PAUSE_S
+    return seconds
+
+
+class _Names:
+    """What the ids of a prompt are called."""
+
+    def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+        ids, talker = checkpoint.text_ids, checkpoint.talker
+        self._tokenizer = tokenizer
+        self._texts = {
+            NO_ID: "",
+            ids.im_start: "<|im_start|>",
+            ids.im_end: "<|im_end|>",
+            ids.tts_pad: "tts_pad",
+            ids.tts_bos: "tts_bos",
+            ids.tts_eos: "tts_eos",
+        }
+        self._codecs = {
+            NO_ID: "",
+            X_VECTOR: "x-vector",
+            talker.codec_pad_id: "codec_pad",
+            talker.codec_bos_id: "codec_bos",
+            talker.codec_think_id: "think",
+            talker.codec_nothink_id: "nothink",
+            talker.codec_think_bos_id: "think_bos",
+            talker.codec_think_eos_id: "think_eos",
+        }
+        for table in (talker.language_ids, talker.speaker_ids):
+            self._codecs |= {codec_id: name for name, codec_id in table.items()}
+
+    def text(self, text_id: int) -> str:
+        return self._texts[text_id] if text_id in self._texts else self._tokenizer.text_of(text_id)
+
+    def codec(self, item: int) -> str:
+        return f"frame {REFERENCE_FRAME - item}" if item <= REFERENCE_FRAME else self._codecs[item]

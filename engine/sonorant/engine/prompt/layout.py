@@ -1,0 +1,133 @@
+"""Prompt layouts: what an utterance asks for, checked, becomes rows of ids. Ints only; no tensors, no processes.
+
+Reference: QwenLM/Qwen3-TTS `qwen_tts/core/models/modeling_qwen3_tts.py` (Qwen3TTSForConditionalGeneration.generate,
+generate_icl_prompt). `docs/text.md` shows the layouts as tables.
+"""
+
+from collections.abc import Sequence
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.errors import InvalidSynthesis
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.prompt.validation import check_params, resolve_language
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan, SamplingParams, SynthesisParams
+
+Row = tuple[int, int]  # text id, codec item; NO_ID where a part is absent
+
+
+def check(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer, max_context: int) -> None:
+    """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if this checkpoint cannot speak as `params` ask."""
+    check_params(params, checkpoint)
+    fit_max_frames(params.sampling, checkpoint, PromptAssembler(params, checkpoint, tokenizer).min_rows, max_context)
+
+
+def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, num_rows: int, max_context: int) -> int:
+    """`max_frames` such that a prompt of `num_rows` and the frames fit into `max_context` positions.
+
+    Only the checkpoint's own default is lowered; a limit that the caller chose and that does not fit is an error.
+    """
+    room = max_context - num_rows
+    if room < 1:
+        raise InvalidSynthesis(
+            "text",
+            f"the prompt takes at least {num_rows} of the {max_context} positions an utterance may have, which leaves "
+            "none for speech; shorten text, instruct or reference audio",
+        )
+    if sampling.max_frames > room and sampling.max_frames != checkpoint.default_sampling.max_frames:
+        raise InvalidSynthesis(
+            "max_frames",
+            f"max_frames is {sampling.max_frames}, but an utterance may have {max_context} positions and its prompt "
+            f"takes at least {num_rows}; ask for {room} frames or fewer",
+        )
+    return min(sampling.max_frames, room)
+
+
+def check_num_tokens(num_tokens: int, max_context: int) -> None:
+    """Of the text of a streaming layout, whose prompt does not grow with it."""
+    if num_tokens > max_context:
+        raise InvalidSynthesis("text", f"the text has more than {max_context} tokens; split it into utterances")
+
+
+class PromptAssembler:
+    """The prompt of one utterance, from text ids that arrive one by one.
+
+    Two columns run side by side after a fixed head. S: reference text, text, tts_eos. C: codec_bos, then the frames of
+    the reference. A streaming prompt is as long as C; what is left of S trails, one id per codec frame. A
+    non-streaming prompt holds all of S first (beside codec_pad), then C (beside tts_pad), and nothing trails.
+
+    `params` have passed `check`.
+    """
+
+    def __init__(self, params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
+        self._ids = checkpoint.text_ids
+        self._codec_pad = checkpoint.talker.codec_pad_id
+        self._streaming = not params.non_streaming_mode
+        self._head = _head(params, checkpoint, tokenizer)
+        self._codec = [checkpoint.talker.codec_bos_id]
+        self._text: list[int] = []  # S as far as it is known and not handed out
+        if params.reference_codes is not None:
+            self._codec += [REFERENCE_FRAME - k for k in range(len(params.reference_codes))]
+            self._text += tokenizer.encode(params.reference_text)
+        # Of the shortest prompt this may become: all rows in streaming layouts, all but the text's in the others.
+        self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._text) + 1)
+        self._num_text_tokens = 0  # of its own, not the reference's
+        self._ended = False
+
+    def push_text(self, ids: Sequence[int]) -> None:
+        self._text += ids
+        self._num_text_tokens += len(ids)
+
+    def end_text(self) -> None:
+        self._text.append(self._ids.tts_eos)
+        self._ended = True
+
+    def plan(self) -> PromptPlan | None:
+        """The prompt, once: None while the layout needs more text, and for ever if the text ends without a token."""
+        if not self._num_text_tokens or not (self._ended or (self._streaming and len(self._text) >= len(self._codec))):
+            return None
+        tts_pad, num_codec = self._ids.tts_pad, len(self._codec)
+        if self._streaming:
+            text, self._text = self._text[:num_codec], self._text[num_codec:]
+            text += [tts_pad] * (num_codec - len(text))
+            rows = list(zip(text, self._codec, strict=True))
+        else:
+            text, self._text = self._text, []
+            rows = [(text_id, self._codec_pad) for text_id in text] + [(tts_pad, item) for item in self._codec]
+        text_ids, codec_items = zip(*self._head, *rows, strict=True)
+        return PromptPlan(text_ids, codec_items, self.take_trailing(), self._ended, self._num_text_tokens)
+
+    def take_trailing(self) -> tuple[int, ...]:
+        """After the plan: the ids that came since, one for each codec frame to come. The last of all is tts_eos."""
+        ids = tuple(self._text)
+        self._text = []
+        return ids
+
+
+def _head(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> list[Row]:
+    """Instruct, role, language, speaker and the row before the text: what every layout begins with."""
+    ids, talker = checkpoint.text_ids, checkpoint.talker
+    newline = tokenizer.newline_id
+    text_only: list[int] = []
+    instruct = tokenizer.encode(params.instruct) if checkpoint.takes_instruct else []
+    if instruct:
+        text_only += [ids.im_start, *tokenizer.encode("user"), newline, *instruct, ids.im_end, newline]
+    text_only += [ids.im_start, ids.assistant, newline]
+
+    speaker = (params.speaker or "").lower()
+    language = resolve_language(params.language, checkpoint)
+    if language in (None, "chinese"):
+        language = talker.speaker_dialects.get(speaker, language)
+    if language is None:
+        codec = [talker.codec_nothink_id, talker.codec_think_bos_id, talker.codec_think_eos_id]
+    else:
+        language_id = talker.language_ids[language]
+        codec = [talker.codec_think_id, talker.codec_think_bos_id, language_id, talker.codec_think_eos_id]
+    if speaker:
+        codec.append(talker.speaker_ids[speaker])
+    elif params.x_vector is not None:
+        codec.append(X_VECTOR)
+    return [
+        *((text_id, NO_ID) for text_id in text_only),
+        *((ids.tts_pad, item) for item in codec),
+        (ids.tts_bos, talker.codec_pad_id),
+    ]

@@ -1,0 +1,202 @@
+"""Text to Qwen2 text tokens, whole or piece by piece with the same result. Knows nothing of prompts or of the model.
+
+Byte-level BPE over NFC text, split into pre-tokens (words with the character before them, single digits, runs of
+punctuation, runs of whitespace) by the stock Qwen2 pattern. User text is text: the spelling of a control token, such
+as `<|im_end|>`, is encoded as the characters it is made of. Outer whitespace of a text is dropped.
+"""
+
+from bisect import bisect_right
+from pathlib import Path
+
+from tokenizers import Regex, pre_tokenizers
+from tokenizers import Tokenizer as Pipeline
+from tokenizers.models import BPE
+from tokenizers.normalizers import NFC
+
+from sonorant.engine.checkpoint.config import PRESETS_DIR
+from sonorant.engine.errors import CheckpointError
+from sonorant.engine.prompt.nfc import NfcStream
+
+# Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
+# `fix_mistral_regex`; the models were trained with this one.
+SPLIT_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# Byte-level BPE writes every byte as a printable character: itself where it is one, else the next from U+0100 on.
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_UNPRINTABLE = {byte: 0x100 + n for n, byte in enumerate(byte for byte in range(0x100) if byte not in _PRINTABLE)}
+_ORIGINAL = {char: byte for byte, char in _UNPRINTABLE.items()}
+
+_BLOCK_CHARS = 256  # of one growing pre-token looked at together: keeps an endless word linear
+
+
+class Tokenizer:
+    """The text vocabulary of one checkpoint."""
+
+    def __init__(self, bpe: BPE) -> None:
+        self._bpe = bpe
+        self._split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
+        self._pipeline = Pipeline(bpe)
+        self._pipeline.normalizer = NFC()
+        self._pipeline.pre_tokenizer = pre_tokenizers.Sequence(
+            [self._split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        )
+        self._tokens = sorted(self._pipeline.get_vocab())
+        self.max_token_bytes = max(map(len, self._tokens))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Tokenizer":
+        """Read `vocab.json` and `merges.txt` of a checkpoint folder; the presets share one pair."""
+        source = PRESETS_DIR / "text_tokenizer" if folder.resolve().parent == PRESETS_DIR.resolve() else folder
+        vocab, merges = source / "vocab.json", source / "merges.txt"
+        for file in (vocab, merges):
+            if not file.is_file():
+                raise CheckpointError(f"{file} is missing; a checkpoint folder in the published layout has it")
+        try:
+            bpe = BPE.from_file(str(vocab), str(merges))
+        except Exception as error:  # the library raises nothing narrower
+            raise CheckpointError(f"{vocab} and {merges} are no byte-level BPE vocabulary: {error}") from error
+        missing = [byte for byte in range(0x100) if bpe.token_to_id(_byte_chars(bytes([byte]))) is None]
+        if missing:
+            raise CheckpointError(f"{vocab} lacks {len(missing)} of the 256 single-byte tokens; byte-level BPE has all")
+        return cls(bpe)
+
+    @property
+    def newline_id(self) -> int:
+        """The id of "\\n" alone, which `encode` would drop."""
+        return self.encode_word(_byte_chars(b"\n"))[0][0]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a whole text."""
+        return self._pipeline.encode(text.strip(), add_special_tokens=False).ids
+
+    def text_of(self, token_id: int) -> str:
+        """What a token stands for; bytes that are no whole character come out as U+FFFD."""
+        chars = self._pipeline.id_to_token(token_id)
+        assert chars is not None, "an id of the vocabulary"
+        return chars.translate(_ORIGINAL).encode("latin-1").decode(errors="replace")
+
+    def stream(self) -> "TokenStream":
+        return TokenStream(self)
+
+    def split(self, text: str) -> list[str]:
+        """Pre-tokens of NFC text."""
+        return [piece for piece, _ in self._split.pre_tokenize_str(text)]
+
+    def encode_word(self, word: str) -> list[tuple[int, int]]:
+        """(id, number of bytes) of each token of a pre-token, given and counted in byte characters."""
+        return [(token.id, len(token.value)) for token in self._bpe.tokenize(word)]
+
+    def begins_longer_token(self, chars: str) -> bool:
+        """Whether some token begins with these byte characters and is longer."""
+        place = bisect_right(self._tokens, chars)
+        return place < len(self._tokens) and self._tokens[place].startswith(chars)
+
+
+class TokenStream:
+    """Tokens of a text that arrives in pieces. However it is cut, all ids returned, joined, are `encode(whole)`.
+
+    A token is released once no later text can change it. Held are three things, and nothing else:
+
+    * characters that may still compose (see `NfcStream`);
+    * whitespace at the end: it is dropped if the text ends here, and belongs to what follows if it does not;
+    * of the last pre-token, the tokens that may still become others when it grows.
+
+    A pre-token that does not end in whitespace only ever grows: whatever follows, it keeps the characters it has. Which
+    of its tokens are final follows from one property of BPE: cut an encoded text between two tokens, and each part
+    encodes alone as it did in the whole. Let the text grow, and look at the token that spans its old end. The tokens
+    before that one are the encoding of a shorter text, and that one begins with the bytes between. So try every place
+    near the end from where the rest begins some longer token: what the encodings up to these places have in common is
+    final. (Merges may forbid some of these continuations; then a token is held for a few characters more than it must.)
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._nfc = NfcStream()
+        self._started = False  # something other than whitespace has come
+        self._whitespace: list[str] = []  # at the end
+        self._context = ""  # what the split pattern needs to know of the last pre-token
+        self._word = ""  # byte characters of the last pre-token that are not released
+
+    def push(self, text: str) -> list[int]:
+        """Take more text; return the tokens that are now final."""
+        return self._take(self._nfc.push(text))
+
+    def flush(self) -> list[int]:
+        """Return what is held as if the text ended here; text pushed later begins a new pre-token."""
+        return self._take(self._nfc.flush()) + self._finish_word()
+
+    def end(self) -> list[int]:
+        """Return what is held; the whitespace at the end is dropped."""
+        ids = self.flush()
+        self._whitespace = []
+        return ids
+
+    def _take(self, text: str) -> list[int]:
+        if not self._started:
+            text = text.lstrip()
+            self._started = bool(text)
+        body = text.rstrip()
+        ids: list[int] = []
+        if body:
+            ids = self._extend("".join(self._whitespace) + body)
+            self._whitespace = []
+        if len(body) < len(text):
+            self._whitespace.append(text[len(body) :])
+        if self._whitespace and len(self._tokenizer.split(self._context + self._whitespace[0][0])) > 1:
+            ids += self._finish_word()
+        return ids
+
+    def _extend(self, text: str) -> list[int]:
+        """Take NFC text that does not end in whitespace."""
+        first, *rest = self._tokenizer.split(self._context + text)
+        last = first[len(self._context) :]
+        ids: list[int] = []
+        if rest:
+            self._word += _byte_chars(last.encode())
+            ids = self._finish_word()
+            *whole, last = rest
+            for piece in whole:
+                ids += [token for token, _ in self._tokenizer.encode_word(_byte_chars(piece.encode()))]
+        self._context = _stand_in(self._context + last)
+        for start in range(0, len(last), _BLOCK_CHARS):
+            self._word += _byte_chars(last[start : start + _BLOCK_CHARS].encode())
+            ids += self._release_final()
+        return ids
+
+    def _finish_word(self) -> list[int]:
+        ids = [token for token, _ in self._tokenizer.encode_word(self._word)]
+        self._context = self._word = ""
+        return ids
+
+    def _release_final(self) -> list[int]:
+        """Release the tokens of the last pre-token that stay whatever is appended to it."""
+        word = self._word
+        final = self._tokenizer.encode_word(word)
+        for start in range(max(0, len(word) - self._tokenizer.max_token_bytes + 1), len(word)):
+            if self._tokenizer.begins_longer_token(word[start:]):
+                final = _common_prefix(final, self._tokenizer.encode_word(word[:start]))
+                if not final:
+                    return []
+        self._word = word[sum(num_bytes for _, num_bytes in final) :]
+        return [token for token, _ in final]
+
+
+def _byte_chars(text: bytes) -> str:
+    return text.decode("latin-1").translate(_UNPRINTABLE)
+
+
+def _common_prefix(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    length = 0
+    for x, y in zip(a, b, strict=False):
+        if x != y:
+            break
+        length += 1
+    return a[:length]
+
+
+def _stand_in(piece: str) -> str:
+    """A few characters that grow under the split pattern exactly as a pre-token `piece` that ends in no whitespace."""
+    if len(piece) <= 3:  # a contraction may still come of it
+        return piece
+    return piece[-2:]  # two letters, or two characters of punctuation

@@ -1,0 +1,36 @@
+"""Sizes for worker pairs whose settings leave them open, from the machine that they will run on."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.errors import CheckpointError
+from sonorant.engine.serving.card import find_card
+from sonorant.engine.sizes import slots_of, with_sizes
+
+log = logging.getLogger(__name__)
+
+
+def sized(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
+    """`configs` with a number for every AUTO, told in the log. Blocks for some milliseconds."""
+    found = []
+    cards = [find_card(config.talker.device) for config in configs]
+    devices = ["cuda:0" if config.talker.device in ("auto", "cuda") else config.talker.device for config in configs]
+    for config, card, device in zip(configs, cards, devices, strict=True):
+        card_slots = None
+        if card is not None:
+            with suppress(CheckpointError):  # the workers will tell
+                card_slots = slots_of(card, load_checkpoint(config.model), devices.count(device))
+        found.append(with_sizes(config, card_slots))
+        if found[-1] != config:
+            log.info("sizes for %s: %s", "the CPU" if card is None else card.name, sizes_text(found[-1]))
+    return found
+
+
+def sizes_text(config: EngineConfig) -> str:
+    return (
+        f"num_slots {config.talker.num_slots}, max_queued_streams {config.talker.max_queued_streams}, "
+        f"max_prefill_rows {config.talker.max_prefill_rows}, max_decode_batch {config.code2wav.max_decode_batch}"
+    )

@@ -1,0 +1,64 @@
+"""Which GPU a device name means, asked of the driver's own library (NVML): nothing of CUDA comes up in this process."""
+
+import ctypes
+import importlib.util
+import logging
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from sonorant.engine.sizes import Card
+
+log = logging.getLogger(__name__)
+
+DEVICES = Path("/dev")
+_ASSUMED = Card("a GPU that the driver tells nothing of", 16 * 2**30)
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+def find_card(device: str) -> Card | None:
+    """The GPU of a device name of the settings, None for the CPU. Blocks for some milliseconds."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if device == "cpu" or visible in ("", "-1") or not any(DEVICES.glob("nvidia[0-9]*")) or not _torch_has_cuda():
+        return None
+    index = int(device.partition(":")[2] or 0)
+    names = [name.strip() for name in (visible or "").split(",") if name.strip()]
+    if names and index >= len(names):
+        return None
+    return _ask(names[index] if names else str(index)) or _ASSUMED
+
+
+def _torch_has_cuda() -> bool:
+    """Whether the installed PyTorch is built for CUDA, without importing it, which takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    with suppress(OSError, TypeError):
+        text = (Path(spec.submodule_search_locations[0]) / "version.py").read_text()  # type: ignore[union-attr, index]
+        return re.search(r"^cuda\b[^=\n]*=\s*['\"]", text, re.MULTILINE) is not None
+    return False
+
+
+def _ask(name: str) -> Card | None:
+    """By index or UUID."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError as error:
+        log.warning("the sizes of the engine do not follow from the GPU: %s", error)
+        return None
+    if nvml.nvmlInit_v2():
+        return None
+    try:
+        handle, memory, text = ctypes.c_void_p(), _Memory(), ctypes.create_string_buffer(96)
+        if name.isdecimal():
+            failed = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(int(name)), ctypes.byref(handle))
+        else:
+            failed = nvml.nvmlDeviceGetHandleByUUID(name.encode(), ctypes.byref(handle))
+        if failed or nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
+            return None
+        nvml.nvmlDeviceGetName(handle, text, ctypes.c_uint(len(text)))
+        return Card(text.value.decode(errors="replace"), memory.total)
+    finally:
+        nvml.nvmlShutdown()

@@ -1,0 +1,311 @@
+"""The engine as one asyncio object: text in, PCM chunks out, for many streams at once.
+
+Everything runs in the event loop's thread and nothing blocks it. Knows no gRPC, sessions, paces or encodings.
+"""
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.embeddings import largest_value, speaker_embedding
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.encoder.on_demand import OnDemandEncoder
+from sonorant.engine.encoder.wire import Want
+from sonorant.engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
+from sonorant.engine.ipc.heartbeat import Work
+from sonorant.engine.ipc.messages import Command, EndStream, FirstChunk, PcmBatch, PcmRecord, SilentStream
+from sonorant.engine.prompt import layout
+from sonorant.engine.prompt.explain import Explanation, explain_prompt
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.prompt.validation import check_size_of_embedding, check_speaker
+from sonorant.engine.serving.info import engine_info
+from sonorant.engine.serving.placement import Placement
+from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.stream import EngineStream, check_known_codes
+from sonorant.engine.serving.supervisor import Supervisor
+from sonorant.engine.sizes import listeners
+from sonorant.engine.types import (
+    LARGEST_VALUE,
+    EncodedReference,
+    FinishReason,
+    Float32Array,
+    Int16Array,
+    PcmChunk,
+    RecordingInfo,
+    StreamBudget,
+    SynthesisParams,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """What is in flight, all zero when idle; and what the workers did since they came up."""
+
+    num_streams: int
+    num_recordings: int  # being encoded or waiting for it
+    backlog: int  # commands that wait for room on ring A
+    ring_bytes: tuple[int, int, int]  # on rings A, B and C
+    work: Mapping[str, Work]  # by the name of the worker
+
+
+class Engine:
+    """One worker pair and its streams: `start`, `open` as many as there is room for, `close`."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        on_state: Callable[[EngineState], None],
+    ) -> None:
+        """Takes nothing; see `start`."""
+        self._config = config
+        self._checkpoint = checkpoint
+        self._tokenizer = tokenizer
+        self._on_state = on_state
+        self._supervisor = Supervisor(config, checkpoint, self._deliver, self._enter)
+        self._encoder = OnDemandEncoder(config, checkpoint)
+        self._streams: dict[int, EngineStream] = {}  # all that have their places here
+        self._running: dict[int, EngineStream] = {}  # by what the workers know them by
+        self._spoken: asyncio.Future[bool] | None = None
+        self.resting: set[EngineStream] = set()
+        self.is_standby = config.is_standby
+        self.placement = Placement([self])  # another one where it has replicas
+        self._largest_value = LARGEST_VALUE
+        if config.load_format != "dummy":
+            self._largest_value = min(LARGEST_VALUE, largest_value(checkpoint))
+        self.state = EngineState.STARTING
+        self.info = engine_info(checkpoint, config)
+
+    @classmethod
+    async def start(cls, config: EngineConfig, on_state: Callable[[EngineState], None] | None = None) -> "Engine":
+        """Start the workers and return when they are ready.
+
+        Raises CheckpointError or EngineError, with nothing left running, if they cannot load.
+        """
+        checkpoint = load_checkpoint(config.model)
+        tokenizer = Tokenizer.load(config.model)
+        engine = cls(config, checkpoint, tokenizer, on_state or (lambda state: None))
+        engine._on_state(engine.state)
+        await engine._supervisor.start()
+        return engine
+
+    @property
+    def num_streams(self) -> int:
+        """Streams that have not ended, those included whose consumer has left."""
+        return len(self._streams)
+
+    def stats(self) -> EngineStats:
+        supervisor = self._supervisor
+        return EngineStats(
+            num_streams=self.num_streams,
+            num_recordings=self._encoder.num_recordings,
+            backlog=supervisor.backlog,
+            ring_bytes=supervisor.ring_bytes(),
+            work=supervisor.work(),
+        )
+
+    def check(self, params: SynthesisParams) -> None:
+        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""
+        num_chars, limit = len(params.reference_text), self._config.talker.max_context
+        if num_chars > limit:  # which makes four tokens to a character at most
+            raise InvalidSynthesis(
+                "reference_text",
+                f"reference_text has {num_chars} characters, {limit} is the most; cut the recording and its text",
+            )
+        layout.check(params, self._checkpoint, self._tokenizer, self._config.talker.max_context)
+        if params.x_vector is not None:
+            check_size_of_embedding(params.x_vector, self._largest_value, self._checkpoint)
+
+    def explain(self, params: SynthesisParams, text: str) -> Explanation:
+        """What the model would be given. Raises what `check` raises, and InvalidSynthesis if the text is too long."""
+        self.check(params)
+        return explain_prompt(params, text, self._checkpoint, self._tokenizer, self._config.talker.max_context)
+
+    def open(
+        self,
+        params: SynthesisParams,
+        credit_frames: int | None = None,
+        known_codes: Int16Array | None = None,
+        *,
+        outlives_workers: bool = True,
+    ) -> EngineStream:
+        """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
+
+        `credit_frames` may be made before the first `grant`: at most, as by default, the engine's own; less than 1
+        raises ValueError. With `known_codes` [frames, codebooks], those of its frames that were made before, anywhere,
+        it begins behind these frames; its text is pushed from the beginning nevertheless.
+
+        Should the workers end, it goes on with others from the frame it was at, unless it is not to outlive them.
+        """
+        limit = self._config.talker.credit_frames
+        credit_frames = limit if credit_frames is None else min(credit_frames, limit)
+        if credit_frames < 1:  # which would end the talker, and all streams with it
+            raise ValueError(f"a stream was opened with a credit of {credit_frames} frames; frame 0 needs 1")
+        if self.state is not EngineState.READY:
+            raise EngineUnavailable(f"the engine is {self.state}; try again later")
+        if self.num_places >= self.max_streams:
+            raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")
+        self.check(params)
+        if known_codes is not None:
+            check_known_codes(known_codes, params, self._checkpoint)
+        stream = EngineStream(
+            next(_stream_ids),
+            params,
+            self.placement,
+            self._checkpoint,
+            self._tokenizer,
+            max_context=self._config.talker.max_context,
+            credit_frames=credit_frames,
+            known_codes=known_codes if known_codes is not None and len(known_codes) else None,
+            outlives_workers=outlives_workers,
+        )
+        self.placement.add(stream, self)
+        return stream
+
+    async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
+        """What cloning takes out of a recording (WAV, FLAC, Ogg or MP3); codes are for cloning with its transcript.
+
+        Raises UnsupportedTask unless this is a Base checkpoint, InvalidRecording with what was measured,
+        EngineOverloaded, EngineUnavailable, or EncodingFailed if the encoder broke at it. One that is cancelled
+        before its turn is not encoded. Live streams do not wait for it.
+        """
+        self._check_clones()
+        answer = await self._encoder.encode(audio, Want.X_VECTOR_AND_CODES if with_codes else Want.X_VECTOR)
+        assert answer.x_vector is not None
+        return EncodedReference(answer.x_vector, answer.codes, answer.recording)
+
+    async def check_reference(self, audio: bytes) -> RecordingInfo:
+        """Everything `encode_reference` checks, and raises, without the encoding."""
+        self._check_clones()
+        return (await self._encoder.encode(audio, Want.NOTHING)).recording
+
+    def speaker_embedding(self, speaker: str) -> Float32Array:
+        """The embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.
+
+        Raises UnknownSpeaker, or UnsupportedTask where there are no speakers or no weights.
+        """
+        check_speaker(speaker, self._checkpoint)
+        if self._config.load_format == "dummy":
+            raise UnsupportedTask("speaker", f"{self.info.model} has random weights, its speakers have no embedding")
+        return speaker_embedding(self._checkpoint, speaker.lower())
+
+    async def close(self) -> None:
+        """Stop the workers; streams that are still live end, and recordings that are not encoded."""
+        await self._encoder.close()
+        await self._supervisor.close()
+
+    def _check_clones(self) -> None:
+        if self._checkpoint.speaker_encoder is None:
+            raise UnsupportedTask(
+                "reference", f"{self.info.model} cannot clone a voice; use one that it has, or load a Base checkpoint"
+            )
+
+    def _measured(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
+        """No more listeners than can be spoken to without gaps, where the workers have measured how long they take."""
+        step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
+        if step_s and codec_s:
+            most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz)
+            max_streams = min(self._config.max_streams, most)
+            self.info = dataclasses.replace(self.info, max_streams=max_streams)
+            log.info(
+                "%s: time enough for %d listeners at once, up to %d are let in", self.info.model, most, max_streams
+            )
+
+    # For the placement
+
+    @property
+    def num_slots(self) -> int:
+        return self._config.talker.num_slots
+
+    @property
+    def max_streams(self) -> int:
+        return self.info.max_streams
+
+    @property
+    def num_places(self) -> int:
+        return len(self._streams) - len(self.resting)
+
+    def take_in(self, stream: EngineStream) -> None:
+        self._streams[stream.stream_id] = stream
+
+    def let_go(self, stream: EngineStream) -> None:
+        self.resting.discard(stream)
+        del self._streams[stream.stream_id]
+
+    def begin(self, stream: EngineStream) -> None:
+        self.resting.discard(stream)
+        run_id = next(_stream_ids)
+        self._running[run_id] = stream
+        self.publish(stream.opening(run_id, time.monotonic()))
+
+    def publish(self, command: Command) -> None:
+        self._supervisor.publish(command)
+
+    def blame_nobody(self) -> None:
+        self._supervisor.forgive()
+
+    # What comes from the workers
+
+    def _deliver(self, records: Sequence[PcmRecord]) -> None:
+        now_s = time.monotonic()
+        budgets: dict[int, StreamBudget] = {}  # of the streams whose first chunk is in the batch that follows
+        for record in records:
+            match record:
+                case FirstChunk(run_id):
+                    budgets[run_id] = record.budget(now_s)
+                case PcmBatch():
+                    self._deliver_batch(record, budgets)
+                case SilentStream(run_id, num_frames):
+                    self._running[run_id].on_silence(num_frames)
+                case EndStream(run_id, end):
+                    stream = self._running.pop(run_id)
+                    if end.reason is FinishReason.YIELDED:
+                        self.placement.on_yielded(stream)
+                    else:
+                        self.placement.end(stream, end)
+                    self._tell_if_idle()
+
+    def _deliver_batch(self, batch: PcmBatch, budgets: dict[int, StreamBudget]) -> None:
+        streams = [self._running[run_id] for run_id in batch.stream_ids.tolist()]
+        for row, (stream, first_frame) in enumerate(zip(streams, batch.first_frames.tolist(), strict=True)):
+            # Copies, so that a slow listener keeps its own row in memory and not the whole batch.
+            samples, codes = batch.samples[row].copy(), batch.codes[row].copy()
+            stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes), budgets.pop(stream.run_id, None))
+        self.placement.on_heard(streams)
+        if self._spoken is not None and not self._spoken.done():
+            self._spoken.set_result(True)
+
+    def _enter(self, state: EngineState, reason: str) -> None:
+        self.state = state
+        if state is EngineState.READY:
+            self._measured(self._supervisor.facts())
+            self.placement.on_ready()
+        else:
+            running = [stream for stream in self._streams.values() if stream.run_id]
+            self._running.clear()
+            self.placement.on_death(self, running, reason)
+            self._tell_if_idle()
+        self._on_state(state)
+
+    async def has_spoken(self) -> bool:
+        """Whether audio comes of the streams that run here; False if they are over first, or the workers are."""
+        if not self._running:
+            return False
+        self._spoken = asyncio.get_running_loop().create_future()
+        return await self._spoken
+
+    def _tell_if_idle(self) -> None:
+        if not self._running and self._spoken is not None and not self._spoken.done():
+            self._spoken.set_result(False)
+
+
+_stream_ids = itertools.count(1)  # of all engines; never reused, for a stream may come back from one to another

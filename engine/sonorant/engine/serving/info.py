@@ -1,0 +1,54 @@
+"""What an engine is and can do, as its callers may know it. Says nothing of what it is doing."""
+
+from dataclasses import dataclass
+
+from sonorant.engine.checkpoint.config import Checkpoint, TaskName
+from sonorant.engine.checkpoint.fingerprint import fingerprint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What the loaded checkpoint is and can do."""
+
+    model: str
+    task: TaskName
+    size: str
+    speakers: tuple[str, ...]  # in the order of the checkpoint; the first one is the default voice
+    languages: tuple[str, ...]
+    sample_rate_hz: int
+    frame_samples: int
+    frame_rate_hz: float
+    num_codebooks: int
+    codebook_size: int
+    hidden_size: int
+    fingerprint: str  # of the weights, wherever their folder lies
+    default_sampling: SamplingParams
+    takes_instruct: bool
+    max_context: int
+    max_streams: int
+    credit_frames: int  # frames that a stream may at most be ahead of its consumer
+
+
+def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
+    """Reads some megabytes of the weights, for their fingerprint. Raises CheckpointError."""
+    return EngineInfo(
+        model=checkpoint.name,
+        task=checkpoint.task,
+        size=checkpoint.size,
+        speakers=tuple(checkpoint.talker.speaker_ids),
+        languages=checkpoint.languages,
+        sample_rate_hz=checkpoint.codec.output_sample_rate,
+        frame_samples=checkpoint.codec.frame_samples,
+        frame_rate_hz=checkpoint.frame_rate_hz,
+        num_codebooks=checkpoint.talker.num_codebooks,
+        codebook_size=checkpoint.code_predictor.vocab_size,
+        hidden_size=checkpoint.talker.stack.hidden_size,
+        fingerprint=fingerprint(checkpoint, config),
+        default_sampling=checkpoint.default_sampling,
+        takes_instruct=checkpoint.takes_instruct,
+        max_context=config.talker.max_context,
+        max_streams=config.max_streams,
+        credit_frames=config.talker.credit_frames,
+    )

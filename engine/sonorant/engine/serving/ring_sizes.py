@@ -1,0 +1,62 @@
+"""How large the rings between the workers are: for all that may be in flight at once."""
+
+from dataclasses import dataclass
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.messages import (
+    BeginStream,
+    EndStream,
+    FirstChunk,
+    FlushStream,
+    FrameBatch,
+    OpenStream,
+    PcmBatch,
+    Record,
+    RecordShape,
+    SilentStream,
+    max_bytes,
+)
+from sonorant.engine.ipc.ring import record_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RingSizes:
+    """Bytes of the three rings.
+
+    Frames: no stream is further ahead than its credit, so `max_streams * credit_frames` is all there can be, on rings B
+    and C alike, in the worst case one frame to a record. Every ring takes at least two of its largest records.
+
+    Ring A is bounded by what callers send, and the parent keeps what does not fit. Past codes on ring B have room for
+    four of the longest: should more streams begin in one moment, as they do when all of a dead pair go on here, the
+    talker waits for Code2Wav, which never waits for the talker; and Code2Wav never waits long for the parent, which
+    takes what comes.
+    """
+
+    commands: int
+    frames: int
+    pcm: int
+
+    @classmethod
+    def of(cls, config: EngineConfig, checkpoint: Checkpoint) -> "RingSizes":
+        shape = RecordShape(
+            codebooks=checkpoint.talker.num_codebooks,
+            frame_samples=checkpoint.codec.frame_samples,
+            hidden_size=checkpoint.talker.stack.hidden_size,
+            max_context=config.talker.max_context,
+        )
+
+        def room(kind: type[Record], **batch: int) -> int:
+            return record_bytes(max_bytes(kind, shape, **batch))
+
+        streams, frames = config.max_streams, config.max_streams * config.talker.credit_frames
+        batch = room(PcmBatch, rows=config.code2wav.max_decode_batch, num_frames=config.talker.credit_frames)
+        ends = streams * room(EndStream)
+        return cls(
+            commands=4 * room(OpenStream) + 64 * 1024,
+            frames=frames * (room(FrameBatch) + room(FlushStream))
+            + ends
+            + streams * room(BeginStream, num_frames=0)
+            + 4 * room(BeginStream, num_frames=config.talker.max_context),
+            pcm=max(frames * room(PcmBatch) + streams * (room(FirstChunk) + room(SilentStream)) + ends, 2 * batch),
+        )

@@ -1,0 +1,301 @@
+"""One utterance: its text becomes tokens and a prompt here, and its audio waits here to be taken.
+
+Keeps all that workers need to go on with it, so that it outlives them: the ids of its text and the codes of the frames
+that were delivered. Knows nothing of workers; whoever keeps it has it run where there is room.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.errors import InvalidSynthesis
+from sonorant.engine.ipc.messages import CancelStream, Command, EndText, GrantCredit, OpenStream, PushText
+from sonorant.engine.prompt import layout
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.types import (
+    FinishReason,
+    Int16Array,
+    PcmChunk,
+    PromptPlan,
+    StreamBudget,
+    StreamEnd,
+    SynthesisParams,
+)
+
+GRANT_LUMP_FRAMES = 8  # so that a stream in step with its listener is not decoded one frame at a time
+MAX_CHARS_PER_POSITION = 16  # of text, which is refused beyond before it is looked at; English has about 5 to a token
+
+
+class Keeper(Protocol):
+    """What a stream asks of whoever has it run."""
+
+    def run(self, stream: "EngineStream") -> None:
+        """It has something to go on with and does not run: open it with workers, now or as soon as there are any."""
+
+    def send(self, stream: "EngineStream", command: Command) -> None:
+        """To the workers that run it."""
+
+    def end(self, stream: "EngineStream", end: StreamEnd) -> None:
+        """It is over, and does not run."""
+
+
+class EngineStream:
+    """One utterance. An async context manager: leaving it cancels what has not ended, and waits for nothing."""
+
+    def __init__(
+        self,
+        stream_id: int,
+        params: SynthesisParams,
+        keeper: Keeper,
+        checkpoint: Checkpoint,
+        tokenizer: Tokenizer,
+        *,
+        max_context: int,
+        credit_frames: int,
+        known_codes: Int16Array | None = None,
+        outlives_workers: bool = True,
+    ) -> None:
+        """`known_codes` [frames, codebooks] are of frames that were made before: it begins behind them."""
+        self.stream_id = stream_id
+        self.ended = False  # all of it is made, and waits here to be taken
+        self.outlives_workers = outlives_workers
+        self.run_id = 0  # what the workers know it by; 0: it does not run
+        self._params = params
+        self._keeper = keeper
+        self._checkpoint = checkpoint
+        self._max_context = max_context
+        self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
+        self._tokens = tokenizer.stream()
+        self._prompt = layout.PromptAssembler(params, checkpoint, tokenizer)
+        self._min_rows = self._prompt.min_rows
+        self._num_chars = 0
+        self._num_tokens = 0
+        self._text_ended = False
+        self._cancelled = False
+        self._silence = ""  # why it was cancelled, if not by its caller
+        # What it would be opened with now.
+        self._plan: PromptPlan | None = None
+        self._trailing: list[int] = []  # text ids behind the plan's rows
+        self._sampling = params.sampling
+        self._codes: list[Int16Array] = [] if known_codes is None else [known_codes]  # [frames, codebooks] each
+        self._num_frames = 0 if known_codes is None else len(known_codes)  # delivered, here or before
+        self._credit_frames = self._num_frames + credit_frames  # that may be made, from the first on
+        self._granted_frames = 0  # not yet among them
+        self._first_opened_s = 0.0
+        self._was_heard = False  # here
+        self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
+
+    # For callers
+
+    def push_text(self, text: str) -> None:
+        """Add text. Raises InvalidSynthesis if the utterance grows too long; it can only be cancelled then."""
+        if self._cancelled or self.ended:
+            return
+        if self._text_ended:
+            raise RuntimeError("text after end_text")
+        self._num_chars += len(text)
+        if self._num_chars > MAX_CHARS_PER_POSITION * self._max_context:
+            raise InvalidSynthesis(
+                "text",
+                f"the text has more than {MAX_CHARS_PER_POSITION * self._max_context} characters; split it into "
+                "utterances",
+            )
+        self._take(self._tokens.push(text))
+
+    def flush_text(self) -> None:
+        """Speak what is held back because more text could change it, such as the letters of an unfinished word."""
+        if not (self._cancelled or self.ended or self._text_ended):
+            self._take(self._tokens.flush())
+
+    def end_text(self) -> None:
+        """No more text comes. Raises InvalidSynthesis as `push_text` does."""
+        if self._cancelled or self.ended or self._text_ended:
+            return
+        self._text_ended = True
+        ids = self._tokens.end()
+        if not ids and not self._num_tokens:
+            self._keeper.end(self, local_end(FinishReason.COMPLETED))  # nothing to say
+            return
+        self._take(ids, ended=True)
+
+    def grant(self, num_frames: int) -> None:
+        """So many more frames may be made. What was granted and not taken stays within `EngineInfo.credit_frames`."""
+        self._granted_frames += num_frames
+        # Who begins with less credit than a lump waits for less, until it is given more at once.
+        self._lump_frames = min(GRANT_LUMP_FRAMES, max(self._lump_frames, num_frames))
+        if self._granted_frames < self._lump_frames:
+            return
+        num_frames = self._granted_frames
+        self._use_grants()
+        self._tell(GrantCredit(self.run_id, num_frames))
+
+    def cancel(self) -> None:
+        """Stop. No more audio comes, the end does. Does nothing after the end or a second time."""
+        if self._cancelled or self.ended:
+            return
+        self._cancelled = True
+        while not self._events.empty():
+            self._events.get_nowait()
+        if self.run_id:
+            self._keeper.send(self, CancelStream(self.run_id))
+        else:
+            self._keeper.end(self, local_end(FinishReason.CANCELLED))
+
+    async def next_event(self) -> PcmChunk | StreamEnd:
+        """The next chunk in order, or the end: exactly one, after which this must not be called again."""
+        return await self._events.get()
+
+    def ready_events(self) -> list[PcmChunk | StreamEnd]:
+        """What `next_event` would return without a wait, all of it."""
+        return [self._events.get_nowait() for _ in range(self._events.qsize())]
+
+    async def __aenter__(self) -> "EngineStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    # For the keeper
+
+    @property
+    def was_heard(self) -> bool:
+        """Some of its audio has come out of workers of ours."""
+        return self._was_heard
+
+    @property
+    def can_go_on(self) -> bool:
+        """With text for the next frame, and credit."""
+        if self._plan is None or self._cancelled or self.ended:
+            return False
+        has_text = self._text_ended or self._num_frames <= len(self._trailing)
+        return has_text and self._num_frames < self._credit_frames + self._granted_frames
+
+    def opening(self, run_id: int, now_s: float) -> OpenStream:
+        """What opens it with workers, behind all that was delivered; it runs from now on."""
+        assert self._plan is not None
+        self.run_id = run_id
+        self._first_opened_s = self._first_opened_s or now_s
+        self._use_grants()
+        plan = replace(
+            self._plan,
+            trailing=tuple(self._trailing),
+            text_ended=self._text_ended,
+            num_text_tokens=self._num_tokens,
+        )
+        return OpenStream(
+            run_id,
+            plan,
+            self._sampling,
+            self._credit_frames,
+            now_s if self._was_heard else self._first_opened_s,
+            self._params.x_vector,
+            self._params.reference_codes,
+            self._known_codes(),
+        )
+
+    def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
+        """Audio from the workers; `budget` tells of the first of this run."""
+        self._codes.append(chunk.codes)
+        self._num_frames += chunk.num_frames
+        if not self._was_heard and budget is not None:
+            chunk = replace(chunk, budget=budget)
+        self._was_heard = True
+        if not self._cancelled:
+            self._events.put_nowait(chunk)
+
+    def on_silence(self, num_frames: int) -> None:
+        """Nothing more is coming: the stream is cancelled, and its end will say why. One that must not end goes on."""
+        if not (self._cancelled or self._silence or self._params.sampling.ignore_eos):
+            self._silence = f"the model was silent for {num_frames} frames"
+            self._keeper.send(self, CancelStream(self.run_id))
+
+    def stop(self) -> bool:
+        """It runs no more: its workers are gone, or have given its slot away. True if it has been cancelled."""
+        self.run_id = 0
+        return self._cancelled or bool(self._silence)
+
+    def finish(self, end: StreamEnd) -> None:
+        self.run_id = 0
+        self.ended = True
+        if self._silence and end.reason is FinishReason.CANCELLED and not self._cancelled:
+            end = replace(end, reason=FinishReason.RUNAWAY, detail=self._silence)
+        self._events.put_nowait(end)
+
+    # Text and credit on their way
+
+    def _take(self, ids: list[int], ended: bool = False) -> None:
+        self._num_tokens += len(ids)
+        if self._params.non_streaming_mode:
+            self._fit_max_frames(self._min_rows + self._num_tokens)
+        else:
+            layout.check_num_tokens(self._num_tokens, self._max_context)
+        self._prompt.push_text(ids)
+        if ended:
+            self._prompt.end_text()
+        if self._plan is None:
+            self._plan = self._prompt.plan()
+            if self._plan is None:
+                return
+            self._trailing += self._plan.trailing
+            self._sampling = replace(self._sampling, max_frames=self._fit_max_frames(self._plan.num_rows))
+            self._tell()
+            return
+        new = self._prompt.take_trailing()
+        self._trailing += new
+        commands: list[Command] = []
+        if ids or ended:
+            commands.append(PushText(self.run_id, new))
+        if ended:
+            commands.append(EndText(self.run_id))
+        self._tell(*commands)
+
+    def _tell(self, *commands: Command) -> None:
+        """The workers, of what has changed, or the keeper, if it can go on now."""
+        if self._cancelled or self.ended:
+            return
+        if self.run_id:
+            for command in commands:
+                self._keeper.send(self, command)
+        elif self.can_go_on:
+            self._keeper.run(self)
+
+    def _use_grants(self) -> None:
+        self._credit_frames += self._granted_frames
+        self._granted_frames = 0
+
+    def _known_codes(self) -> Int16Array | None:
+        if len(self._codes) > 1:
+            self._codes = [np.concatenate(self._codes)]
+        return self._codes[0] if self._codes else None
+
+    def _fit_max_frames(self, num_rows: int) -> int:
+        return layout.fit_max_frames(self._params.sampling, self._checkpoint, num_rows, self._max_context)
+
+
+def local_end(reason: FinishReason, detail: str = "") -> StreamEnd:
+    """Of a stream that no worker had when it ended."""
+    return StreamEnd(reason, num_frames=0, queue_s=0.0, generation_s=0.0, detail=detail)
+
+
+def check_known_codes(codes: Int16Array, params: SynthesisParams, checkpoint: Checkpoint) -> None:
+    """Raise InvalidSynthesis unless a stream can go on behind these frames."""
+    num_codebooks, codebook_size = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
+    if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != num_codebooks:
+        raise InvalidSynthesis(
+            "known_codes",
+            f"known_codes are {codes.dtype} {codes.shape}, {checkpoint.name} needs int16 (frames, {num_codebooks}); "
+            "give those that came with the audio",
+        )
+    if len(codes) and (codes.min() < 0 or codes.max() >= codebook_size):
+        raise InvalidSynthesis(
+            "known_codes",
+            f"known_codes run from {codes.min()} to {codes.max()}, a code is 0 to {codebook_size - 1}; give those that "
+            "came with the audio",
+        )
+    if len(codes) > params.sampling.max_frames:
+        raise InvalidSynthesis(
+            "known_codes", f"{len(codes)} frames are known, and max_frames is {params.sampling.max_frames}"
+        )

@@ -1,0 +1,249 @@
+"""Keeps a pair of workers up: starts them, watches them, replaces them, stops them.
+
+Knows nothing of streams: it carries records, and says when all that was sent is lost.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.errors import EngineError
+from sonorant.engine.ipc.channel import PeerGone
+from sonorant.engine.ipc.child import Child
+from sonorant.engine.ipc.heartbeat import Work
+from sonorant.engine.ipc.messages import Command, PcmRecord, Shutdown
+from sonorant.engine.serving.spare_files import SpareFiles
+from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.workers import Workers
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S = 5.0  # for workers to exit by themselves
+RESTART_DELAYS_S = (
+    0.0,
+    0.5,
+    1.0,
+    2.0,
+)  # before the restart after the first, second, ... failure in a row; then no more
+HEALTHY_AFTER_S = 60.0  # workers that were up for so long have not failed in a row with those before them
+START_AGAIN_S = 1.0  # where the system had no files or memory to start any
+NEIGHBOUR_S = 2.0  # within which a death that explains another is told
+
+
+class WorkersNotStarted(EngineError):
+    """The system has not what it takes to start a process."""
+
+
+class Supervisor:
+    """Keeps a pair of workers running. The callbacks run in the event loop's thread.
+
+    `on_records` gets everything ring C brings. `on_state` gets each new state with its reason, before anything can be
+    sent to new workers; at RESTARTING, FAILED and CLOSED everything sent so far is lost and will not be answered.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        checkpoint: Checkpoint,
+        on_records: Callable[[Sequence[PcmRecord]], None],
+        on_state: Callable[[EngineState, str], None],
+    ) -> None:
+        self._config = config
+        self._checkpoint = checkpoint
+        self._on_records = on_records
+        self._on_state = on_state
+        self._workers: Workers | None = None
+        self._backlog: list[Command] = []
+        self._flush_scheduled = False
+        self._down: asyncio.Future[str]  # set while workers are up: why they no longer are
+        self._health_check: asyncio.TimerHandle
+        self._ready_s = math.inf  # when the last workers came up
+        self._is_forgiven = False
+        self._spare_files = SpareFiles()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises EngineError if the workers cannot load; nothing is left running then."""
+        await self._bring_up()
+        self._spare_files.open()
+        self._task = asyncio.create_task(self._keep_up(), name="engine supervisor")
+
+    def publish(self, command: Command) -> None:
+        """Send in order, as one batch with whatever else this turn of the event loop sends. Never blocks or drops."""
+        self._backlog.append(command)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def forgive(self) -> None:
+        """At RESTARTING: that the workers went down does not count against them."""
+        self._is_forgiven = True
+
+    @property
+    def backlog(self) -> int:
+        """Commands not yet on ring A."""
+        return len(self._backlog)
+
+    def ring_bytes(self) -> tuple[int, int, int]:
+        """Bytes in flight on the rings A, B and C."""
+        if self._workers is None:
+            return 0, 0, 0
+        commands, frames, pcm = (ring.used_bytes for ring in self._workers.rings)
+        return commands, frames, pcm
+
+    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the workers that are up have told of themselves when they had loaded, by the name of the worker."""
+        return {} if self._workers is None else self._workers.facts
+
+    def work(self) -> dict[str, Work]:
+        """What the workers that are up have done since they came up."""
+        if self._workers is None:
+            return {}
+        pairs = zip(self._workers.children, self._workers.heartbeats, strict=True)
+        return {child.name: heartbeat.work() for child, heartbeat in pairs}
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._workers is not None:
+            self._backlog.append(Shutdown())
+            self._flush()
+            await self._take_down(STOP_TIMEOUT_S)
+        self._spare_files.close()
+        self._on_state(EngineState.CLOSED, "the engine is closed")
+
+    async def _keep_up(self) -> None:
+        try:
+            reason = await self._replace_workers()
+        except Exception as error:
+            log.exception("the workers of %s are replaced no more: an error of ours", self._checkpoint.name)
+            reason = f"{type(error).__name__} while workers were replaced; see the log"
+        self._on_state(EngineState.FAILED, reason)
+
+    async def _replace_workers(self) -> str:
+        """Whenever they go down, until they keep going down: why they last did."""
+        num_failures = 0  # in a row, load failures included: however long loading takes
+        reason = await self._down
+        while True:
+            log.error("%s; restarting both workers", reason)
+            if time.monotonic() - self._ready_s > HEALTHY_AFTER_S:
+                num_failures = 0
+            self._is_forgiven = False
+            self._on_state(EngineState.RESTARTING, reason)
+            if self._workers is not None:
+                await self._take_down(grace_s=0)
+            num_failures += not self._is_forgiven
+            if num_failures > len(RESTART_DELAYS_S):
+                log.error("%d failures in a row: giving up", num_failures)
+                return reason
+            await asyncio.sleep(RESTART_DELAYS_S[max(0, num_failures - 1)])
+            try:
+                await self._bring_up_when_possible()
+                reason = await self._down
+            except EngineError as error:
+                reason = str(error)
+
+    async def _bring_up_when_possible(self) -> None:
+        """Raises EngineError if the workers cannot load. That they cannot be started is no fault of theirs."""
+        while True:
+            self._spare_files.close()  # somebody may have taken all others
+            try:
+                await self._bring_up()
+                return
+            except WorkersNotStarted as error:
+                log.error("%s; trying again", error)
+            finally:
+                self._spare_files.open()
+            await asyncio.sleep(START_AGAIN_S)
+
+    async def _bring_up(self) -> None:
+        self._ready_s = math.inf
+        try:
+            workers = Workers(self._config, self._checkpoint)
+        except OSError as error:
+            message = f"cannot start workers: {error}; allow more open files, or free memory"
+            raise WorkersNotStarted(message) from error
+        try:
+            await workers.ready(self._config.start_timeout_s)
+        except BaseException:
+            await workers.stop(grace_s=0)
+            raise
+        loop = asyncio.get_running_loop()
+        self._workers = workers
+        self._down = loop.create_future()
+        self._ready_s = time.monotonic()
+        loop.add_reader(workers.inbox.fileno(), self._receive)
+        for child in workers.children:
+            loop.add_reader(child.fileno(), self._died, child)
+        self._check_health()
+        self._on_state(EngineState.READY, "")
+
+    async def _take_down(self, grace_s: float) -> None:
+        assert self._workers is not None
+        workers, self._workers = self._workers, None
+        loop = asyncio.get_running_loop()
+        for fd in (workers.inbox.fileno(), workers.outbox.fileno(), *(child.fileno() for child in workers.children)):
+            loop.remove_reader(fd)
+        self._health_check.cancel()
+        self._backlog.clear()
+        self._flush_scheduled = False
+        await workers.stop(grace_s)
+
+    def _flush(self) -> None:
+        if self._workers is None:  # what is sent to none is lost
+            self._backlog.clear()
+            self._flush_scheduled = False
+            return
+        loop = asyncio.get_running_loop()
+        outbox = self._workers.outbox
+        loop.remove_reader(outbox.fileno())
+        try:
+            del self._backlog[: outbox.try_publish(self._backlog)]
+        except PeerGone:  # its death is about to be noticed
+            self._backlog.clear()
+        self._flush_scheduled = bool(self._backlog)
+        if self._backlog:
+            loop.add_reader(outbox.fileno(), self._flush)
+
+    def _receive(self) -> None:
+        assert self._workers is not None
+        try:
+            self._on_records(self._workers.inbox.drain())
+        except PeerGone:
+            asyncio.get_running_loop().remove_reader(self._workers.inbox.fileno())
+        except Exception as error:  # of ours; streams that miss a record would wait for ever
+            log.exception("records from the workers of %s could not be taken", self._checkpoint.name)
+            self._report_down(f"{type(error).__name__} at what the workers sent")
+
+    def _died(self, child: Child) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(child.fileno())
+        code = child.wait()
+        reason = f"the {child.name} worker {child.pid} died (exit code {code})"
+        if code:
+            self._report_down(reason)
+        else:  # it left because its neighbour is gone, whose death tells more and is about to be told
+            loop.call_later(NEIGHBOUR_S, self._report_down, reason, self._down)
+        self._receive()  # what it still said counts: nobody acts on the report before the next turn of the loop
+
+    def _check_health(self) -> None:
+        assert self._workers is not None
+        for watch in self._workers.watches:
+            if complaint := watch.complaint():
+                self._report_down(complaint)
+        interval_s = self._workers.health_check_s
+        self._health_check = asyncio.get_running_loop().call_later(interval_s, self._check_health)
+
+    def _report_down(self, reason: str, down: "asyncio.Future[str] | None" = None) -> None:
+        """That the workers are, or those were to whom `down` belongs."""
+        down = down or self._down
+        if not down.done():
+            down.set_result(reason)

@@ -1,0 +1,107 @@
+"""The two worker processes of a pair and the rings between them: started once, stopped once.
+
+A worker that dies takes its partner with it, because the rings between them are part of both; a new pair gets new ones.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import astuple
+from typing import Any
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.code2wav import process as code2wav
+from sonorant.engine.config import EngineConfig, StageName
+from sonorant.engine.errors import EngineError
+from sonorant.engine.ipc.channel import RingInbox, RingOutbox
+from sonorant.engine.ipc.child import Child
+from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.heartbeat import Heartbeat
+from sonorant.engine.ipc.messages import Command, PcmRecord
+from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.serving.ring_sizes import RingSizes
+from sonorant.engine.serving.watch import Watch
+from sonorant.engine.talker import process as talker
+
+log = logging.getLogger(__name__)
+
+HEALTH_CHECK_S = 1.0
+
+
+class Workers:
+    """One talker, one Code2Wav."""
+
+    def __init__(self, config: EngineConfig, checkpoint: Checkpoint) -> None:
+        sizes = RingSizes.of(config, checkpoint)
+        with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+            beats = [ours.enter_context(contextlib.closing(Heartbeat())) for _ in range(2)]
+            rings = [ours.enter_context(contextlib.closing(Ring(size))) for size in astuple(sizes)]
+            # Only the child may hold its own ends: that they close tells of its death.
+            bells = [_doorbell(ours, theirs), _doorbell(theirs, theirs), _doorbell(theirs, ours)]
+            outboxes: list[RingOutbox[Any]] = [
+                RingOutbox(ring, bell) for ring, (bell, _) in zip(rings, bells, strict=True)
+            ]
+            inboxes: list[RingInbox[Any]] = [
+                RingInbox(ring, bell) for ring, (_, bell) in zip(rings, bells, strict=True)
+            ]
+            children: list[Child] = []
+            stages: tuple[tuple[StageName, Any], ...] = (("talker", talker.main), ("code2wav", code2wav.main))
+            for n, (stage, main) in enumerate(stages):
+                ends = (inboxes[n], outboxes[n + 1], beats[n])
+                child = Child(stage, main, (config, *ends), ends, config.environment(stage))
+                children.append(ours.enter_context(contextlib.closing(child)))
+            self._resources = ours.pop_all()
+        self._model = checkpoint.name
+        self.outbox: RingOutbox[Command] = outboxes[0]
+        self.inbox: RingInbox[PcmRecord] = inboxes[2]
+        self.rings = rings
+        self.facts: dict[str, Mapping[str, Any]] = {}  # what each worker told of itself, by its name
+        self.children = children
+        self.heartbeats = beats
+        self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
+        self.watches = [
+            Watch(child.name, beat, ring, config.hang_timeout_s, self.health_check_s)
+            for child, beat, ring in zip(children, beats, rings, strict=False)
+        ]
+
+    async def ready(self, timeout_s: float) -> None:
+        """Return when both have loaded. Raises EngineError with the reason as soon as one does not."""
+        greetings = [asyncio.ensure_future(self._greet(child)) for child in self.children]
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*greetings)
+        except TimeoutError:
+            raise EngineError(f"the workers did not load the model within {timeout_s:g} s; see their log") from None
+        finally:
+            for greeting in greetings:
+                greeting.cancel()
+            await asyncio.gather(*greetings, return_exceptions=True)
+
+    async def _greet(self, child: Child) -> None:
+        value = await child.loaded()
+        self.facts[child.name] = value
+        log.info("%s worker %d of %s is ready: %s", child.name, child.pid, self._model, value)
+
+    async def stop(self, grace_s: float) -> None:
+        """Give the workers this long to exit by themselves, kill those that do not, and release everything."""
+        with self._resources:
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._dead()
+            except TimeoutError:
+                for child in self.children:
+                    child.kill()
+                await self._dead()
+
+    async def _dead(self) -> None:
+        for child in self.children:
+            await child.dead()
+
+
+def _doorbell(writer: contextlib.ExitStack, reader: contextlib.ExitStack) -> tuple[Doorbell, Doorbell]:
+    """Its ends, each to be closed with what it belongs to."""
+    ends = Doorbell.pair()
+    for stack, end in zip((writer, reader), ends, strict=True):
+        stack.enter_context(contextlib.closing(end))
+    return ends

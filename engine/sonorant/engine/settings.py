@@ -1,0 +1,130 @@
+"""How a setting is declared, once: as a field of a frozen dataclass that says what it takes and what it means.
+
+Flags, environment variables, TOML keys and their help are derived from the fields. Nothing is read here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Parse = Callable[[str], Any]  # raises ValueError that says what would be right
+
+DEVICE = "auto|cpu|cuda:N"
+AUTO = -1  # a number that follows from the machine; see sonorant.engine.sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    name: str  # of its flag, with underscores; no other setting has it
+    stage: str  # the table of the TOML file; "" = its top
+    key: str  # in that table
+    parse: Parse
+    metavar: str
+    help: str
+    default: Any  # of a server
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+def setting(default: T, parse: Parse, metavar: str, help: str, *, flag: str = "", served: T | None = None) -> T:
+    """A field of a dataclass of settings. `flag`: the name of its flag, where the field's own would not be clear.
+    `served`: what a server takes where it is told nothing, if that is something else than `default`."""
+    told = {"parse": parse, "metavar": metavar, "help": help, "flag": flag}
+    declared: T = field(default=default, metadata={**told, "served": default if served is None else served})
+    return declared
+
+
+def settings_of(kind: type, stage: str = "") -> Iterator[Setting]:
+    """Of a dataclass; a field that is itself a dataclass is a stage, with settings of its own."""
+    for each in fields(kind):
+        if isinstance(each.type, type) and is_dataclass(each.type):
+            yield from settings_of(each.type, each.name)
+        elif said := each.metadata:
+            name = said["flag"] or each.name
+            yield Setting(name, stage, each.name, said["parse"], said["metavar"], said["help"], said["served"])
+
+
+def with_settings(config: T, values: Mapping[str, Any]) -> T:
+    """With these values, by the names of their flags; names of other dataclasses are passed over."""
+    changes = {}
+    for each in fields(config):  # type: ignore[arg-type]
+        value = getattr(config, each.name)
+        if is_dataclass(value):
+            changes[each.name] = with_settings(value, values)
+        elif each.metadata and (name := each.metadata["flag"] or each.name) in values:
+            changes[each.name] = values[name]
+    return replace(config, **changes)  # type: ignore[type-var]
+
+
+def as_choice(*choices: str) -> Parse:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def as_device(text: str) -> str:
+    kind, _, index = text.partition(":")
+    if text not in ("auto", "cpu", "cuda") and not (kind == "cuda" and index.isdecimal()):
+        raise ValueError(f"{text!r} is none of auto, cpu, cuda, cuda:N")
+    return text
+
+
+def as_switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text == "true"
+
+
+def as_count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
+def as_positive(text: str) -> int:
+    if as_count(text) == 0:
+        raise ValueError("must be at least 1")
+    return int(text)
+
+
+def as_auto(parse: Callable[[str], int]) -> Callable[[str], int]:
+    """Or `auto`."""
+    return lambda text: AUTO if text == "auto" else parse(text)
+
+
+def as_percent(text: str) -> int:
+    if as_count(text) > 100:
+        raise ValueError(f"{text!r} is not a whole number from 0 to 100")
+    return int(text)
+
+
+def _below(limit: float, what: str) -> Callable[[str], float]:
+    """Numbers above 0."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < limit:
+            raise ValueError(f"{text!r} is not {what}")
+        return value
+
+    return parse
+
+
+as_share = _below(1, "a number between 0 and 1")
+as_seconds = _below(86_400, "a number of seconds between 0 and 86400")
+
+
+def as_ramp(text: str) -> tuple[int, ...]:
+    sizes = tuple(as_positive(size.strip()) for size in text.split(","))
+    if list(sizes) != sorted(sizes):
+        raise ValueError(f"{text!r} goes down; later chunks are as large as the ones before or larger")
+    return sizes

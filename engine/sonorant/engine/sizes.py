@@ -1,0 +1,97 @@
+"""Sizes that settings leave open (AUTO): from the card and the shapes of the checkpoint; and how many listeners the
+measured times bear. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.settings import AUTO
+
+CPU_SLOTS = 32
+SMALLEST_CARD_SLOTS, LARGEST_CARD_SLOTS = 8, 2048
+MAX_CPU_DECODE_BATCH, MAX_CARD_DECODE_BATCH = 32, 128  # the codec is no faster with more rows than that
+CPU_PREFILL_ROWS, CARD_PREFILL_ROWS = 256, 1024
+MANY_SLOTS = 512  # a card for so many takes in the larger number of prompt rows in a few milliseconds
+
+TYPICAL_POSITIONS = 256  # of a stream's keys and values: a prompt and 16 s of speech
+STATE_SHARE = 0.6  # of the memory beside the weights, for what streams keep
+WORKERS_BYTES = 4 * 2**30  # contexts, libraries, graphs and activations of a pair
+
+# How much of the time of a frame the workers may take for it; the rest is for prompts, first chunks and chance.
+USABLE_TIME = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU, as far as sizes follow from it."""
+
+    name: str
+    memory_bytes: int
+
+
+def with_sizes(config: EngineConfig, card_slots: int | None) -> EngineConfig:
+    """`config` with a number for every AUTO; `card_slots` are those of `slots_of`, None on the CPU."""
+    talker = config.talker
+    slots = _chosen(talker.num_slots, CPU_SLOTS if card_slots is None else card_slots)
+    most = MAX_CPU_DECODE_BATCH if card_slots is None else MAX_CARD_DECODE_BATCH
+    prefill_rows = CPU_PREFILL_ROWS if card_slots is None or slots < MANY_SLOTS else CARD_PREFILL_ROWS
+    return config.but(
+        num_slots=slots,
+        max_queued_streams=_chosen(talker.max_queued_streams, slots if card_slots is None else slots // 2),
+        max_prefill_rows=_chosen(talker.max_prefill_rows, prefill_rows),
+        max_decode_batch=_chosen(config.code2wav.max_decode_batch, min(most, slots)),
+    )
+
+
+def _chosen(asked: int, found: int) -> int:
+    return found if asked == AUTO else asked
+
+
+def slots_of(card: Card, checkpoint: Checkpoint, num_sharing: int) -> int:
+    """Streams that a card has memory for, if so many worker pairs share it: a power of two, as the sizes of graphs."""
+    beside_weights = card.memory_bytes // num_sharing - _weights_bytes(checkpoint) - WORKERS_BYTES
+    affordable = int(max(0, beside_weights) * STATE_SHARE) // _stream_bytes(checkpoint)
+    power = 1 << max(affordable, 1).bit_length() - 1
+    return max(SMALLEST_CARD_SLOTS, min(LARGEST_CARD_SLOTS, power))
+
+
+def _stream_bytes(checkpoint: Checkpoint) -> int:
+    """Keys and values of the talker, and of the codec's window in float32; the rest of the codec's state is small."""
+    codec = checkpoint.codec.decoder
+    talker = 2 * TYPICAL_POSITIONS * _kv_values(checkpoint.talker.stack)
+    return talker + 4 * codec.sliding_window * _kv_values(codec.stack)
+
+
+def _kv_values(stack: TransformerConfig) -> int:
+    """Of one position."""
+    return stack.num_layers * 2 * stack.num_kv_heads * stack.head_dim
+
+
+def _weights_bytes(checkpoint: Checkpoint) -> int:
+    talker = checkpoint.talker
+    tables = talker.text_vocab_size * talker.text_hidden_size + 2 * talker.vocab_size * talker.stack.hidden_size
+    return 2 * (_layer_values(talker.stack) + _layer_values(checkpoint.code_predictor.stack) + tables)
+
+
+def _layer_values(stack: TransformerConfig) -> int:
+    """Weights of all layers."""
+    attention = 2 * (stack.num_heads + stack.num_kv_heads) * stack.head_dim
+    return stack.num_layers * stack.hidden_size * (attention + 3 * stack.intermediate_size)
+
+
+def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float) -> int:
+    """How many streams at once nobody of whom runs dry: each makes a frame per `frame_s`.
+
+    `step_s` is how long the talker takes for a frame, by rows; between them it is taken to grow evenly. `codec_s` is
+    what a frame of one stream costs in full calls of the codec. Both share one GPU, so that their times add up.
+    """
+    usable_s = USABLE_TIME * frame_s
+    before, before_s = 0, 0.0
+    for rows, talker_s in sorted(step_s.items()):
+        total_s = talker_s + rows * codec_s
+        if total_s > usable_s:
+            share = (usable_s - before_s) / (total_s - before_s)
+            return max(1, before + int((rows - before) * share))
+        before, before_s = rows, total_s
+    return max(1, before)

@@ -1,0 +1,58 @@
+"""What makes one stream unusable, found before it can do harm.
+
+A value out of range would end a whole step, and on CUDA the whole process, and every stream with it. Here it ends the
+stream that it came with. What callers send is checked at the door; this is for what cannot be seen there, such as a
+tokenizer or a stored voice that belongs to another checkpoint.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.ipc.messages import OpenStream
+from sonorant.engine.types import LARGEST_VALUE, NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array
+
+
+def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
+    """Why the stream cannot be run, or an empty string."""
+    plan, talker = command.plan, checkpoint.talker
+    if not 0 < plan.num_rows == len(plan.codec_items):
+        return f"the prompt has {plan.num_rows} text rows and {len(plan.codec_items)} codec rows"
+    for what, codes in (("reference", command.reference_codes), ("known", command.known_codes)):
+        if codes is not None and (fault := _fault_of_codes(what, codes, checkpoint)):
+            return fault
+    num_reference_frames = 0 if command.reference_codes is None else len(command.reference_codes)
+    num_known_frames = 0 if command.known_codes is None else len(command.known_codes)
+    if num_known_frames > command.sampling.max_frames:
+        return f"{num_known_frames} frames are known, max_frames is {command.sampling.max_frames}"
+    if not plan.text_ended and num_known_frames > len(plan.trailing):
+        return f"{num_known_frames} frames are known, and text for {len(plan.trailing)}; send all of it again"
+    if (x_vector := command.x_vector) is not None:
+        if x_vector.shape != (talker.stack.hidden_size,):
+            return f"the x-vector has shape {x_vector.shape}, wanted is [{talker.stack.hidden_size}]"
+        if not (np.abs(x_vector) <= LARGEST_VALUE).all():  # which a value that is not finite is not
+            return f"the x-vector has values that are not finite, or beyond {LARGEST_VALUE:g}"
+    elif X_VECTOR in plan.codec_items:
+        return "the prompt has a row for an x-vector, and none came with it"
+    return (
+        fault_of_ids("text", plan.text_ids, NO_ID, talker.text_vocab_size)
+        or fault_of_ids("text", plan.trailing, 0, talker.text_vocab_size)
+        or fault_of_ids("codec", plan.codec_items, REFERENCE_FRAME - num_reference_frames + 1, talker.vocab_size)
+    )
+
+
+def _fault_of_codes(what: str, codes: Int16Array, checkpoint: Checkpoint) -> str:
+    num_codebooks, num_codes = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
+    if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != num_codebooks or not len(codes):
+        return f"{what} codes are {codes.dtype} {codes.shape}, wanted is int16 [frames, {num_codebooks}]"
+    if codes.min() < 0 or codes.max() >= num_codes:
+        return f"{what} codes must lie in 0 .. {num_codes - 1}, there are {codes.min()} .. {codes.max()}"
+    return ""
+
+
+def fault_of_ids(kind: str, ids: Sequence[int], lowest: int, limit: int) -> str:
+    """Why these ids of the `text` or `codec` table cannot be used, or an empty string."""
+    if ids and (min(ids) < lowest or max(ids) >= limit):
+        return f"{kind} ids must lie in {lowest} .. {limit - 1}, there are {min(ids)} .. {max(ids)}"
+    return ""

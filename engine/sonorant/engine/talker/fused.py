@@ -1,0 +1,204 @@
+"""Steps of the talker on CUDA: fused kernels, one graph per bucket of rows, and one wait for the host per step.
+
+A step is one or two graphs. The first takes the rows that go through the talker and leaves each slot's hidden state in
+`_hidden`; decode rows have graphs of their own, and where prompts are about, prompt and decode rows go through the
+weights together. The second draws whole frames for the rows that sample. Nothing else is computed in between, so the
+graph that a step needs depends on two row counts alone, and every one of them is captured at the start.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.cuda import Buckets, bucket_sizes, download, upload
+from sonorant.engine.kernels import sampling as fused_sampling
+from sonorant.engine.kernels.attention import Places, paged_attention
+from sonorant.engine.kernels.embedding import sum_embeddings
+from sonorant.engine.model.fused import Attend, FusedPredictor, FusedStack, fused_norm, join_rows, normed
+from sonorant.engine.model.layers import RotaryTable
+from sonorant.engine.model.sampling import Sampling, is_drawable, uniforms
+from sonorant.engine.model.talker import Talker
+from sonorant.engine.talker.kv_cache import KVCache
+from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
+from sonorant.engine.talker.slot_state import SlotArrays
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, Int64Array, PassCounts
+
+log = logging.getLogger(__name__)
+
+TIMED_POSITION = 128  # in a stream: about the middle of a sentence or two
+SMALLEST_MIXED = 16  # rows; a prompt of the streaming layout has about ten
+
+
+class FusedSteps:
+    def __init__(
+        self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
+    ) -> None:
+        self._talker = talker
+        self._cache = cache
+        self._slots = slots
+        self._device = device = cache.storage.device
+        self._num_codebooks = num_codebooks = checkpoint.talker.num_codebooks
+        self._padding_slot = padding_slot = config.talker.num_slots
+        sizes = bucket_sizes(config.talker.num_slots)
+        mixed_sizes = bucket_sizes(config.talker.max_prefill_rows + config.talker.num_slots, SMALLEST_MIXED)
+        self._max_context = config.talker.max_context
+
+        rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, torch.float32)
+        self._stack = FusedStack(talker.model.layers, rotary)
+        self._norm = fused_norm(talker.model.norm)
+        tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
+        self._tables = join_rows([table.weight for table in tables])
+        self._table_starts = torch.tensor([0, *np.cumsum([len(t.weight) for t in tables[:-1]])], device=device)
+        self._predictor = FusedPredictor(talker.code_predictor, talker.model.codec_embedding, num_codebooks)
+        hidden_size = checkpoint.talker.stack.hidden_size
+        self._hidden = slots.last_frame.new_zeros(config.talker.num_slots + 1, hidden_size)
+        self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids; else 0
+        self._seen_value = torch.ones((), device=device, dtype=torch.bool)
+
+        self.passes = PassCounts()
+        pad_text_id = checkpoint.text_ids.tts_pad
+        self._decode = Buckets(self._run_decode_rows, [padding_slot, pad_text_id, 0], sizes, self.passes)
+        padding_row = [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot]
+        self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
+        self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes, self.passes)
+        if device.type == "cuda" and not config.enforce_eager:
+            self._capture()
+        elif device.type == "cuda":
+            log.warning("CUDA graphs are off (enforce_eager): every step launches its kernels one by one")
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        """Frames [rows that sample, codebooks]: the prefills that reach the end of their prompt, then the decodes."""
+        values = np.fromiter(chain.from_iterable(decodes), np.int64)  # np.array takes four times as long
+        decode_rows = values.reshape(-1, len(DecodeRow._fields)).T
+        slots, text_ids, positions, frame_indices, allow_eos = decode_rows
+        if prefills:
+            no_id, one = np.full_like(slots, NO_ID), np.ones_like(slots)
+            prompts = [_prompt_rows(row, self._padding_slot) for row in prefills]
+            rows = np.concatenate([*prompts, np.stack([slots, text_ids, positions, no_id, one, slots])], 1)
+            voiced = self._add_voices(prefills)
+            self._mixed(rows, self._device)
+            if voiced:
+                self._voice[: rows.shape[1]].zero_()
+        else:
+            self._decode(decode_rows[:3], self._device)
+        firsts = [(row.slot, row.first_frame, row.allow_eos) for row in prefills if row.samples]
+        sampling = np.concatenate(
+            [np.array(firsts, np.int64).reshape(-1, 3).T, np.stack([slots, frame_indices, allow_eos])], 1
+        )
+        if not sampling.shape[1]:
+            return np.empty((0, self._num_codebooks), np.int16)
+        codes: Int16Array = download(self._sample(sampling, self._device)).numpy()
+        return codes
+
+    def step_times(self) -> dict[int, float]:
+        """Seconds that a frame takes, by rows; for while there are no streams: rows that pad are stepped."""
+        times_s = {}
+        for size in self._decode.sizes:
+            decodes, samples = self._decode.padding_rows(size), self._sample.padding_rows(size)
+            decodes[2] = min(TIMED_POSITION, self._max_context - 1)
+            for _ in range(2):  # the second time counts
+                began_s = time.perf_counter()
+                self._decode(decodes, self._device)
+                download(self._sample(samples, self._device))
+                times_s[size] = time.perf_counter() - began_s
+        return times_s
+
+    def _capture(self) -> None:
+        began_s, free_before = time.monotonic(), torch.cuda.mem_get_info(self._device)[0]
+        pool = torch.cuda.graph_pool_handle()
+        kinds = (self._mixed, self._decode, self._sample)
+        captures = sorted(((size, i) for i, kind in enumerate(kinds) for size in kind.sizes), reverse=True)
+        for size, i in captures:  # the largest first: the smaller ones find room in what it leaves
+            kinds[i].capture(size, self._device, pool)
+        torch.cuda.synchronize(self._device)
+        taken = (free_before - torch.cuda.mem_get_info(self._device)[0]) / 2**20
+        log.info("%d CUDA graphs in %.1f s, %d MiB", len(captures), time.monotonic() - began_s, taken)
+
+    # What the graphs hold. Rows that pad are all of the padding slot; what they write there nobody reads.
+
+    def _run_decode_rows(self, rows: Tensor) -> Tensor:
+        """Rows [slot, text id, position]: the last frame and a text id go in."""
+        slots, text_ids, positions = rows.unbind(0)
+        x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
+        hidden = self._stack(x, self._cache.storage, self._attend(slots, positions, are_single=True))
+        return self._hidden.index_copy_(0, slots, normed(hidden, self._norm))
+
+    def _run_mixed_rows(self, rows: Tensor) -> Tensor:
+        """Rows [slot, text id, position, codec item, is decode row, slot that keeps the hidden state]."""
+        slots, text_ids, positions, codec_items, is_decode, targets = rows.unbind(0)
+        codec = self._talker.embed_codec(codec_items.clamp(min=NO_ID)) + self._voice[: len(slots)]
+        codec = torch.where((is_decode == 1)[:, None], self._slots.last_frame[slots], codec)
+        x = codec + self._talker.embed_text(text_ids)
+        hidden = self._stack(x, self._cache.storage, self._attend(slots, positions, are_single=False))
+        return self._hidden.index_copy_(0, targets, normed(hidden, self._norm))
+
+    def _run_sample(self, rows: Tensor) -> Tensor:
+        """Rows [slot, frame index, end token allowed]: frames [rows, codebooks]; the slots are brought up to date."""
+        slots, frame_indices, allow_eos = rows.unbind(0)
+        state = self._slots
+        hidden = self._hidden[slots]
+        uniform = uniforms(state.seed[slots], frame_indices, self._num_codebooks)
+        scores = state.first_scores(self._talker.codec_head(hidden), slots, allow_eos)
+        first, _ = _choose(scores, state.talker.at(slots), uniform[:, 0], None)
+        state.seen.index_put_((slots, first), self._seen_value)
+        sampling = state.predictor.at(slots)
+
+        def choose(book: int, logits: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
+            return _choose(logits, sampling, uniform[:, book], table)
+
+        codes = self._predictor(hidden, first, choose)
+        state.last_frame.index_copy_(0, slots, sum_embeddings(codes, self._tables, self._table_starts))
+        codes[:, 0].masked_fill_(~is_drawable(scores), BROKEN)
+        return codes.to(torch.int16)
+
+    def _attend(self, slots: Tensor, positions: Tensor, *, are_single: bool) -> Attend:
+        return partial(
+            paged_attention, places=Places(slots, positions, self._cache.table, self._cache.page_size, are_single)
+        )
+
+    def _add_voices(self, rows: Sequence[PrefillRow]) -> bool:
+        """Put the speaker embeddings and reference frames of prompt rows in `_voice`; False if there are none."""
+        first = 0
+        any_voice = False
+        for row in rows:
+            items = np.array(row.plan.codec_items[row.start : row.stop])
+            if row.x_vector is not None and (at := np.flatnonzero(items == X_VECTOR)).size:
+                x_vector = upload(row.x_vector, self._device).to(self._voice.dtype)
+                self._voice[upload(first + at, self._device)] = x_vector
+                any_voice = True
+            if row.reference_codes is not None and (at := np.flatnonzero(items <= REFERENCE_FRAME)).size:
+                codes = upload(row.reference_codes[REFERENCE_FRAME - items[at]].astype(np.int64), self._device)
+                frames = sum_embeddings(codes, self._tables, self._table_starts)
+                self._voice[upload(first + at, self._device)] = frames
+                any_voice = True
+            first += len(items)
+        return any_voice
+
+
+def _prompt_rows(row: PrefillRow, padding_slot: int) -> Int64Array:
+    """As columns of `_run_mixed_rows`. Only the hidden state of the last row of a prompt is kept."""
+    num_rows = row.stop - row.start
+    columns = np.empty((6, num_rows), np.int64)
+    columns[0] = row.slot
+    columns[1] = row.plan.text_ids[row.start : row.stop]
+    columns[2] = np.arange(row.start, row.stop)
+    columns[3] = row.plan.codec_items[row.start : row.stop]
+    columns[4] = 0
+    columns[5] = padding_slot
+    if row.samples:
+        columns[5, -1] = row.slot
+    return columns
+
+
+def _choose(logits: Tensor, sampling: Sampling, uniform: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
+    return fused_sampling.choose(
+        logits, sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p, uniform, table
+    )

@@ -1,0 +1,134 @@
+"""Storage of the talker's keys and values: pages, and the table of which pages each slot has."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.cuda import upload
+from sonorant.engine.errors import EngineError
+from sonorant.engine.model.attention import PagedRows
+from sonorant.engine.model.memory import kv_page_bytes, num_pages
+from sonorant.engine.types import Int64Array
+
+CPU_SHARE = 0.25  # of all memory; pages never written take none
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Positions start .. stop - 1 of one slot."""
+
+    slot: int
+    start: int
+    stop: int
+
+
+class KVCache:
+    """`num_pages` pages for `num_slots` slots, and one of each beyond them for padding rows.
+
+    Zeroed, because masked positions must hold something finite.
+    """
+
+    def __init__(
+        self,
+        stack: TransformerConfig,
+        *,
+        num_pages: int,
+        page_size: int,
+        num_slots: int,
+        max_context: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        shape = (stack.num_layers, 2, (num_pages + 1) * page_size, stack.num_kv_heads, stack.head_dim)
+        self.storage = torch.zeros(shape, device=device, dtype=dtype)
+        self.page_size = page_size
+        self._padding_page = num_pages
+        self._first_position: list[int | None] = [None] * (num_slots + 1)  # where a slot's pages are a run
+        self.table = torch.full((num_slots + 1, -(-max_context // page_size)), num_pages, device=device)
+
+    def assign(self, slot: int, pages: Sequence[int]) -> None:
+        """The pages of a slot from position 0 on; what the slot had is forgotten."""
+        self.table[slot] = self._padding_page
+        self.table[slot, : len(pages)] = upload(np.array(pages, np.int64), self.table.device)
+        is_run = all(page == pages[0] + i for i, page in enumerate(pages))
+        self._first_position[slot] = pages[0] * self.page_size if is_run else None
+
+    def single_rows(self, rows: Sequence[tuple[int, int]], slots: Tensor, positions: Tensor) -> PagedRows:
+        """One row per slot: `rows` are (slot, position); `slots` and `positions` may have padding rows beyond them."""
+        write_index = self._pool_positions(slots, positions)
+        return PagedRows(write_index, [self._seen(slot, position + 1) for slot, position in rows], None, None)
+
+    def span_rows(self, spans: Sequence[Span], slots: Tensor, positions: Tensor) -> PagedRows:
+        """The rows of `spans` one after the other; a tile is what falls into one page.
+
+        Tiles are cut at the pages, not at the spans, and see whole pages: so a row's result does not depend on how the
+        prompt was cut into spans. What an earlier stream left behind a span in its last page goes: a masked position
+        that is no number would spoil the whole tile.
+        """
+        size, device = self.page_size, slots.device
+        for span in spans:
+            self._clear(span.slot, span.stop)
+        tiles: list[tuple[int, int]] = []  # slot, number of the page in it
+        tile_index: list[Int64Array] = []
+        for span in spans:
+            first, last = span.start // size, (span.stop - 1) // size
+            tile_index.append(np.arange(span.start, span.stop) + (len(tiles) - first) * size)
+            tiles.extend((span.slot, page) for page in range(first, last + 1))
+        tile_pages = torch.tensor([page for _, page in tiles], device=device)
+        every = torch.arange((max(page for _, page in tiles) + 1) * size, device=device)
+        queries = tile_pages[:, None] * size + torch.arange(size, device=device)
+        return PagedRows(
+            write_index=self._pool_positions(slots, positions),
+            seen=[self._seen(slot, (page + 1) * size) for slot, page in tiles],
+            mask=every <= queries[:, :, None],
+            tile_index=torch.from_numpy(np.concatenate(tile_index)).to(device),
+        )
+
+    def _clear(self, slot: int, position: int) -> None:
+        """From there to the end of its page."""
+        if offset := position % self.page_size:
+            page = int(self.table[slot, position // self.page_size])
+            self.storage[:, :, page * self.page_size + offset : (page + 1) * self.page_size] = 0
+
+    def _seen(self, slot: int, num_positions: int) -> Tensor | slice:
+        first = self._first_position[slot]
+        if first is not None:
+            return slice(first, first + num_positions)
+        every = torch.arange(num_positions, device=self.table.device)
+        return self._pool_positions(torch.full_like(every, slot), every)
+
+    def _pool_positions(self, slots: Tensor, positions: Tensor) -> Tensor:
+        return self.table[slots, positions // self.page_size] * self.page_size + positions % self.page_size
+
+
+def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch.dtype, memory_bytes: int) -> int:
+    """Pages for an utterance of default length in every slot, as far as there is memory for them.
+
+    Raises EngineError if the longest stream does not fit.
+    """
+    needed, wanted = num_pages(checkpoint, config)
+    if config.talker.num_pages:
+        return config.talker.num_pages
+    page_bytes = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
+    affordable = memory_bytes // page_bytes
+    if affordable < needed:
+        raise EngineError(
+            f"there is memory for {affordable} KV pages of {page_bytes} bytes; one stream of "
+            f"{config.talker.max_context} positions needs {needed}: lower --max-context or free memory on the talker's "
+            "device"
+        )
+    return min(wanted, affordable)
+
+
+def memory_budget_bytes(device: torch.device, cuda_share: float) -> int:
+    """What all pages together may take; `cuda_share` is of what is free beside the weights."""
+    if device.type == "cuda":
+        free_bytes, _ = torch.cuda.mem_get_info(device)
+        return int(free_bytes * cuda_share)
+    return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)

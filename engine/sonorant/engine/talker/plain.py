@@ -1,0 +1,145 @@
+"""Steps of the talker out of plain torch operations: the path of the CPU, and the measure of all others."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.model.layers import RotaryTable
+from sonorant.engine.model.sampling import Sampling, choose, is_drawable, uniforms
+from sonorant.engine.model.talker import Talker, sum_frame
+from sonorant.engine.talker.kv_cache import KVCache, Span
+from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
+from sonorant.engine.talker.slot_state import SlotArrays
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PassCounts
+
+# Row counts are multiples of this: the CPU's matrix product gives a row the same bits in any batch only from 4 rows on.
+ROW_MULTIPLE = 4
+
+
+class PlainSteps:
+    def __init__(
+        self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
+    ) -> None:
+        self.passes = PassCounts()
+        self._talker = talker
+        self._cache = cache
+        self._slots = slots
+        self._num_codebooks = checkpoint.talker.num_codebooks
+        self._pad_text_id = checkpoint.text_ids.tts_pad
+        self._padding_slot = config.talker.num_slots
+        self._device = device = cache.storage.device
+        dtype = cache.storage.dtype
+        self._rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, dtype)
+        self._predictor_rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        hidden = []
+        sampling: list[tuple[int, int, bool]] = []  # slot, frame index, allow_eos
+        if prefills:
+            hidden.append(self._prefill(prefills))
+            sampling.extend((row.slot, row.first_frame, row.allow_eos) for row in prefills if row.samples)
+        if decodes:
+            hidden.append(self._decode(decodes))
+            sampling.extend((row.slot, row.frame_index, row.allow_eos) for row in decodes)
+        if not sampling:
+            return np.empty((0, self._num_codebooks), np.int16)
+        frames = self._sample(torch.cat(hidden) if len(hidden) > 1 else hidden[0], sampling)
+        codes: Int16Array = frames.to(torch.int16).cpu().numpy()
+        return codes
+
+    def _prefill(self, rows: Sequence[PrefillRow]) -> Tensor:
+        """Hidden states [rows that sample, hidden]."""
+        spans: list[Span] = []
+        text_ids: list[int] = []
+        codec_items: list[int] = []
+        last_rows: list[int] = []
+        for row in rows:
+            spans.append(Span(row.slot, row.start, row.stop))
+            text_ids.extend(row.plan.text_ids[row.start : row.stop])
+            codec_items.extend(row.plan.codec_items[row.start : row.stop])
+            if row.samples:
+                last_rows.append(len(text_ids) - 1)
+        padding = -len(text_ids) % ROW_MULTIPLE
+        if padding:
+            spans.append(Span(self._padding_slot, 0, padding))
+            text_ids.extend([NO_ID] * padding)
+            codec_items.extend([NO_ID] * padding)
+        self.passes.add(len(text_ids) - padding, len(text_ids))
+        slots = self._ints(np.concatenate([np.full(s.stop - s.start, s.slot) for s in spans]))
+        positions = self._ints(np.concatenate([np.arange(s.start, s.stop) for s in spans]))
+        x = self._talker.embed_text(self._ints(text_ids)) + self._talker.embed_codec(self._ints(codec_items))
+        self._add_voice(x, rows)
+        cache = self._cache
+        hidden = self._talker(x, self._rotary, positions, cache.storage, cache.span_rows(spans, slots, positions))
+        out: Tensor = hidden[self._ints(last_rows)]
+        return out
+
+    def _add_voice(self, x: Tensor, rows: Sequence[PrefillRow]) -> None:
+        """Add the codec parts that are no ids of the table: the speaker embedding and the reference frames."""
+        first = 0
+        for row in rows:
+            items = np.array(row.plan.codec_items[row.start : row.stop])
+            if row.x_vector is not None and (at := np.flatnonzero(items == X_VECTOR)).size:
+                x[self._ints(first + at)] += torch.from_numpy(row.x_vector).to(x)
+            if row.reference_codes is not None and (at := np.flatnonzero(items <= REFERENCE_FRAME)).size:
+                codes = row.reference_codes[REFERENCE_FRAME - items[at]].astype(np.int64)
+                x[self._ints(first + at)] += self._talker.embed_frames(self._ints(codes))
+            first += len(items)
+
+    def _decode(self, rows: Sequence[DecodeRow]) -> Tensor:
+        """Hidden states [rows, hidden]."""
+        table = np.array(rows, np.int64)
+        padding = -len(rows) % ROW_MULTIPLE
+        self.passes.add(len(rows), len(rows) + padding)
+        padding_row = DecodeRow(self._padding_slot, self._pad_text_id, 0, 0, False)
+        table = np.concatenate([table, np.array([padding_row] * padding, np.int64).reshape(padding, table.shape[1])])
+        slots, text_ids, positions, *_ = self._ints(table).unbind(1)
+        x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
+        cache = self._cache
+        used = [(row.slot, row.position) for row in rows]
+        hidden: Tensor = self._talker(
+            x, self._rotary, positions, cache.storage, cache.single_rows(used, slots, positions)
+        )
+        return hidden[: len(rows)]
+
+    def _sample(self, hidden: Tensor, rows: Sequence[tuple[int, int, bool]]) -> Tensor:
+        """Frames [rows, codebooks] from hidden states [rows, hidden]; what the slots keep is brought up to date."""
+        num_rows = len(rows)
+        if padding := -num_rows % ROW_MULTIPLE:
+            rows = [*rows, *[(self._padding_slot, 0, False)] * padding]
+            hidden = torch.cat([hidden, hidden.new_zeros(padding, hidden.shape[1])])
+        self.passes.add(num_rows, len(rows))
+        slots, frame_index, allow_eos = self._ints(rows).unbind(1)
+        state = self._slots
+        uniform = None
+        if state.any_samples(slot for slot, _, _ in rows):
+            uniform = uniforms(state.seed[slots], frame_index, self._num_codebooks)
+
+        talker = self._talker
+        scores = state.first_scores(talker.codec_head(hidden), slots, allow_eos)
+        first = _choose(scores, state.talker.at(slots), uniform, 0)
+        state.seen[slots, first] = True
+
+        first_embedding = talker.model.codec_embedding(first)
+        predictor_sampling = state.predictor.at(slots)
+        codes, embeddings = talker.code_predictor.predict(
+            hidden,
+            first_embedding,
+            self._num_codebooks,
+            self._predictor_rotary,
+            lambda book, logits: _choose(logits.float(), predictor_sampling, uniform, book),
+        )
+        state.last_frame[slots] = sum_frame([first_embedding, *embeddings])
+        return torch.stack([first.where(is_drawable(scores), BROKEN), *codes], 1)[:num_rows]
+
+    def _ints(self, values: Sequence[object] | np.ndarray) -> Tensor:
+        return torch.from_numpy(np.asarray(values, np.int64)).to(self._device)
+
+
+def _choose(logits: Tensor, sampling: Sampling, uniform: Tensor | None, book: int) -> Tensor:
+    """Without random numbers, which cost a sort, where no row of the batch samples."""
+    return logits.argmax(-1) if uniform is None else choose(logits, sampling, uniform[:, book])

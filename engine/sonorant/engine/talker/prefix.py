@@ -1,0 +1,34 @@
+"""Keys for the pages that a prompt fills, so that prompts that begin alike share them. No torch, no pages."""
+
+from hashlib import blake2b
+
+import numpy as np
+
+from sonorant.engine.types import REFERENCE_FRAME, X_VECTOR, Float32Array, Int16Array, PromptPlan
+
+KEY_BYTES = 16
+
+
+def page_keys(
+    plan: PromptPlan, x_vector: Float32Array | None, codes: Int16Array | None, page_size: int
+) -> tuple[bytes, ...]:
+    """One for each page that is full of prompt rows. Equal keys mean equal rows from the first to the page's last, and
+    those make equal keys and values, since a row depends on what is before it and nothing else.
+
+    The ids of a row do not say all: the speaker embedding [hidden] and frames [frames, codebooks] come beside them.
+    """
+    rows = np.array([plan.text_ids, plan.codec_items], np.int64).T
+    keys = []
+    key = b""
+    for stop in range(page_size, plan.num_rows + 1, page_size):
+        page = rows[stop - page_size : stop]
+        digest = blake2b(key, digest_size=KEY_BYTES)
+        digest.update(page.tobytes())
+        items = page[:, 1]
+        if x_vector is not None and X_VECTOR in items:
+            digest.update(x_vector.tobytes())
+        if codes is not None:
+            digest.update(codes[REFERENCE_FRAME - items[items <= REFERENCE_FRAME]].tobytes())
+        key = digest.digest()
+        keys.append(key)
+    return tuple(keys)

@@ -1,0 +1,103 @@
+"""The talker process: commands in, steps of the model, frames out. The loop knows its channels and runner by interface.
+
+An exception in a step is fatal to the process, see sonorant.engine.ipc.worker. Faults of single streams are found
+before they get that far, see sonorant.engine.talker.faults.
+"""
+
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import Protocol
+
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.channel import Inbox, Outbox
+from sonorant.engine.ipc.heartbeat import Heartbeat, Step
+from sonorant.engine.ipc.messages import Command, FrameRecord, Shutdown
+from sonorant.engine.ipc.worker import serve, tell_loaded
+from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.types import Int16Array, PassCounts
+
+
+class Runner(Protocol):
+    """What the loop asks of `sonorant.engine.talker.runner.TalkerRunner`."""
+
+    @property
+    def passes(self) -> PassCounts:
+        """Of the network, since the runner was made."""
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        """Codes of the rows that sample, prefills first: [rows, codebooks]; the first is BROKEN where none can be."""
+
+
+def run(
+    inbox: Inbox[Command], outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner, heartbeat: Heartbeat
+) -> None:
+    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
+    while True:
+        for command in inbox.drain():
+            if isinstance(command, Shutdown):
+                outbox.publish([command])
+                return
+            scheduler.on_record(command)
+        heartbeat.busy()
+        step = turn(outbox, scheduler, runner)
+        heartbeat.idle(step, runner.passes)
+        if not step.num_rows:
+            scheduler.check_conservation()
+            inbox.wait(scheduler.wait_s)
+
+
+def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> Step:
+    """One step, if there is anything to step."""
+    plan = scheduler.next_step()
+    if plan.records:  # ends and beginnings do not wait for the step
+        outbox.publish(plan.records)
+    if not plan.has_rows:
+        return Step(0)
+    records = scheduler.apply(plan, runner.step(plan.prefills, plan.decodes))
+    if records:
+        outbox.publish(records)
+    return Step(
+        num_rows=len(plan.prefills) + len(plan.decodes),
+        num_prompt_rows=sum(row.stop - row.start for row in plan.prefills),
+        num_shared_rows=sum(row.num_shared_rows for row in plan.prefills if row.begins),
+    )
+
+
+def main(
+    config: EngineConfig,
+    inbox: Inbox[Command],
+    outbox: Outbox[FrameRecord],
+    heartbeat: Heartbeat,
+    ready: Connection,
+) -> None:
+    """Entry of the child process."""
+    scheduler, runner = tell_loaded("talker", ready, lambda: _load(config, outbox))
+    serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat), lambda: scheduler.num_streams)
+
+
+def _load(config: EngineConfig, outbox: Outbox[FrameRecord]) -> tuple[tuple[Scheduler, Runner], Mapping[str, object]]:
+    import torch  # here, because the parent imports this module and must stay without torch
+
+    from sonorant.engine.cuda import find_device, use_device
+    from sonorant.engine.model.memory import check_fit, free_bytes, talker_need
+    from sonorant.engine.talker.runner import TalkerRunner
+    from sonorant.engine.talker.speech_sample import speech_sample
+
+    torch.set_num_threads(config.threads("talker"))
+    device = use_device(config.talker.device)
+    checkpoint = load_checkpoint(config.model)
+    if device.type == "cuda":
+        check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
+    runner = TalkerRunner(checkpoint, config)
+    if config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
+        outbox.publish([speech_sample(runner, checkpoint, config)])
+    scheduler = Scheduler(config, checkpoint, runner.num_pages)
+    info = {
+        "device": str(device),
+        "threads": torch.get_num_threads(),
+        "num_pages": runner.num_pages,
+        "step_s": runner.step_times() if device.type == "cuda" else {},
+    }
+    return (scheduler, runner), info

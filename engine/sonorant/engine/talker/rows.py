@@ -1,0 +1,72 @@
+"""What the scheduler asks of the runner: the rows of a step, as values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sonorant.engine.ipc.messages import FrameRecord
+from sonorant.engine.talker.stream import Stream
+from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams
+
+BROKEN = -1  # for the first code of a row whose scores are no finite numbers; its other codes mean nothing
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillRow:
+    """Rows start:stop of a prompt. If stop == plan.num_rows the row also samples frame `first_frame`."""
+
+    slot: int
+    pages: tuple[int, ...]
+    plan: PromptPlan
+    start: int
+    stop: int
+    sampling: SamplingParams
+    x_vector: Float32Array | None  # [hidden]
+    reference_codes: Int16Array | None  # [frames, codebooks], then those of the `first_frame` frames made before
+    allow_eos: bool
+    first_frame: int = 0
+    num_shared_rows: int = 0  # of the prompt, whose pages were there already
+
+    @property
+    def begins(self) -> bool:
+        """The first rows of a stream: what was kept for the slot is reset."""
+        return self.start == self.num_shared_rows
+
+    @property
+    def known_codes(self) -> Int16Array | None:
+        """Of the stream's own frames that were made before: [first_frame, codebooks]."""
+        return (
+            None if self.reference_codes is None or not self.first_frame else self.reference_codes[-self.first_frame :]
+        )
+
+    @property
+    def samples(self) -> bool:
+        return self.stop == self.plan.num_rows
+
+
+class DecodeRow(NamedTuple):
+    """Feeds the slot's last frame and `text_id` at `position`, then samples frame `frame_index`.
+
+    A tuple because a step may have a thousand of them, and a frozen dataclass takes 2.5 times as long to build.
+    """
+
+    slot: int
+    text_id: int
+    position: int
+    frame_index: int
+    allow_eos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What to do now: publish `records`, then run the rows."""
+
+    records: Sequence[FrameRecord]
+    prefills: Sequence[PrefillRow]
+    decodes: Sequence[DecodeRow]
+    streams: Sequence[Stream]  # those that sample, in row order: prefills first
+    began_s: float
+
+    @property
+    def has_rows(self) -> bool:
+        return bool(self.prefills or self.decodes)

@@ -1,0 +1,94 @@
+"""Runs the talker and the code predictor: one `step` takes prompt pieces and decode rows and returns frames.
+
+Owns the weights, the KV pages and what is kept per slot between steps: the last frame's embedding, the ids sampled so
+far and the sampling parameters. Knows nothing of streams, text or credit; who runs when is the scheduler's business.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.cuda import compute_dtype, find_device
+from sonorant.engine.model.talker import Talker
+from sonorant.engine.model.verify import verify_checkpoint
+from sonorant.engine.model.weights import TensorFile, init_random, load_module
+from sonorant.engine.talker.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
+from sonorant.engine.talker.plain import PlainSteps
+from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.talker.slot_state import SlotArrays
+from sonorant.engine.types import NO_ID, Int16Array, PassCounts, PromptPlan, SamplingParams
+
+
+class TalkerRunner:
+    """On CUDA out of fused kernels and graphs, elsewhere out of plain operations, unless `fused` says otherwise."""
+
+    @torch.inference_mode()
+    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, fused: bool | None = None) -> None:
+        self._pad_text_id = checkpoint.text_ids.tts_pad
+        device = find_device(config.talker.device)
+        dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
+        talker = _load(checkpoint, config, device, dtype)
+        self.num_pages = fitting_num_pages(
+            checkpoint, config, dtype, memory_budget_bytes(device, config.talker.kv_memory_share)
+        )
+        self._cache = KVCache(
+            checkpoint.talker.stack,
+            num_pages=self.num_pages,
+            page_size=config.talker.page_size,
+            num_slots=config.talker.num_slots,
+            max_context=config.talker.max_context,
+            device=device,
+            dtype=dtype,
+        )
+        self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
+        if device.type == "cuda" if fused is None else fused:
+            from sonorant.engine.talker.fused import (
+                FusedSteps,  # here, because Triton comes with the CUDA builds of torch only
+            )
+
+            self._steps: PlainSteps | FusedSteps = FusedSteps(talker, checkpoint, config, self._cache, self._slots)
+        else:
+            self._steps = PlainSteps(talker, checkpoint, config, self._cache, self._slots)
+        self._warm_up(checkpoint.default_sampling)
+
+    @property
+    def passes(self) -> PassCounts:
+        return self._steps.passes
+
+    @torch.inference_mode()
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        """Frames [rows that sample, codebooks]: the prefills that reach the end of their prompt, then the decodes.
+
+        A row whose scores are no finite numbers has BROKEN for its first code.
+        """
+        for row in prefills:
+            if row.begins:
+                self._cache.assign(row.slot, row.pages)
+                self._slots.reset(row.slot, row.sampling, row.known_codes)
+        return self._steps.step(prefills, decodes)
+
+    @torch.inference_mode()
+    def step_times(self) -> dict[int, float]:
+        """Seconds that a frame takes, by rows, measured now, while there are no streams; of fused steps."""
+        return {} if isinstance(self._steps, PlainSteps) else self._steps.step_times()
+
+    def _warm_up(self, sampling: SamplingParams) -> None:
+        """One frame of each kind of step, so that the first stream finds libraries and allocators in motion."""
+        plan = PromptPlan((self._pad_text_id,), (NO_ID,), trailing=(), text_ended=True, num_text_tokens=1)
+        prompt = PrefillRow(0, (0,), plan, 0, 1, sampling, x_vector=None, reference_codes=None, allow_eos=False)
+        self.step([prompt], [])
+        self.step([], [DecodeRow(0, self._pad_text_id, position=1, frame_index=1, allow_eos=False)])
+
+
+def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Talker:
+    with torch.device("meta"):
+        talker = Talker(checkpoint)
+    if config.load_format == "dummy":
+        init_random(talker, device, dtype, config.seed)
+    else:
+        verify_checkpoint(checkpoint)
+        load_module(talker, TensorFile(checkpoint.folder / "model.safetensors"), "talker.", device, dtype)
+    talker.prepare()
+    return talker

@@ -1,0 +1,67 @@
+"""What the talker keeps per slot between steps, as arrays of all slots."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.cuda import upload
+from sonorant.engine.model.sampling import Sampling, penalize_repetition
+from sonorant.engine.types import Int16Array, SamplingParams
+
+
+class SlotArrays:
+    """One row per slot, and one more for padding rows. A slot's row is overwritten when a prompt begins."""
+
+    def __init__(self, num_slots: int, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> None:
+        c, num_rows = checkpoint.talker, num_slots + 1
+        self.last_frame = torch.zeros(num_rows, c.stack.hidden_size, device=device, dtype=dtype)
+        self.seen = torch.zeros(num_rows, c.vocab_size, device=device, dtype=torch.bool)
+        self.seed = torch.zeros(num_rows, device=device, dtype=torch.int64)
+        self.penalty = torch.ones(num_rows, device=device)
+        self.talker = _greedy(num_rows, device)
+        self.predictor = _greedy(num_rows, device)
+        self._sampling_slots: set[int] = set()
+        self._banned = torch.zeros(c.vocab_size, dtype=torch.bool, device=device)
+        self._banned[list(c.suppressed_ids)] = True
+        self._banned[c.codec_eos_id] = False
+        self._is_eos = torch.zeros_like(self._banned)
+        self._is_eos[c.codec_eos_id] = True
+
+    def reset(self, slot: int, p: SamplingParams, known_codes: Int16Array | None = None) -> None:
+        """For a new stream, or one that goes on behind frames made before: [frames, codebooks]."""
+        numbers = [
+            *(p.seed, p.repetition_penalty, p.do_sample, p.temperature, p.top_k, p.top_p),
+            *(p.subtalker_do_sample, p.subtalker_temperature, p.subtalker_top_k, p.subtalker_top_p),
+        ]
+        values = upload(np.array(numbers, np.float64), self.seed.device)  # at once, and without a wait
+        self.seen[slot] = False
+        if known_codes is not None:
+            self.seen[slot, upload(known_codes[:, 0].astype(np.int64), self.seen.device)] = True
+        self.seed[slot] = values[0]
+        self.penalty[slot] = values[1]
+        self.talker.set(slot, values[2:6])
+        self.predictor.set(slot, values[6:])
+        if p.do_sample or p.subtalker_do_sample:
+            self._sampling_slots.add(slot)
+        else:
+            self._sampling_slots.discard(slot)
+
+    def any_samples(self, slots: Iterable[int]) -> bool:
+        return not self._sampling_slots.isdisjoint(slots)
+
+    def first_scores(self, logits: Tensor, slots: Tensor, allow_eos: Tensor) -> Tensor:
+        """Logits of the first codebook [rows, ids] as they are drawn from: repetition penalty, then what is banned."""
+        scores = penalize_repetition(logits.float(), self.seen[slots], self.penalty[slots])
+        return scores.masked_fill(self._banned | (self._is_eos & (allow_eos == 0)[:, None]), -torch.inf)
+
+
+def _greedy(num_rows: int, device: torch.device) -> Sampling:
+    return Sampling(
+        do_sample=torch.zeros(num_rows, device=device, dtype=torch.bool),
+        temperature=torch.ones(num_rows, device=device),
+        top_k=torch.zeros(num_rows, device=device, dtype=torch.int64),
+        top_p=torch.ones(num_rows, device=device),
+    )

@@ -1,0 +1,225 @@
+"""What this machine is like for worker pairs: platform, torch, GPU, MPS, memory, checkpoints, rings. Mends nothing.
+
+Run as a process of its own (`python -m sonorant.engine.tools.doctor` with a pickled Examined on stdin), because it
+needs torch, and so that a driver which takes the process down is a finding, too.
+"""
+
+import json
+import os
+import pickle
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import asdict, astuple, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.config import EngineConfig, MpsMode
+from sonorant.engine.errors import EngineError
+from sonorant.engine.ipc.ring import MACHINES, Ring
+from sonorant.engine.serving.auto import sizes_text
+from sonorant.engine.serving.mps import this_machine
+from sonorant.engine.serving.mps_plan import Sharing, plan_mps
+from sonorant.engine.serving.ring_sizes import RingSizes
+from sonorant.engine.tools.compiler import CannotCompile, check_compiler
+
+T = TypeVar("T")
+
+_DRIVER_FILE = Path("/proc/driver/nvidia/version")
+
+
+class Verdict(StrEnum):
+    PASS = "pass"
+    WARN = "warn"  # it works, but not as well as it could
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    verdict: Verdict
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is to run here: a config for each worker pair, and whether they are to have an MPS daemon of their own."""
+
+    configs: Sequence[EngineConfig]
+    mps: MpsMode = "false"
+
+
+def examine(examined: Examined) -> Iterator[Finding]:
+    for subject, check in (
+        ("platform", _platform),
+        ("torch", _torch),
+        ("gpu", _gpu),
+        ("compiler", _compiler),
+        ("mps", _mps),
+        ("sizes", _sizes),
+    ):
+        yield _finding(subject, check, examined)
+    models = {config.model: config for config in examined.configs}
+    for config in models.values():
+        yield _finding("checkpoint", _checkpoint, config)
+    yield _finding("memory", _memory, examined)
+    yield _finding("rings", _rings, examined)
+
+
+def _finding(subject: str, check: Callable[[T], tuple[Verdict, str]], examined: T) -> Finding:
+    try:
+        verdict, text = check(examined)
+    except EngineError as error:
+        verdict, text = Verdict.FAIL, str(error)
+    except Exception as error:  # whatever is wrong with this machine
+        verdict, text = Verdict.FAIL, f"{type(error).__name__}: {error}"
+    return Finding(verdict, subject, text)
+
+
+def _platform(examined: Examined) -> tuple[Verdict, str]:
+    cores = len(os.sched_getaffinity(0))
+    text = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores to use"
+    if (platform.system(), platform.machine()) not in MACHINES:
+        return Verdict.FAIL, f"{text}; Linux on x86-64 or 64-bit Arm is needed"
+    if cores < 2:
+        return Verdict.WARN, f"{text}; talker, codec and service share them, so give it two or more"
+    return Verdict.PASS, text
+
+
+def _torch(examined: Examined) -> tuple[Verdict, str]:
+    import torch
+
+    built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
+    text = f"{torch.__version__}, built for {built_for}"
+    if "cuda" in "".join(_device_names(examined)) and not torch.cuda.is_available():
+        return Verdict.FAIL, f"{text}; a CUDA device is asked for and torch finds none"
+    return Verdict.PASS, text
+
+
+def _device_names(examined: Examined) -> list[str]:
+    """Of talkers and codecs, and of encoders where they are not on the CPU, which is where they belong."""
+    names = [name for config in examined.configs for name in (config.talker.device, config.code2wav.device)]
+    return names + [config.encoder.device for config in examined.configs if config.encoder.device != "cpu"]
+
+
+def _gpu(examined: Examined) -> tuple[Verdict, str]:
+    import torch
+
+    from sonorant.engine.cuda import find_device
+
+    names = _device_names(examined)
+    devices = {find_device(name) for name in names}
+    if not torch.cuda.is_available():
+        hint = "" if "cpu" in names else "; the CPU is used, which is slow"
+        return Verdict.PASS if not hint else Verdict.WARN, f"no CUDA device{hint}"
+    driver = "unknown driver"
+    with suppress(OSError):
+        found = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", _DRIVER_FILE.read_text())
+        driver = f"driver {found[0]}" if found else driver
+    parts = []
+    for device in sorted(devices, key=str):
+        if device.type == "cpu":
+            parts.append("cpu")
+            continue
+        properties = torch.cuda.get_device_properties(device)
+        free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
+        torch.ones(1, device=device).add_(1).item()  # a driver too old for this torch fails here
+        parts.append(
+            f"{device} {properties.name} (sm_{properties.major}{properties.minor}), {free:.1f} of {total:.1f} GiB free"
+        )
+    return Verdict.PASS, f"{'; '.join(parts)}; {driver}"
+
+
+def _compiler(examined: Examined) -> tuple[Verdict, str]:
+    import torch
+
+    names = _device_names(examined)
+    if not any("cuda" in name or (name == "auto" and torch.cuda.is_available()) for name in names):
+        return Verdict.PASS, "not needed on the CPU"
+    try:
+        return Verdict.PASS, f"{check_compiler(os.environ)}, with Python's headers"
+    except CannotCompile as error:
+        return Verdict.FAIL, str(error)
+
+
+def _mps(examined: Examined) -> tuple[Verdict, str]:
+    machine = this_machine()
+    plan = plan_mps(examined.mps, examined.configs, machine)
+    if plan.obstacle and examined.mps == "true":
+        return Verdict.FAIL, f"asked for, and {plan.obstacle}"
+    if plan.obstacle:
+        return Verdict.WARN, f"talker and codec take turns: {plan.obstacle}"
+    if plan.sharing is Sharing.OWN_DAEMON:
+        return Verdict.PASS, f"the server will start {machine.program}"
+    if plan.sharing is Sharing.THEIR_DAEMON:
+        return Verdict.PASS, "a daemon is running"
+    if any(config.code2wav.sm_percent for config in examined.configs):
+        return Verdict.WARN, "not active, so that sm_percent of the codec has no effect"
+    if plan.sharing is Sharing.TURNS:
+        text = "off: talker and codec take turns on a GPU, which makes steps longer under load; leave --mps at auto"
+        return Verdict.WARN, text
+    return Verdict.PASS, "not needed: no talker and its codec share a GPU"
+
+
+def _sizes(examined: Examined) -> tuple[Verdict, str]:
+    return Verdict.PASS, "; ".join(sizes_text(config) for config in examined.configs)
+
+
+def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
+    checkpoint = load_checkpoint(config.model)
+    text = f"{checkpoint.name}: {checkpoint.task}, {len(checkpoint.talker.speaker_ids)} voices"
+    if config.load_format == "dummy":
+        return Verdict.WARN, f"{text}; load_format is dummy: what it says will be noise"
+    from sonorant.engine.model.verify import verify_checkpoint
+
+    verify_checkpoint(checkpoint)
+    return Verdict.PASS, f"{text}; every tensor is there once, in its shape"
+
+
+def _memory(examined: Examined) -> tuple[Verdict, str]:
+    """What all workers of a device need together, against what is free there."""
+    from sonorant.engine.model.memory import MemoryNeed, code2wav_need, free_bytes, gib, talker_need
+
+    needs: list[MemoryNeed] = []
+    for config in examined.configs:
+        checkpoint = load_checkpoint(config.model)
+        needs += [talker_need(checkpoint, config), code2wav_need(checkpoint, config)]
+    verdict, parts = Verdict.PASS, []
+    for device in sorted({need.device for need in needs}, key=str):
+        here = [need for need in needs if need.device == device]
+        free, total = free_bytes(device), sum(need.total for need in here)
+        weights, wanted = sum(need.weights for need in here), sum(need.wanted_state for need in here)
+        text = f"{device}: {gib(weights)} for weights, {gib(wanted)} for streams in all slots, {gib(free)} free"
+        if total > free:
+            verdict, text = Verdict.FAIL, f"{text}; at least {gib(total)} are needed: fewer worker pairs or num_pages"
+        elif wanted > examined.configs[0].talker.kv_memory_share * (free - weights):
+            verdict = max(verdict, Verdict.WARN, key=list(Verdict).index)
+            text += "; streams will wait for KV pages although slots are free, unless they are short"
+        parts.append(text)
+    return verdict, "; ".join(parts)
+
+
+def _rings(examined: Examined) -> tuple[Verdict, str]:
+    """Whether there is the memory; that records come through is for an utterance to show."""
+    sizes = [
+        size for config in examined.configs for size in astuple(RingSizes.of(config, load_checkpoint(config.model)))
+    ]
+    with ExitStack() as stack:
+        for size in sizes:
+            ring = stack.enter_context(closing(Ring(size)))
+            while ring.write([bytes(ring.max_payload_bytes // 8)]):
+                pass
+    return Verdict.PASS, f"{len(sizes)}, {sum(sizes) / 2**20:.1f} MiB of shared memory in all"
+
+
+def main() -> None:
+    for finding in examine(pickle.load(sys.stdin.buffer)):
+        print(json.dumps(asdict(finding)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""A trained codec back from its checkpoint, for its decoder to be trained on."""
+
+from pathlib import Path
+
+import torch
+
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.codec_encoder import CodecEncoder
+from sonorant.engine.model.weights import TensorFile, load_module
+from sonorant.engine.training.codec.encode import load_encoder
+from sonorant.engine.training.codec.quantizer import BookGroup
+from sonorant.engine.training.codec.settings import CodecSettings
+from sonorant.engine.training.codec.stage1 import QuantizedEncoder
+
+CPU = torch.device("cpu")
+
+
+def load_codec(checkpoint_folder: Path, settings: CodecSettings) -> tuple[CodecEncoder, QuantizedEncoder, Code2Wav]:
+    """On the CPU, as `write_codec_weights` takes them. Stage 1's reading head is not in a checkpoint: it is random."""
+    file = TensorFile(checkpoint_folder / "speech_tokenizer" / "model.safetensors")
+    encoder = load_encoder(checkpoint_folder, CPU)
+    books = QuantizedEncoder(encoder, settings)
+    _load_group(books.first, file, "semantic", "rvq_first")
+    _load_group(books.rest, file, "acoustic", "rvq_rest")
+    code2wav = Code2Wav(load_checkpoint(checkpoint_folder).codec.decoder)
+    load_module(code2wav, file, "decoder.", CPU, torch.float32, optional_unused=UNUSED_TENSORS)
+    return encoder, books.eval(), code2wav.requires_grad_(True)
+
+
+@torch.no_grad()
+def _load_group(group: BookGroup, file: TensorFile, encoder_name: str, decoder_name: str) -> None:
+    place = f"encoder.quantizer.{encoder_name}_residual_vector_quantizer"
+    projections = {
+        group.input_proj: f"{place}.input_proj",
+        group.output_proj: f"decoder.quantizer.{decoder_name}.output_proj",
+    }
+    for projection, name in projections.items():
+        projection.weight.copy_(_tensor(file, f"{name}.weight"))
+    for book, entries in enumerate(group.entries):
+        entries.copy_(_tensor(file, f"{place}.layers.{book}.codebook.embed_sum"))  # the usage is one
+
+
+def _tensor(file: TensorFile, name: str) -> torch.Tensor:
+    return file.load([name], CPU, torch.float32)[name]

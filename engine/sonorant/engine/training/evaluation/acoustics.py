@@ -1,0 +1,106 @@
+"""Measures of a voice that no model has learned: pitch, and the mean shape of the spectrum."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sonorant.engine.types import Int16Array
+
+FloatArray = npt.NDArray[np.floating[Any]]
+
+SAMPLE_RATE_HZ = 16000
+_FRAME, _HOP = 640, 160  # 40 ms, 10 ms
+_PITCH_HZ = (65.0, 350.0)
+_LAGS_PER_SAMPLE = 4
+_VOICED = 0.5  # normalized autocorrelation
+_LOUD = 0.05  # of the loudest frames' power
+_BANDS_PER_OCTAVE = 12
+_BANDS_HZ = (200.0, 7000.0)
+_SHIFTED_FROM_HZ = 500.0  # below, harmonics stand out and the envelope is pitch
+_CEPSTRA = 14
+
+
+def median_pitch_hz(samples: Int16Array) -> float:
+    """Of the voiced frames; not a number without any."""
+    correlation = _autocorrelation(_loud_frames(samples))
+    window = _autocorrelation(np.hanning(_FRAME)[None])
+    first, last = (round(SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / hz) for hz in reversed(_PITCH_HZ))
+    normalized = (correlation / correlation[:, :1] / (window / window[:, :1]))[:, first:last]
+    best = normalized.max(1)
+    # The shortest of nearly equal lags: the others are its multiples.
+    inner = normalized[:, 1:-1]
+    peaks = (inner >= normalized[:, :-2]) & (inner >= normalized[:, 2:]) & (inner > 0.88 * best[:, None])
+    lags = first + 1 + peaks.argmax(1)
+    voiced = (best > _VOICED) & peaks.any(1)
+    return float(np.median(SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / lags[voiced])) if voiced.any() else float("nan")
+
+
+def envelope(samples: Int16Array) -> FloatArray:
+    """Mean log spectrum of the loud frames in bands of equal width on the logarithmic axis, smooth, without level."""
+    power = np.abs(np.fft.rfft(_loud_frames(samples), 2 * _FRAME)) ** 2
+    bands = np.log(power @ _bands() + 1e-3 * power.mean()).mean(0)
+    cepstra = _cosines() @ (bands - bands.mean())
+    smooth: FloatArray = _cosines().T @ cepstra
+    return smooth
+
+
+def envelope_distance(a: FloatArray, b: FloatArray) -> float:
+    """In dB, root mean square."""
+    return float(10 / np.log(10) * np.sqrt(np.square(a - b).mean()))
+
+
+def formant_shift(a: FloatArray, b: FloatArray) -> float:
+    """In semitones, by how much the spectrum of `b` lies above that of `a`: between -6 and 6."""
+    first = round(np.log2(_SHIFTED_FROM_HZ / _BANDS_HZ[0]) * _BANDS_PER_OCTAVE)
+    fine = np.arange(first, len(a) - 1, 0.25)
+    shifts = np.arange(-6.0, 6.01, 0.25)
+    places = np.arange(len(a))
+
+    def likeness(shift: float) -> float:
+        here, there = np.interp(fine, places, a), np.interp(fine + shift, places, b)
+        both = (fine + shift >= first) & (fine + shift <= len(a) - 1)
+        return float(np.corrcoef(here[both], there[both])[0, 1])
+
+    return float(shifts[np.argmax([likeness(shift) for shift in shifts])])
+
+
+def _autocorrelation(frames: FloatArray) -> FloatArray:
+    """[frames, lags], `_LAGS_PER_SAMPLE` per sample, of lags up to a frame.
+
+    At whole samples only, a period that ends between two of them may look weaker than twice that period.
+    """
+    power = np.abs(np.fft.rfft(frames, 2 * _FRAME)) ** 2
+    correlation: FloatArray = np.fft.irfft(power, 2 * _FRAME * _LAGS_PER_SAMPLE)[:, : _FRAME * _LAGS_PER_SAMPLE]
+    return correlation
+
+
+def _loud_frames(samples: Int16Array) -> FloatArray:
+    padded = np.pad(samples.astype(np.float64), (0, max(0, _FRAME - len(samples))))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_HOP] * np.hanning(_FRAME)
+    power = np.square(frames).mean(1)
+    loud: FloatArray = frames[power > _LOUD * np.quantile(power, 0.95)]
+    return loud
+
+
+@cache
+def _bands() -> FloatArray:
+    """Triangles [bins, bands] whose neighbours are a semitone apart and which are at least 120 Hz wide."""
+    low, high = _BANDS_HZ
+    number = int(np.log2(high / low) * _BANDS_PER_OCTAVE)
+    centers = low * 2 ** (np.arange(number) / _BANDS_PER_OCTAVE)
+    widths = np.maximum(centers * (2 ** (1.5 / _BANDS_PER_OCTAVE) - 1), 120.0)
+    bins = np.fft.rfftfreq(2 * _FRAME, 1 / SAMPLE_RATE_HZ)[:, None]
+    triangles = np.maximum(0.0, 1 - np.abs(bins - centers) / widths)
+    normalized: FloatArray = triangles / triangles.sum(0)
+    return normalized
+
+
+@cache
+def _cosines() -> FloatArray:
+    """The first cepstra's orthonormal cosines [cepstra, bands]; the level is not among them."""
+    number = _bands().shape[1]
+    places = (np.arange(number) + 0.5) / number
+    waves: FloatArray = np.cos(np.pi * np.arange(1, _CEPSTRA + 1)[:, None] * places) * np.sqrt(2 / number)
+    return waves

@@ -1,0 +1,63 @@
+"""The HTTP application: which path is whose."""
+
+import asyncio
+
+from aiohttp import web
+
+from sonorant.gateway.cartesia.clip import tts_bytes
+from sonorant.gateway.cartesia.socket import tts_websocket
+from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.context import CATALOGS, CONFIG, LARGE_BODIES, METRICS, SERVERS
+from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversations, end_conversations
+from sonorant.gateway.edge import add_headers, edge
+from sonorant.gateway.health import health, metrics, ready
+from sonorant.gateway.http import MAX_BODY_BYTES, LargeBodies
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.openai.models import model, models, root
+from sonorant.gateway.openai.speech import speech
+from sonorant.gateway.openai.stream import speech_stream
+from sonorant.gateway.openai.voices import create_voice, delete_voice, get_voice, list_voices, open_webui_voices
+from sonorant.gateway.openapi import docs, openapi
+from sonorant.gateway.servers import Servers
+from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.static_page import page
+
+
+def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Application:
+    app = web.Application(middlewares=[edge], client_max_size=MAX_BODY_BYTES)
+    app[CONFIG] = config
+    app[SERVERS] = servers
+    app[CATALOGS] = Catalogs(servers)
+    app[METRICS] = counts
+    app[LARGE_BODIES] = LargeBodies()
+    app[DRAINING] = asyncio.Event()
+    app[CONVERSATIONS] = Conversations()
+    app.on_shutdown.append(end_conversations)
+    app.on_response_prepare.append(add_headers)
+    app.router.add_routes(
+        [
+            web.get("/health", health),
+            web.get("/ready", ready),
+            web.get("/metrics", metrics),
+            web.get("/v1/", root),
+            web.get("/v1/models", models),
+            web.get(r"/v1/models/{name:.+}", model),
+            web.post("/v1/audio/speech", speech),
+            web.get("/v1/audio/speech/stream", speech_stream),
+            web.get("/v1/audio/voices", list_voices),
+            web.post("/v1/audio/voices", create_voice),
+            web.get("/v1/audio/voices/{name}", get_voice),
+            web.delete("/v1/audio/voices/{name}", delete_voice),
+            web.get("/tts/websocket", tts_websocket),
+            web.post("/tts/bytes", tts_bytes),
+            web.get("/openapi.json", openapi),
+            web.get("/docs", docs),
+            web.get("/", page),
+            web.get(r"/{file:[a-z-]+\.[a-z]+}", page),
+            # Open WebUI, whose base URL is then http://HOST:PORT/open-webui
+            web.post("/open-webui/audio/speech", speech),
+            web.get("/open-webui/audio/voices", open_webui_voices),
+            web.get("/open-webui/audio/models", models),
+        ]
+    )
+    return app

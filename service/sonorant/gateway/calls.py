@@ -1,0 +1,64 @@
+"""Who calls, and what of that goes on to the server with every RPC: the key, the request id, the trace. Pure.
+
+Keys are checked by the server alone; the gateway passes on what it got. Browsers cannot set headers on a WebSocket, so
+there the key may come as a subprotocol, `sonorant-key.KEY`, and never in the URL, which ends up in logs.
+"""
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sonorant.gateway.errors import Refusal
+
+SUBPROTOCOL = "sonorant"
+KEY_SUBPROTOCOL = "sonorant-key."
+
+_KEY = re.compile(r"[!-~]{1,512}")  # printable ASCII; more would not fit into gRPC's metadata
+_REQUEST_ID = re.compile(r"[!-~]{1,64}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    request_id: str
+    key: str = ""
+    traceparent: str = ""
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        pairs = (
+            ("x-request-id", self.request_id),
+            ("authorization", f"Bearer {self.key}" if self.key else ""),
+            ("traceparent", self.traceparent),
+        )
+        return tuple((name, value) for name, value in pairs if value)
+
+
+def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> Call:
+    """Raises Refusal for a key that nobody can have."""
+    key = _key(headers, subprotocols)
+    if key and not _KEY.fullmatch(key):
+        raise Refusal(
+            401, "the API key has characters that no key has; send it as it was given", code="invalid_api_key"
+        )
+    wanted = headers.get("X-Request-Id", "")
+    request_id = wanted if _REQUEST_ID.fullmatch(wanted) else new_request_id()
+    traceparent = headers.get("traceparent", "")
+    return Call(request_id, key, traceparent if _TRACEPARENT.fullmatch(traceparent) else "")
+
+
+def new_request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+def _key(headers: Mapping[str, str], subprotocols: Iterable[str]) -> str:
+    scheme, _, key = headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    if key := headers.get("X-API-Key", "").strip():
+        return key
+    offered = (
+        name.strip().removeprefix(KEY_SUBPROTOCOL) for name in subprotocols if name.strip().startswith(KEY_SUBPROTOCOL)
+    )
+    return next(offered, "")

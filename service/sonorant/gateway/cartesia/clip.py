@@ -1,0 +1,27 @@
+"""POST /tts/bytes."""
+
+from aiohttp import web
+
+from sonorant.gateway.cartesia.request import Generation
+from sonorant.gateway.clip import answer_with_bytes
+from sonorant.gateway.context import CALL, CATALOGS, LARGE_BODIES
+from sonorant.gateway.encoders import FORMATS, encoder, raw_encoder
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import parse, read_json
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
+
+
+async def tts_bytes(request: web.Request) -> web.StreamResponse:
+    body = parse(Generation, await read_json(request, request.app[LARGE_BODIES]))
+    if not body.transcript.strip():
+        raise Refusal(400, "transcript: nothing to say; send a text", param="transcript")
+    output = body.output_format
+    config = body.to_config(await request.app[CATALOGS].get(request[CALL]))
+    upstream = SynthesizeStreamRequest(config=config, text=body.transcript)
+    if output.container == "raw":
+        encode = raw_encoder(output.encoding, output.sample_rate)
+        return await answer_with_bytes(request, upstream, encode, "audio/pcm")
+    if output.encoding != "pcm_s16le":
+        raise Refusal(400, f"output_format: {output.container} takes pcm_s16le", param="output_format")
+    encode = encoder(output.container, output.sample_rate)
+    return await answer_with_bytes(request, upstream, encode, FORMATS[output.container].content_type)

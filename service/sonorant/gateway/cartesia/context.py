@@ -1,0 +1,120 @@
+"""One context of Cartesia's: a text that comes piece by piece, and its audio. It is one Speak call to a server."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sonorant.gateway.calls import Call
+from sonorant.gateway.cartesia.request import Message
+from sonorant.gateway.encoders import raw_encoder
+from sonorant.gateway.errors import Refusal, from_status
+from sonorant.gateway.feed import Feed
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.servers import Servers
+from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, SpeakRequest
+from sonorant.tts.v1.synthesis_pb2 import Marks
+
+DOOR = "cartesia"
+_SENTENCE_ENDS = tuple(".!?…;:")
+
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class Context:
+    def __init__(self, context_id: str, first: Message, config: SpeakConfig) -> None:
+        self.context_id = context_id
+        self._config = config
+        self._encode = raw_encoder(first.output_format.encoding, first.output_format.sample_rate)
+        self._feed = Feed()
+        self._last = ""  # of the text
+        self._num_flushes = 0
+        self._ended = self._cancelled = False
+        self.failed = False
+
+    def put(self, message: Message) -> None:
+        """Raises Refusal if too much text waits already, or the text has ended."""
+        if self._cancelled:
+            return  # the rest of its text is not spoken
+        if self._ended:
+            raise Refusal(400, f"context {self.context_id!r} has ended; use a new context_id for a new text")
+        if message.transcript:
+            self._feed.put(SpeakRequest(text=self._joined(message.transcript)))
+        if message.flush:
+            self._num_flushes += 1
+            self._feed.put(SpeakRequest(flush=Flush(flush_id=self._num_flushes)))
+        if not message.more:
+            self._ended = True
+            self._feed.put(SpeakRequest(end=EndUtterance()))
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._feed.put(SpeakRequest(cancel=Cancel()))
+
+    def _joined(self, transcript: str) -> str:
+        """Verbatim, but that sentences sent one by one are not grown together."""
+        apart = self._last in _SENTENCE_ENDS and transcript[0].isalnum()
+        self._last = transcript[-1]
+        return f" {transcript}" if apart else transcript
+
+    async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
+        """Speak to the end; whatever goes wrong is told to the caller. Raises ConnectionError if they have gone."""
+        try:
+            speaking = await servers.speak(self._config, call)
+        except Refusal as refusal:
+            return await self._fail(refusal, send)
+        self._feed.start(speaking)
+        try:
+            with metrics.speaking(DOOR) as spoken:
+                while (response := await speaking.read()) is not None:
+                    match response.WhichOneof("payload"):
+                        case "audio":
+                            spoken.audio(len(response.audio.data))
+                            if response.audio.data:
+                                await send(self._chunk(await self._encode.encode(response.audio.data)))
+                        case "marks":
+                            await send(self._timestamps(response.marks))
+                        case "flush_done":
+                            await send(
+                                self._message("flush_done", flush_id=response.flush_done.flush_id, flush_done=True)
+                            )
+                        case "done" if response.done.HasField("error"):
+                            raise from_status(response.done.error)
+                        case "done":
+                            self._feed.end()  # not before: after it, a call takes no cancel
+            await send({**self._message("done", status_code=200), "done": True})
+        except Refusal as refusal:
+            await self._fail(refusal, send)
+        finally:
+            speaking.close()
+            await self._feed.stop()
+
+    async def _fail(self, refusal: Refusal, send: Send) -> None:
+        self.failed = True
+        await send(error_message(refusal, self.context_id))
+
+    def _message(self, kind: str, status_code: int = 206, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "context_id": self.context_id, "status_code": status_code, "done": False, **more}
+
+    def _chunk(self, data: bytes) -> dict[str, Any]:
+        return self._message("chunk", data=base64.b64encode(data).decode(), step_time=0)
+
+    def _timestamps(self, marks: Marks) -> dict[str, Any]:
+        words = {
+            "words": [mark.text for mark in marks.marks],
+            "start": [mark.start_ms / 1000 for mark in marks.marks],
+            "end": [mark.end_ms / 1000 for mark in marks.marks],
+        }
+        return self._message("timestamps", word_timestamps=words)
+
+
+def error_message(refusal: Refusal, context_id: str | None) -> dict[str, Any]:
+    """Without `done`, which LiveKit would take for success."""
+    return {
+        "type": "error",
+        "context_id": context_id,
+        "status_code": refusal.status,
+        "title": refusal.body["error"]["type"],
+        "error": refusal.message,
+        "message": refusal.message,
+        "error_code": refusal.code,
+    }

@@ -1,0 +1,83 @@
+"""What Cartesia's clients send, and what it asks of the server. Unknown fields are dropped. Pure."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sonorant.client import synthesis_config
+from sonorant.gateway.catalog import Catalog
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.voices import resolve_voice
+from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
+from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, TIMESTAMP_MODE_UNSPECIFIED, SynthesisConfig
+
+BUFFER_MS = 3000  # Cartesia's own default
+LEAST_BUFFER_MS = 10  # that a server takes; 0 is "do not wait" to Cartesia
+MOST_BUFFER_MS = 60_000
+_ENCODINGS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_s16le", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, protected_namespaces=())
+
+
+class Voice(_Message):
+    mode: Literal["id", "embedding"] = "id"
+    id: str | None = Field(default=None, description="A voice of GET /v1/audio/voices, or `default`.")
+    embedding: list[float] | None = Field(default=None, max_length=8192)
+
+
+class OutputFormat(_Message):
+    container: Literal["raw", "wav", "mp3"] = "raw"
+    encoding: Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"] = "pcm_s16le"
+    sample_rate: int = Field(default=24_000, ge=1)
+
+
+class GenerationConfig(_Message):
+    speed: float | None = None
+
+
+class Generation(_Message):
+    """The body of POST /tts/bytes."""
+
+    transcript: str = ""
+    voice: Voice = Voice()
+    output_format: OutputFormat = OutputFormat()
+    language: str | None = None
+    generation_config: GenerationConfig | None = Field(default=None, description="Of it, `speed` is served.")
+
+    def to_config(self, catalog: Catalog) -> SynthesisConfig:
+        output, controls = self.output_format, self.generation_config
+        config = synthesis_config(
+            voice=resolve_voice(self.voice.id or "", catalog.presets),
+            language=(self.language or "").lower(),
+            encoding=_ENCODINGS[output.encoding],
+            sample_rate_hz=output.sample_rate,
+            speed=controls.speed if controls and controls.speed != 1 else None,
+        )
+        if self.voice.mode == "embedding":
+            if not self.voice.embedding:
+                raise Refusal(400, "voice.embedding: mode embedding needs one", param="voice")
+            config.voice.speaker_embedding.values.extend(self.voice.embedding)
+        return config
+
+
+class Message(Generation):
+    """One message of the WebSocket."""
+
+    context_id: str | None = Field(default=None, min_length=1, max_length=128)
+    more: bool = Field(default=False, alias="continue")
+    flush: bool = False
+    cancel: bool = False
+    add_timestamps: bool = False
+    max_buffer_delay_ms: int | None = Field(default=None, ge=0)
+
+    def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
+        if self.output_format.container != "raw":
+            raise Refusal(400, "output_format.container: only raw is for the WebSocket", param="output_format")
+        delay_ms = BUFFER_MS if self.max_buffer_delay_ms is None else self.max_buffer_delay_ms
+        return SpeakConfig(
+            synthesis=self.to_config(catalog),
+            timestamps=TIMESTAMP_MODE_PROGRESS if self.add_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
+            text_policy=TextPolicy(max_buffer_delay_ms=min(max(delay_ms, LEAST_BUFFER_MS), MOST_BUFFER_MS)),
+        )

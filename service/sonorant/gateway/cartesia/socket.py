@@ -1,0 +1,116 @@
+"""GET /tts/websocket: contexts side by side on one socket.
+
+Some clients (LiveKit's among them) do not say that a listener interrupted; what is then spoken in vain is bounded by
+the lead that the server keeps, and by the number of contexts.
+"""
+
+import asyncio
+import secrets
+from collections import deque
+
+from aiohttp import web
+
+from sonorant.gateway.cartesia.context import Context, error_message
+from sonorant.gateway.cartesia.request import Message
+from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
+from sonorant.gateway.drain import DRAINING
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import parse
+from sonorant.gateway.sockets import GOING_AWAY, Sender, accept, conversing, receive
+
+MAX_CONTEXTS = 8
+MAX_REMEMBERED = 256
+IDLE_S = 300.0  # as Cartesia has it
+
+
+async def tts_websocket(request: web.Request) -> web.StreamResponse:
+    socket = await accept(request)
+    conversation = _Conversation(request, socket)
+    async with conversing(request, conversation):
+        await conversation.run()
+    return socket
+
+
+class _Conversation:
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self._request = request
+        self._socket = socket
+        self._sender = Sender(request, socket)
+        self._contexts: dict[str, Context] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._dead: deque[str] = deque(
+            maxlen=MAX_REMEMBERED
+        )  # failed or cancelled: the rest of their texts is not spoken
+
+    async def go_away(self) -> None:
+        if not self._contexts:
+            await self._socket.close(code=GOING_AWAY)
+
+    async def run(self) -> None:
+        try:
+            while True:
+                context_id = None
+                try:
+                    data = await receive(self._socket, IDLE_S)
+                    if data is None:
+                        return
+                    context_id = data.get("context_id")
+                    await self._take(parse(Message, data))
+                except TimeoutError:
+                    if not self._contexts:
+                        await self._socket.close()
+                        return
+                except Refusal as refusal:
+                    await self._sender.send(error_message(refusal, context_id if isinstance(context_id, str) else None))
+        except ConnectionError:
+            pass  # they have gone
+        finally:
+            self._sender.end()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _take(self, message: Message) -> None:
+        context_id = message.context_id or f"ctx-{secrets.token_hex(8)}"
+        context = self._contexts.get(context_id)
+        if message.cancel:
+            self._dead.append(context_id)
+            if context is not None:
+                context.cancel()
+        elif context is not None:
+            context.put(message)
+        elif context_id in self._dead:
+            pass
+        elif message.transcript.strip():
+            await self._open(context_id, message)
+        elif not message.more:  # the end of a context in which nothing was said
+            await self._sender.send({"type": "done", "context_id": context_id, "status_code": 200, "done": True})
+
+    async def _open(self, context_id: str, message: Message) -> None:
+        if self._request.app[DRAINING].is_set():
+            raise Refusal(503, "this gateway is about to go; connect again", code="draining", retry_after_s=1.0)
+        if len(self._contexts) >= MAX_CONTEXTS:
+            raise Refusal(
+                429, f"{MAX_CONTEXTS} contexts are open on this socket; end or cancel one", code="too_many_contexts"
+            )
+        catalog = await self._request.app[CATALOGS].get(self._request[CALL])
+        context = Context(context_id, message, message.to_speak_config(catalog))
+        context.put(message)
+        self._contexts[context_id] = context
+        task = asyncio.create_task(self._speak(context))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _speak(self, context: Context) -> None:
+        app = self._request.app
+        try:
+            await context.run(app[SERVERS], self._request[CALL], app[METRICS], self._sender.send)
+        except ConnectionError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+        finally:
+            del self._contexts[context.context_id]
+            if context.failed:
+                self._dead.append(context.context_id)
+            if app[DRAINING].is_set():
+                await self.go_away()

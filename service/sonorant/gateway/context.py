@@ -1,0 +1,19 @@
+"""What every handler finds in its application and its request, by typed keys."""
+
+from aiohttp import web
+
+from sonorant.gateway.calls import Call
+from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.http import LargeBodies
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.servers import Servers
+from sonorant.gateway.settings import GatewayConfig
+
+CONFIG = web.AppKey("config", GatewayConfig)
+SERVERS = web.AppKey("servers", Servers)
+CATALOGS = web.AppKey("catalogs", Catalogs)
+LARGE_BODIES = web.AppKey("large_bodies", LargeBodies)
+METRICS = web.AppKey("metrics", Metrics)
+
+CALL = web.RequestKey("call", Call)
+DOOR = web.RequestKey("door", str)  # which protocol the request came by, for metrics

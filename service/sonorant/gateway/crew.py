@@ -1,0 +1,100 @@
+"""Several gateway processes on one port. The kernel deals connections out; one that dies is replaced."""
+
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+
+from prometheus_client.multiprocess import mark_process_dead
+
+from sonorant.gateway import logs
+from sonorant.gateway.metrics import SHARED_DIR_VARIABLE
+from sonorant.gateway.process import run_process
+from sonorant.gateway.serving import CannotListen
+from sonorant.gateway.settings import GatewayConfig, split_address
+
+log = logging.getLogger("sonorant.gateway")
+
+RESTART_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+def run_crew(config: GatewayConfig) -> int:
+    """Until a signal; the exit status. Signals go on to every process."""
+    logs.set_up()
+    crew: dict[int, BaseProcess] = {}
+    stopping = False
+
+    def on_signal(number: int, _frame: object) -> None:
+        nonlocal stopping
+        stopping = True
+        for process in crew.values():
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, number)
+
+    with ExitStack() as stack:
+        os.environ[SHARED_DIR_VARIABLE] = stack.enter_context(tempfile.TemporaryDirectory(prefix="sonorant-gateway-"))
+        try:
+            config = _with_ports(config, stack)
+        except CannotListen as error:
+            log.error("%s", error)
+            return 1
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, on_signal)
+        for _ in range(config.processes):
+            _hire(crew, config)
+        while crew:
+            wait(list(crew))
+            for process in [process for process in crew.values() if not process.is_alive()]:
+                del crew[process.sentinel]
+                process.join()
+                mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
+                if not stopping:
+                    log.error(
+                        "gateway process %s ended with status %s; another takes its place",
+                        process.pid,
+                        process.exitcode,
+                    )
+                    time.sleep(RESTART_S)
+                    _hire(crew, config)
+    return 0
+
+
+def _hire(crew: dict[int, BaseProcess], config: GatewayConfig) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_work, args=(config, os.getpid()))
+    process.start()
+    crew[process.sentinel] = process
+
+
+def _work(config: GatewayConfig, parent: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)  # even if the parent is killed
+    if os.getppid() != parent:
+        sys.exit(1)
+    sys.exit(run_process(config, shared=True))
+
+
+def _with_ports(config: GatewayConfig, stack: ExitStack) -> GatewayConfig:
+    """Port 0 made a port, held so that all may have the same. Raises CannotListen."""
+    wyoming = config.wyoming_listen and _hold(config.wyoming_listen, "--wyoming-listen", stack)
+    return replace(config, listen=_hold(config.listen, "--listen", stack), wyoming_listen=wyoming)
+
+
+def _hold(address: str, flag: str, stack: ExitStack) -> str:
+    """Bound, but not listening: connections never come here."""
+    host, port = split_address(address)
+    holder = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        holder.bind((host, port))
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {address} ({error.strerror}); choose another with {flag}") from error
+    return f"{address.rpartition(':')[0]}:{holder.getsockname()[1]}"

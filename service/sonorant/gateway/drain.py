@@ -1,0 +1,29 @@
+"""Sockets that stay open from one utterance to the next end when the gateway is about to go: once they are idle."""
+
+import asyncio
+from typing import Protocol
+
+from aiohttp import web
+
+DRAINING = web.AppKey("draining", asyncio.Event)
+
+
+class Conversation(Protocol):
+    """What has a socket to itself."""
+
+    async def go_away(self) -> None:
+        """Finish what is spoken, take nothing new, and close."""
+
+
+class Conversations:
+    def __init__(self) -> None:
+        self.open: set[Conversation] = set()
+
+
+CONVERSATIONS = web.AppKey("conversations", Conversations)
+
+
+async def end_conversations(app: web.Application) -> None:
+    app[DRAINING].set()
+    for conversation in list(app[CONVERSATIONS].open):
+        await conversation.go_away()

@@ -1,0 +1,95 @@
+"""Around every request: who calls, from which page, and how an error looks. The outermost code that strangers meet."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from sonorant.gateway.calls import call_of
+from sonorant.gateway.context import CALL, CONFIG, DOOR, METRICS
+from sonorant.gateway.errors import Refusal
+
+log = logging.getLogger(__name__)
+
+_ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Request-Id, traceparent, Cartesia-Version"
+_SHOWN_HEADERS = "X-Request-Id, X-Word-Timestamps, Retry-After"
+_DOORS = {"/v1/audio/speech/stream": "stream", "/v1": "openai", "/tts": "cartesia"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@web.middleware
+async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
+    request[DOOR] = next((door for path, door in _DOORS.items() if request.path.startswith(path)), "other")
+    status = 499  # what proxies log for a caller who hung up
+    try:
+        response = await _answer(request, handler)
+        status = response.status
+        return response
+    finally:
+        request.app[METRICS].requests.labels(request[DOOR], status).inc()
+
+
+async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        protocols = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+        request[CALL] = call_of(request.headers, protocols)
+        _check_origin(request)
+        if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
+            return web.Response(status=204)
+        return await handler(request)
+    except Refusal as error:
+        refusal = error
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        refusal = Refusal(error.status, _explained(request, error))
+    except UnicodeEncodeError:
+        refusal = Refusal(400, "half of a surrogate pair is no character; send whole ones")
+    except ConnectionError:
+        raise  # the caller has gone
+    except Exception:
+        log.exception("%s failed", request.path, extra={"request_id": request[CALL].request_id})
+        refusal = Refusal(500, f"internal error, request_id={request[CALL].request_id}")
+    return web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
+
+
+def _explained(request: web.Request, error: web.HTTPException) -> str:
+    match error.status:
+        case 404:
+            return f"there is nothing at {request.path[:100]!r}; GET /openapi.json says what there is"
+        case 405:
+            return f"{request.method} is not for {request.path[:100]!r}"
+        case 413:
+            return "the body is too large; send less"
+    return error.reason
+
+
+async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """To every answer, errors and streams included."""
+    if CALL in request:
+        response.headers["X-Request-Id"] = request[CALL].request_id
+    response.headers["Server"] = "sonorant"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    origin = request.headers.get("Origin")
+    if origin and _is_allowed(request, origin):
+        response.headers["Access-Control-Allow-Origin"] = origin
+        response.headers["Access-Control-Allow-Methods"] = "GET, POST, DELETE"
+        response.headers["Access-Control-Allow-Headers"] = _ALLOWED_HEADERS
+        response.headers["Access-Control-Expose-Headers"] = _SHOWN_HEADERS
+        response.headers["Access-Control-Max-Age"] = "86400"
+        response.headers["Vary"] = "Origin"
+
+
+def _check_origin(request: web.Request) -> None:
+    """A page of somebody else must not speak through a gateway that its visitor can reach; browsers name the page."""
+    origin = request.headers.get("Origin")
+    if origin and urlsplit(origin).netloc != request.host and not _is_allowed(request, origin):
+        message = f"pages of {origin[:100]!r} may not call; start the gateway with --cors-origin {origin[:100]}"
+        raise Refusal(403, message, code="origin_not_allowed")
+
+
+def _is_allowed(request: web.Request, origin: str) -> bool:
+    allowed = request.app[CONFIG].cors_origins
+    return "*" in allowed or origin in allowed

@@ -1,0 +1,171 @@
+"""From the server's 16-bit samples to the bytes of a format, piece by piece. PyAV's wheel brings its encoders along.
+
+PCM and WAV cost nothing here. The others are compressed in a thread: a tenth of a second of MP3 takes a millisecond or
+two, which listeners to others would hear; PyAV lets go of the interpreter meanwhile.
+"""
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import av
+import numpy as np
+
+SILENCE_MS = 20
+NATIVE_RATE_HZ = 24_000
+_UNKNOWN_SIZE = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    content_type: str
+    container: str = ""  # of FFmpeg; "" = none is needed
+    codec: str = ""
+    bitrate_bps: int = 0
+    options: tuple[tuple[str, str], ...] = ()
+    rates_hz: tuple[int, ...] = ()  # () = any that the server has
+
+
+FORMATS = {
+    # Without the frame that would have to be written again at the end, when it is long gone.
+    "mp3": Format("audio/mpeg", "mp3", "libmp3lame", 64_000, (("write_xing", "0"), ("id3v2_version", "0"))),
+    # A page per packet, so that nothing waits for a second of audio.
+    "opus": Format(
+        "audio/ogg", "ogg", "libopus", 32_000, (("page_duration", "20000"),), (8_000, 16_000, 24_000, 48_000)
+    ),
+    "aac": Format("audio/aac", "adts", "aac", 64_000),
+    "flac": Format("audio/flac", "flac", "flac"),
+    "wav": Format("audio/wav"),
+    "pcm": Format("audio/pcm"),
+}
+
+
+class Encoder(Protocol):
+    async def encode(self, pcm: bytes) -> bytes:
+        """What can be sent so far; `pcm` is whole 16-bit little-endian samples."""
+
+    async def finish(self) -> bytes:
+        """The rest. At least 20 ms of audio have gone out then, since clients take an empty answer for a fault."""
+
+
+def encoder(name: str, rate_hz: int, *, whole: bool = False) -> Encoder:
+    """`whole` = everything is collected and sent at once, so that a WAV file can say how long it is."""
+    audio = FORMATS[name]
+    if audio.codec:
+        return _Compressed(audio, rate_hz)
+    return _Collected(name, rate_hz) if whole else _Plain(name, rate_hz)
+
+
+def raw_encoder(encoding: str, rate_hz: int) -> Encoder:
+    """Bytes without a container, by Cartesia's names; what comes in is G.711 already where that is asked for."""
+    return _Raw(encoding, rate_hz)
+
+
+def wav_header(rate_hz: int, num_bytes: int | None = None) -> bytes:
+    """The canonical 44 bytes; None = length unknown, as a stream must say."""
+    riff_size = _UNKNOWN_SIZE if num_bytes is None else 36 + num_bytes
+    data_size = _UNKNOWN_SIZE if num_bytes is None else num_bytes
+    fmt = struct.pack("<IHHIIHH", 16, 1, 1, rate_hz, rate_hz * 2, 2, 16)
+    return b"RIFF" + struct.pack("<I", riff_size) + b"WAVEfmt " + fmt + b"data" + struct.pack("<I", data_size)
+
+
+def silence(rate_hz: int) -> bytes:
+    return bytes(rate_hz * SILENCE_MS // 1000 * 2)
+
+
+class _Plain:
+    def __init__(self, name: str, rate_hz: int) -> None:
+        self._header = wav_header(rate_hz) if name == "wav" else b""
+        self._rate_hz = rate_hz
+        self._is_empty = True
+
+    async def encode(self, pcm: bytes) -> bytes:
+        header, self._header = self._header, b""
+        self._is_empty = self._is_empty and not pcm
+        return header + pcm if header else pcm
+
+    async def finish(self) -> bytes:
+        return await self.encode(silence(self._rate_hz)) if self._is_empty else b""
+
+
+class _Raw:
+    def __init__(self, encoding: str, rate_hz: int) -> None:
+        self._is_float = encoding == "pcm_f32le"
+        self._silence = {"pcm_mulaw": b"\xff" * 160, "pcm_alaw": b"\xd5" * 160}.get(encoding, silence(rate_hz))
+        self._is_empty = True
+
+    async def encode(self, pcm: bytes) -> bytes:
+        self._is_empty = self._is_empty and not pcm
+        if self._is_float:
+            return (np.frombuffer(pcm, "<i2") / np.float32(32_768)).astype("<f4").tobytes()
+        return pcm
+
+    async def finish(self) -> bytes:
+        return await self.encode(self._silence) if self._is_empty else b""
+
+
+class _Collected:
+    def __init__(self, name: str, rate_hz: int) -> None:
+        self._name = name
+        self._rate_hz = rate_hz
+        self._pcm = bytearray()
+
+    async def encode(self, pcm: bytes) -> bytes:
+        self._pcm += pcm
+        return b""
+
+    async def finish(self) -> bytes:
+        pcm = bytes(self._pcm) or silence(self._rate_hz)
+        return wav_header(self._rate_hz, len(pcm)) + pcm if self._name == "wav" else pcm
+
+
+class _Written:
+    """What FFmpeg writes to; it cannot be rewound, as an answer on its way cannot."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self._pieces.append(bytes(data))
+        return len(data)
+
+    def take(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)
+
+
+class _Compressed:
+    def __init__(self, audio: Format, rate_hz: int) -> None:
+        self._rate_hz = rate_hz
+        self._written = _Written()
+        options = {"flush_packets": "1", **dict(audio.options)}
+        container: Any = av.open(self._written, "w", format=audio.container, options=options)
+        self._container = container
+        self._stream = container.add_stream(audio.codec, rate=rate_hz, layout="mono")
+        if audio.bitrate_bps:
+            self._stream.bit_rate = audio.bitrate_bps
+        self._num_samples = 0
+
+    async def encode(self, pcm: bytes) -> bytes:
+        return await asyncio.to_thread(self._encode, pcm) if pcm else b""
+
+    async def finish(self) -> bytes:
+        return await asyncio.to_thread(self._finish)
+
+    def _encode(self, pcm: bytes) -> bytes:
+        samples = np.frombuffer(pcm, "<i2").reshape(1, -1)
+        frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
+        frame.sample_rate = self._rate_hz
+        frame.pts = self._num_samples
+        self._num_samples += samples.shape[1]
+        for packet in self._stream.encode(frame):
+            self._container.mux(packet)
+        return self._written.take()
+
+    def _finish(self) -> bytes:
+        head = b"" if self._num_samples else self._encode(silence(self._rate_hz))
+        for packet in self._stream.encode(None):
+            self._container.mux(packet)
+        self._container.close()
+        return head + self._written.take()

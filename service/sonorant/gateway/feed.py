@@ -1,0 +1,44 @@
+"""Requests on their way to a server, in order. What waits is bounded by its text, so that a cancel is never stuck."""
+
+import asyncio
+from contextlib import suppress
+
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.servers import Speaking
+from sonorant.tts.v1.speak_pb2 import SpeakRequest
+
+MAX_WAITING_CHARS = 256 * 1024
+
+
+class Feed:
+    def __init__(self) -> None:
+        self._requests: asyncio.Queue[SpeakRequest | None] = asyncio.Queue()
+        self._waiting_chars = 0
+        self._pumping: asyncio.Task[None] | None = None
+
+    def put(self, request: SpeakRequest) -> None:
+        """Raises Refusal if too much text waits already."""
+        self._waiting_chars += len(request.text)
+        if self._waiting_chars > MAX_WAITING_CHARS:
+            message = f"{MAX_WAITING_CHARS} characters wait to be spoken; send more when some of them were"
+            raise Refusal(413, message, code="too_much_text")
+        self._requests.put_nowait(request)
+
+    def end(self) -> None:
+        """There will be no more, not even a cancel."""
+        self._requests.put_nowait(None)
+
+    def start(self, speaking: Speaking) -> None:
+        self._pumping = asyncio.create_task(self._pump(speaking))
+
+    async def stop(self) -> None:
+        if self._pumping is not None:
+            self._pumping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._pumping
+
+    async def _pump(self, speaking: Speaking) -> None:
+        while (request := await self._requests.get()) is not None:
+            self._waiting_chars -= len(request.text)
+            await speaking.send(request)
+        await speaking.finish()

@@ -1,0 +1,22 @@
+"""/health, /ready and /metrics: whether the process lives, whether to send it calls, and what it has counted."""
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from sonorant.gateway.context import METRICS, SERVERS
+from sonorant.gateway.drain import DRAINING
+
+
+async def health(request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+async def ready(request: web.Request) -> web.Response:
+    draining = request.app[DRAINING].is_set()
+    serves = request.app[SERVERS].serving and not draining
+    servers = [{"target": server.target, "serving": server.serving} for server in request.app[SERVERS].all]
+    return web.json_response({"ready": serves, "draining": draining, "servers": servers}, status=200 if serves else 503)
+
+
+async def metrics(request: web.Request) -> web.Response:
+    return web.Response(body=request.app[METRICS].exposition(), headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -1,0 +1,149 @@
+"""Reading and writing HTTP so that nobody can make us wait or remember for ever."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+from aiohttp import ClientPayloadError, web
+from pydantic import BaseModel, ValidationError
+
+from sonorant.gateway.errors import Refusal
+
+Body = TypeVar("Body", bound=BaseModel)
+
+MAX_BODY_BYTES = 12 * 1024 * 1024  # a recording of 8 MiB in base64, and the rest
+BODY_TIMEOUT_S = 60.0
+LARGE_BODY_BYTES = 64 * 1024  # more than any text
+MAX_LARGE_BODIES = 16
+WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for so long has gone
+
+
+class LargeBodies:
+    """Strangers may send much before anybody looks at their key: only so many bodies at once may be large."""
+
+    def __init__(self) -> None:
+        self._num = 0
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Raises Refusal if there is none."""
+        if self._num >= MAX_LARGE_BODIES:
+            message = f"{MAX_LARGE_BODIES} large bodies are being read already; send it again soon"
+            raise Refusal(429, message, code="too_many_large_bodies", retry_after_s=1.0)
+        self._num += 1
+        try:
+            yield
+        finally:
+            self._num -= 1
+
+
+async def read_json(request: web.Request, large: LargeBodies) -> Any:
+    """Raises Refusal."""
+    data = bytearray()
+    with ExitStack() as stack:
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                async for piece in request.content.iter_any():
+                    if len(data) <= LARGE_BODY_BYTES < len(data) + len(piece):
+                        stack.enter_context(large.place())
+                    data += piece
+                    if len(data) > MAX_BODY_BYTES:
+                        raise Refusal(413, f"the body is larger than {MAX_BODY_BYTES} bytes; send less")
+        except TimeoutError:
+            raise Refusal(408, f"the body was not complete after {BODY_TIMEOUT_S:g} s") from None
+        except ClientPayloadError as error:
+            raise Refusal(400, f"the body is damaged: {error}") from None
+        return decode(bytes(data))
+
+
+def decode(data: bytes | str) -> Any:
+    """JSON of strangers. Raises Refusal."""
+    try:
+        text = data if isinstance(data, str) else data.decode()
+        return json.loads(text)
+    except UnicodeDecodeError as error:
+        raise Refusal(400, f"what was sent is not UTF-8: {error.reason} at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, f"what was sent is not JSON: {error}") from None
+
+
+def parse(model: type[Body], data: Any) -> Body:
+    """JSON as what it is to be. Raises Refusal."""
+    if not isinstance(data, dict):
+        raise Refusal(400, "the body must be a JSON object")
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        param = ".".join(str(part) for part in first["loc"][:1])
+        raise Refusal(400, f"{param}: {first['msg']}", param=param, code="invalid_value") from None
+
+
+class Patience:
+    """Cuts a connection off whose listener takes nothing for WRITE_TIMEOUT_S. `with` it around every write.
+
+    One timer per connection looks now and then; a timeout around each write would cost a tenth of its chunk.
+    """
+
+    def __init__(self, request: web.BaseRequest) -> None:
+        self._transport = request.transport
+        self._since_s = 0.0  # 0 = nothing waits
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 4, self._look)
+
+    def __enter__(self) -> None:
+        self._since_s = self._loop.time()
+
+    def __exit__(self, *_: object) -> None:
+        self._since_s = 0.0
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        if self._since_s and self._loop.time() - self._since_s > WRITE_TIMEOUT_S and self._transport is not None:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 4, self._look)
+
+
+class Answer:
+    """A streamed answer; its head goes out with the first data, or with what raises before it."""
+
+    def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
+        self._request = request
+        self._response = web.StreamResponse(headers=headers)
+        self._patience = Patience(request)
+
+    async def __aenter__(self) -> "Answer":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A failure after the beginning cuts the connection off, so that nobody takes what was sent for the whole."""
+        self._patience.end()
+        if kind is not None and self._response.prepared:
+            abort(self._request)
+
+    @property
+    def begun(self) -> bool:
+        return self._response.prepared
+
+    async def write(self, data: bytes) -> None:
+        """Waits until the listener has taken most of what went before."""
+        if data:
+            with self._patience:
+                if not self._response.prepared:
+                    await self._response.prepare(self._request)
+                await self._response.write(data)
+
+    async def end(self) -> web.StreamResponse:
+        with self._patience:
+            await self._response.write_eof()
+        return self._response
+
+
+def abort(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()

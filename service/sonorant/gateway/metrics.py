@@ -1,0 +1,72 @@
+"""What is counted, for Prometheus. Several processes on one port count into files, and each answers for all of them."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+SHARED_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # the library's own
+_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "gateway_requests", "HTTP requests that are over.", ["door", "status"], registry=registry
+        )
+        self._first_audio_s = Histogram(
+            "gateway_first_audio_seconds",
+            "From the request (or the first text of it) to the first audio from the server.",
+            ["door"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._audio_bytes = Counter(
+            "gateway_audio_bytes", "From the servers, before it is encoded.", ["door"], registry=registry
+        )
+        self._streams = Gauge(
+            "gateway_streams", "Utterances being spoken.", ["door"], registry=registry, multiprocess_mode="livesum"
+        )
+        self.sockets = Gauge(
+            "gateway_sockets",
+            "WebSockets and Wyoming connections open.",
+            ["door"],
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+
+    def exposition(self) -> bytes:
+        if SHARED_DIR_VARIABLE not in os.environ:
+            return generate_latest(self._registry)
+        everybody = CollectorRegistry()
+        MultiProcessCollector(everybody)  # type: ignore[no-untyped-call]
+        return generate_latest(everybody)
+
+    @contextmanager
+    def speaking(self, door: str) -> Iterator["Spoken"]:
+        """While an utterance is spoken."""
+        streams = self._streams.labels(door)
+        streams.inc()
+        try:
+            yield Spoken(self._first_audio_s.labels(door), self._audio_bytes.labels(door))
+        finally:
+            streams.dec()
+
+
+class Spoken:
+    """What is measured of one utterance; its clock begins now."""
+
+    def __init__(self, first_audio_s: Histogram, audio_bytes: Counter) -> None:
+        self._first_audio_s: Histogram | None = first_audio_s
+        self._audio_bytes = audio_bytes
+        self._begin_s = time.monotonic()
+
+    def audio(self, num_bytes: int) -> None:
+        self._audio_bytes.inc(num_bytes)
+        if self._first_audio_s is not None and num_bytes:
+            self._first_audio_s.observe(time.monotonic() - self._begin_s)
+            self._first_audio_s = None

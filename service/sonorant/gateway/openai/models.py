@@ -1,0 +1,30 @@
+"""GET /v1/models: the checkpoints, and the names that OpenAI's clients send."""
+
+from typing import Any
+
+from aiohttp import web
+
+from sonorant.gateway.context import CALL, CATALOGS
+from sonorant.gateway.errors import Refusal
+
+
+async def models(request: web.Request) -> web.Response:
+    catalog = await request.app[CATALOGS].read(request[CALL])
+    return web.json_response({"object": "list", "data": [_model(name) for name in catalog.models]})
+
+
+async def model(request: web.Request) -> web.Response:
+    catalog = await request.app[CATALOGS].read(request[CALL])
+    name = request.match_info["name"]
+    if not catalog.has_model(name):
+        raise Refusal(404, f"there is no model {name[:80]!r}", param="model", code="model_not_found")
+    return web.json_response(_model(name))
+
+
+async def root(request: web.Request) -> web.Response:
+    """LiveKit's OpenAI plugin asks for it, to have a connection when it is needed."""
+    return web.json_response({"object": "list", "data": []})
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "sonorant"}

@@ -1,0 +1,221 @@
+"""The body of POST /v1/audio/speech in the fields of OpenAI, vLLM-Omni and SGLang-Omni, and what it asks for.
+
+Its schema goes into the OpenAPI document. Unknown fields are dropped, as vLLM-Omni drops them. Pure.
+"""
+
+import base64
+import binascii
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
+
+from sonorant.client import synthesis_config
+from sonorant.gateway.catalog import Catalog
+from sonorant.gateway.encoders import FORMATS, NATIVE_RATE_HZ
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
+from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
+
+ResponseFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
+TaskType = Literal["CustomVoice", "VoiceDesign", "Base"]
+MAX_REF_AUDIO_BYTES = 8 * 1024 * 1024 - 64 * 1024  # what one message to the server takes, with room for the rest
+ONLY_DATA = (
+    "only data: URIs are read (data:audio/wav;base64,...); links and files are not, so send the recording itself"
+)
+
+
+def _voice_name(value: Any) -> Any:
+    """OpenAI takes `{"id": "..."}`, too."""
+    return value.get("id") if isinstance(value, dict) else value
+
+
+class Reference(BaseModel):
+    """SGLang-Omni's way to send a recording to clone."""
+
+    audio_path: str = Field(description=f"The recording: {ONLY_DATA}.")
+    text: str | None = Field(default=None, description="What is said in it.")
+
+
+class VoiceFields(BaseModel):
+    """Who speaks and how: what the HTTP door and the WebSocket have in common."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, protected_namespaces=())
+
+    model: str | None = Field(
+        None, description="tts-1, tts-1-hd, gpt-4o-mini-tts or the name of a checkpoint; the voice decides who speaks."
+    )
+    voice: Annotated[str | None, BeforeValidator(_voice_name)] = Field(
+        None,
+        validation_alias=AliasChoices("voice", "speaker"),
+        description="A voice of GET /v1/audio/voices, one of OpenAI's thirteen names, or `default`. "
+        "An object with an `id` is taken, too, and `speaker` is another name of the field.",
+    )
+    instructions: str | None = Field(
+        None, description="Style in plain language; with a VoiceDesign checkpoint, the description of the voice."
+    )
+    speed: float | None = Field(default=None, description="0.5 (half as fast) to 2 (twice as fast), at the same pitch.")
+    sample_rate: int | None = Field(
+        None, ge=1, description="In hertz; default 24000. 8000, 16000, 22050, 24000, 44100 and 48000 are served."
+    )
+    language: str | None = Field(default=None, description='"English", "en", or "Auto": the model decides.')
+    task_type: TaskType | None = Field(
+        default=None, description="Checked against the other fields; they say it by themselves."
+    )
+    ref_audio: str | list[str] | None = Field(default=None, description=f"A recording to clone: {ONLY_DATA}.")
+    ref_text: str | None = Field(default=None, description="What is said in the recording.")
+    references: list[Reference] | None = Field(
+        None, max_length=1, description="SGLang-Omni's way to say ref_audio and ref_text."
+    )
+    x_vector_only_mode: bool | None = Field(
+        None, description="Clone the voice alone, not the manner; ref_text is not used."
+    )
+    speaker_embedding: list[float] | None = Field(default=None, max_length=8192, description="In place of a recording.")
+    max_new_tokens: int | None = Field(
+        default=None, ge=1, le=4096, description="Codec frames, of 80 ms, after which to stop."
+    )
+    seed: int | None = Field(default=None, description="The same seed and request give the same audio.")
+    non_streaming_mode: bool | None = Field(
+        default=None, description="Qwen3-TTS's prompt layout; default: the checkpoint's."
+    )
+    initial_codec_chunk_frames: int | None = Field(
+        None, ge=0, description="Taken, without effect: audio begins with one frame."
+    )
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = Field(default=None, ge=-1)
+    repetition_penalty: float | None = None
+
+    @property
+    def rate_hz(self) -> int:
+        return self.sample_rate or NATIVE_RATE_HZ
+
+    def to_config(self, catalog: Catalog, encoding: str) -> SynthesisConfig:
+        """Raises Refusal."""
+        if self.model and not catalog.has_model(self.model):
+            message = f"model: there is no {self.model[:80]!r}; there are {', '.join(catalog.models)}"
+            raise Refusal(404, message, param="model", code="model_not_found")
+        reference, transcript = self._reference()
+        design = self._design(catalog, reference)
+        if self.task_type == "Base" and not (reference or self.speaker_embedding or self._names_a_voice):
+            raise Refusal(
+                400, "task_type: Base clones, so send ref_audio, speaker_embedding or a stored voice", param="task_type"
+            )
+        if self.task_type == "CustomVoice" and (reference or self.speaker_embedding):
+            raise Refusal(
+                400,
+                "task_type: CustomVoice speaks with a named voice; leave ref_audio and speaker_embedding out",
+                param="task_type",
+            )
+        voice = (
+            "" if design or reference or self.speaker_embedding else resolve_voice(self.voice or "", catalog.presets)
+        )
+        try:
+            config = synthesis_config(
+                voice=voice,
+                design=design,
+                reference=reference,
+                transcript=transcript,
+                language=(self.language or "").lower(),
+                instructions="" if design else self.instructions or "",
+                encoding=encoding,
+                sample_rate_hz=self.sample_rate or 0,
+                speed=self.speed if self.speed != 1 else None,
+                non_streaming_mode=self.non_streaming_mode,
+                **self._sampling(),
+            )
+            if self.speaker_embedding:
+                config.voice.speaker_embedding.values.extend(self.speaker_embedding)
+        except (ValueError, OverflowError) as error:  # a number that does not fit into its field
+            raise Refusal(400, f"a number is out of range: {error}") from None
+        return config
+
+    @property
+    def _names_a_voice(self) -> bool:
+        return (self.voice or DEFAULT_VOICE).lower() not in (DEFAULT_VOICE, *OPENAI_VOICES)
+
+    def _design(self, catalog: Catalog, reference: bytes | None) -> str:
+        """The instructions where they are the voice: VoiceDesign, said or the only thing that can be meant."""
+        if self.task_type == "VoiceDesign":
+            if reference or self.speaker_embedding or self._names_a_voice:
+                message = "task_type: VoiceDesign makes the voice of instructions; leave out who else speaks"
+                raise Refusal(400, message, param="task_type")
+            if not self.instructions:
+                raise Refusal(400, "instructions: VoiceDesign needs a description of the voice", param="instructions")
+            return self.instructions
+        meant = catalog.only_designs and self.task_type is None and not (reference or self.speaker_embedding)
+        return self.instructions or "" if meant and not self._names_a_voice else ""
+
+    def _reference(self) -> tuple[bytes | None, str]:
+        """The recording to clone and what is said in it."""
+        audio, text, where = self.ref_audio, self.ref_text, "ref_audio"
+        if self.references:
+            if audio:
+                raise Refusal(400, "references and ref_audio say the same; send one of them", param="references")
+            audio, text, where = self.references[0].audio_path, self.references[0].text, "references"
+        if isinstance(audio, list):
+            if len(audio) != 1:
+                raise Refusal(400, f"{where}: one recording is taken, not {len(audio)}", param=where)
+            (audio,) = audio
+        if not audio:
+            return None, ""
+        if self.speaker_embedding:
+            raise Refusal(400, "ref_audio and speaker_embedding exclude each other; send one of them", param=where)
+        if self._names_a_voice:
+            raise Refusal(400, f"{where} and voice {self.voice!r} exclude each other; send one of them", param=where)
+        return _recording(audio, where), "" if self.x_vector_only_mode else text or ""
+
+    def _sampling(self) -> dict[str, Any]:
+        """What is left out is the checkpoint's own."""
+        given: dict[str, Any] = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "top_k": max(self.top_k, 0) if self.top_k is not None else None,  # -1 is off, in SGLang
+            "repetition_penalty": self.repetition_penalty,
+            "seed": self.seed % 2**32 if self.seed is not None else None,
+            "max_frames": self.max_new_tokens,
+        }
+        if self.temperature == 0:  # greedy, as everybody else means it
+            given |= {"temperature": None, "do_sample": False, "subtalker_do_sample": False}
+        elif self.temperature is not None:
+            given["do_sample"] = True
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class SpeechRequest(VoiceFields):
+    """POST /v1/audio/speech."""
+
+    input: str = Field(description="The text.")
+    response_format: ResponseFormat | None = Field(
+        None, description="Default: mp3, or what the gateway was started with."
+    )
+    stream_format: Literal["audio", "sse"] | None = Field(
+        default=None, description="Bytes, or server-sent events with base64."
+    )
+    stream: bool = Field(default=False, description="Without stream_format: true = sse, as in vLLM-Omni.")
+    word_timestamps: bool = Field(
+        False,
+        description="When each word is heard, as JSON in the header X-Word-Timestamps. The answer then comes whole.",
+    )
+
+    @property
+    def is_sse(self) -> bool:
+        return self.stream_format == "sse" or (self.stream and self.stream_format is None)
+
+
+def _recording(uri: str, where: str) -> bytes:
+    head, comma, data = uri.partition(",")
+    if not comma or not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
+        raise Refusal(400, f"{where}: {ONLY_DATA}", param=where)
+    if len(data) > MAX_REF_AUDIO_BYTES * 4 // 3:
+        raise Refusal(
+            413,
+            f"{where}: longer than {MAX_REF_AUDIO_BYTES} bytes; send less, or keep it with POST /v1/audio/voices",
+            param=where,
+        )
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refusal(400, f"{where}: what follows the comma is not base64", param=where) from None
+
+
+assert set(FORMATS) == set(get_args(ResponseFormat))

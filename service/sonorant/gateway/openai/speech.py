@@ -1,0 +1,101 @@
+"""POST /v1/audio/speech: a whole text in, audio out as it is made, as bytes or as server-sent events."""
+
+import base64
+import json
+from contextlib import aclosing
+from typing import Any
+
+from aiohttp import web
+
+from sonorant.gateway.clip import answer_with_bytes, spoken
+from sonorant.gateway.context import CALL, CATALOGS, CONFIG, LARGE_BODIES
+from sonorant.gateway.encoders import FORMATS, Encoder, encoder
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import Answer, parse, read_json
+from sonorant.gateway.openai.request import SpeechRequest
+from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, Marks, SynthesisStats
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
+
+MAX_TIMESTAMPS_BYTES = 4096  # of a header that proxies let through
+
+
+async def speech(request: web.Request) -> web.StreamResponse:
+    body = parse(SpeechRequest, await read_json(request, request.app[LARGE_BODIES]))
+    name = body.response_format or request.app[CONFIG].default_format
+    audio, call = FORMATS[name], request[CALL]
+    if not body.input.strip():
+        raise Refusal(400, "input: nothing to say; send a text", param="input", code="empty_input")
+    if audio.rates_hz and body.rate_hz not in audio.rates_hz:
+        rates = ", ".join(map(str, audio.rates_hz))
+        raise Refusal(400, f"sample_rate: {name} has {rates} Hz, not {body.rate_hz}", param="sample_rate")
+    config = body.to_config(await request.app[CATALOGS].get(call), "pcm_s16le")
+    upstream = SynthesizeStreamRequest(config=config, text=body.input)
+    if body.word_timestamps and not body.is_sse:
+        upstream.timestamps = TIMESTAMP_MODE_PROGRESS
+        return await _whole(request, upstream, encoder(name, body.rate_hz, whole=True), audio.content_type)
+    encode = encoder(name, body.rate_hz)
+    if body.is_sse:
+        return await _events(request, upstream, encode)
+    return await answer_with_bytes(request, upstream, encode, audio.content_type)
+
+
+async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder) -> web.StreamResponse:
+    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+    stats = SynthesisStats(input_chars=len(upstream.text))
+    async with Answer(request, headers) as answer:
+        try:
+            async with aclosing(spoken(request, upstream)) as messages:
+                async for message in messages:
+                    if message.HasField("audio") and (data := await encode.encode(message.audio.data)):
+                        await answer.write(_delta(data))
+                    elif message.HasField("done"):
+                        stats = message.done.stats
+            if rest := await encode.finish():
+                await answer.write(_delta(rest))
+        except Refusal as refusal:
+            if answer.begun:  # LiveKit takes no notice of it, which is why the connection is cut off as well
+                await answer.write(_event({"type": "error", **refusal.body}))
+            raise
+        await answer.write(_event({"type": "speech.audio.done", "usage": _usage(stats)}))
+        return await answer.end()
+
+
+async def _whole(
+    request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
+) -> web.Response:
+    """With the times of the words in a header, which comes before the audio."""
+    data, words = bytearray(), []
+    async with aclosing(spoken(request, upstream)) as messages:
+        async for message in messages:
+            if message.HasField("audio"):
+                data += await encode.encode(message.audio.data)
+            elif message.HasField("marks"):
+                words += word_times(message.marks)
+    data += await encode.finish()
+    times = json.dumps(words)
+    fits = len(times) <= MAX_TIMESTAMPS_BYTES
+    name, value = (
+        ("X-Word-Timestamps", times) if fits else ("X-Word-Timestamps-Omitted", f"limit={MAX_TIMESTAMPS_BYTES}")
+    )
+    return web.Response(body=bytes(data), headers={"Content-Type": content_type, name: value})
+
+
+def word_times(marks: Marks) -> list[dict[str, Any]]:
+    return [{"word": mark.text, "start_ms": mark.start_ms, "end_ms": mark.end_ms} for mark in marks.marks]
+
+
+def _delta(data: bytes) -> bytes:
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+
+
+def _event(payload: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _usage(stats: SynthesisStats) -> dict[str, int]:
+    """Characters in, codec frames out."""
+    return {
+        "input_tokens": stats.input_chars,
+        "output_tokens": stats.codec_frames,
+        "total_tokens": stats.input_chars + stats.codec_frames,
+    }

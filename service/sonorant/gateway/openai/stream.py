@@ -1,0 +1,186 @@
+"""GET /v1/audio/speech/stream: vLLM-Omni's WebSocket, and SGLang-Omni's, which differs a little.
+
+Where both wait for the end of a sentence, or of everything, this speaks words as they come. `input.cancel` is an
+addition: it stops what is spoken, and `session.done` then says what was heard.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from aiohttp import web
+
+from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
+from sonorant.gateway.drain import DRAINING
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.openai.stream_request import StreamConfig, parse_config
+from sonorant.gateway.openai.utterance import Utterance, error_message
+from sonorant.gateway.sockets import GOING_AWAY, Sender, accept, conversing, receive
+from sonorant.tts.v1.speak_pb2 import SpeakConfig
+
+CONFIG_TIMEOUT_S = 10.0
+IDLE_S = 120.0
+MAX_TEXT_BYTES = 128 * 1024  # of one message
+MAX_UTTERANCES = 16  # begun and not over
+
+
+async def speech_stream(request: web.Request) -> web.StreamResponse:
+    socket = await accept(request)
+    conversation = _Conversation(request, socket)
+    async with conversing(request, conversation):
+        await conversation.run()
+    return socket
+
+
+class _Conversation:
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self._request = request
+        self._socket = socket
+        self._sender = Sender(request, socket)
+        self._config: StreamConfig | None = None
+        self._speak_config = SpeakConfig()
+        self._is_sglang = False
+        self._utterances: deque[Utterance] = deque()  # not over; the first one is heard
+        self._current: Utterance | None = None  # which text is for
+        self._num_utterances = 0
+        self._num_commits = 0
+        self._committed_sentences = 0
+        self._new = asyncio.Event()  # for the speaker
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def go_away(self) -> None:
+        if not self._utterances:
+            await self._socket.close(code=GOING_AWAY)
+
+    async def run(self) -> None:
+        speaker = asyncio.create_task(self._speak())
+        try:
+            while await self._take_next():
+                pass
+            await self._idle.wait()
+            await self._socket.close()
+        except ConnectionError:
+            pass  # they have gone
+        finally:
+            self._sender.end()
+            speaker.cancel()
+            await asyncio.gather(speaker, return_exceptions=True)
+
+    async def _take_next(self) -> bool:
+        """False when nothing more is to be read."""
+        try:
+            message = await receive(self._socket, CONFIG_TIMEOUT_S if self._config is None else IDLE_S)
+            if message is None:
+                raise ConnectionResetError("the other side has gone")
+            return await self._take(message)
+        except TimeoutError:
+            if self._utterances:
+                return True
+            await self._sender.send({"type": "error", "message": "nothing came for too long", "code": "idle_timeout"})
+            return False
+        except Refusal as refusal:
+            await self._sender.send(error_message(refusal))
+            return self._config is not None  # without one there is nothing to go on with
+
+    async def _take(self, message: dict[str, Any]) -> bool:
+        kind = message.get("type")
+        if kind == "session.config":
+            await self._configure(message)
+        elif self._config is None:
+            raise Refusal(400, f"session.config must come first, not {str(kind)[:40]!r}", param="type")
+        elif kind == "input.text":
+            self._add(message.get("text"))
+        elif kind == "input.commit":
+            await self._commit()
+        elif kind == "input.done":
+            self._utterance().end()
+            self._current = None
+            return not self._is_sglang
+        elif kind == "input.cancel":
+            played_ms = message.get("played_ms")
+            if played_ms is not None and not (type(played_ms) is int and 0 <= played_ms < 2**32):
+                raise Refusal(400, "played_ms: a whole number of milliseconds is needed", param="played_ms")
+            for utterance in self._utterances:
+                utterance.cancel(played_ms)
+            self._current = None
+        elif kind == "session.close":
+            return False
+        else:
+            raise Refusal(400, f"there is no message {str(kind)[:40]!r}", param="type")
+        return True
+
+    async def _configure(self, message: dict[str, Any]) -> None:
+        if self._current is not None:
+            raise Refusal(400, "session.config is for between utterances; send input.done first", param="type")
+        config, self._is_sglang = parse_config(message)
+        catalog = await self._request.app[CATALOGS].get(self._request[CALL])
+        self._speak_config = config.to_speak_config(catalog)
+        self._config = config
+        if self._is_sglang:
+            told = {name: getattr(config, name) for name in ("response_format", "stream_audio", "split_granularity")}
+            await self._sender.send({"type": "session.configured", "session_id": self._session_id, **told})
+
+    @property
+    def _session_id(self) -> str:
+        return self._request[CALL].request_id
+
+    def _add(self, text: Any) -> None:
+        if not isinstance(text, str):
+            raise Refusal(400, "text: a string is needed", param="text")
+        if len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
+            raise Refusal(
+                413, f"text: more than {MAX_TEXT_BYTES} bytes in one message; send it in pieces", param="text"
+            )
+        if text:
+            self._utterance().add(text)
+
+    async def _commit(self) -> None:
+        """SGLang-Omni's `input.commit`: answered once all so far was spoken."""
+        utterance = self._utterance()
+        num_sentences = utterance.finish_sentence()
+        message = {
+            "type": "input.committed",
+            "session_id": self._session_id,
+            "segment_index": self._num_commits,
+            "segment_sentences": num_sentences - self._committed_sentences,
+            "total_sentences": num_sentences,
+        }
+        self._num_commits += 1
+        self._committed_sentences = num_sentences
+        if not utterance.commit(message):
+            await self._sender.send(message)
+
+    def _utterance(self) -> Utterance:
+        """That text is for; a new one if there is none."""
+        if self._current is None:
+            if self._request.app[DRAINING].is_set():
+                raise Refusal(503, "this gateway is about to go; connect again", code="draining")
+            if len(self._utterances) >= MAX_UTTERANCES:
+                raise Refusal(429, f"{MAX_UTTERANCES} utterances wait; send more when one is done", code="too_many")
+            assert self._config is not None
+            self._current = Utterance(self._num_utterances, self._config, self._speak_config)
+            self._num_utterances += 1
+            self._utterances.append(self._current)
+            self._idle.clear()
+            self._new.set()
+        return self._current
+
+    async def _speak(self) -> None:
+        """One utterance after the other, since what is sent does not say whose audio it is."""
+        app = self._request.app
+        while True:
+            await self._new.wait()
+            utterance = self._utterances[0]
+            try:
+                await utterance.run(app[SERVERS], self._request[CALL], app[METRICS], self._sender.send)
+            except ConnectionError:
+                if self._request.transport is not None:
+                    self._request.transport.abort()
+                return
+            self._utterances.popleft()
+            if not self._utterances:
+                self._new.clear()
+                self._idle.set()
+                if app[DRAINING].is_set():
+                    await self.go_away()

@@ -1,0 +1,52 @@
+"""The messages of the WebSocket /v1/audio/speech/stream, in the dialects of vLLM-Omni and SGLang-Omni. Pure."""
+
+from typing import Any
+
+from pydantic import Field
+
+from sonorant.gateway.catalog import Catalog
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import parse
+from sonorant.gateway.openai.request import ResponseFormat, VoiceFields
+from sonorant.gateway.openai.split import Granularity
+from sonorant.tts.v1.speak_pb2 import SpeakConfig
+from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, TIMESTAMP_MODE_UNSPECIFIED
+
+
+class StreamConfig(VoiceFields):
+    """`session.config`, the first message; again between utterances."""
+
+    response_format: ResponseFormat = Field(default="wav", description="Of what is sent; pcm with stream_audio.")
+    stream_audio: bool = Field(default=False, description="As it is made; else each text as one file.")
+    split_granularity: Granularity | None = Field(
+        default=None,
+        description="none: words are spoken as they come, without waiting for the end of anything, as one text. "
+        "sentence, clause: each is a text of its own.",
+    )
+    word_timestamps: bool = Field(default=False, description="Audio then comes as audio.chunk, with its words.")
+    max_lead_ms: int = Field(
+        default=0, ge=0, description="How far audio may be sent ahead of its listener; 0 = no limit. Sonorant's own."
+    )
+
+    def check(self) -> None:
+        if (self.stream_audio or self.word_timestamps) and self.response_format != "pcm":
+            raise Refusal(400, "response_format: stream_audio and word_timestamps take pcm", param="response_format")
+        if self.word_timestamps and not self.stream_audio:
+            raise Refusal(400, "word_timestamps: only with stream_audio", param="word_timestamps")
+
+    def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
+        return SpeakConfig(
+            synthesis=self.to_config(catalog, "pcm_s16le"),
+            timestamps=TIMESTAMP_MODE_PROGRESS if self.word_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
+            max_lead_ms=self.max_lead_ms,
+        )
+
+
+def parse_config(message: dict[str, Any]) -> tuple[StreamConfig, bool]:
+    """And whether it is SGLang-Omni's dialect, which nests the fields in `session`. Raises Refusal."""
+    nested = isinstance(message.get("session"), dict)
+    config = parse(StreamConfig, {**message, **message["session"]} if nested else message)
+    config.check()
+    if config.split_granularity is None:
+        config = config.model_copy(update={"split_granularity": "sentence" if nested else "none"})
+    return config, nested

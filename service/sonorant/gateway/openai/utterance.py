@@ -1,0 +1,251 @@
+"""One utterance of the WebSocket: text from the first `input.text` to `input.done`, and what is heard of it.
+
+It is one Speak call. With a granularity each sentence or clause is an utterance of that call, spoken one after the
+other without a gap; without, words go to the model as they come.
+"""
+
+import base64
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sonorant.gateway.calls import Call
+from sonorant.gateway.encoders import Encoder, encoder
+from sonorant.gateway.errors import Refusal, from_status
+from sonorant.gateway.feed import Feed
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.openai.split import Splitter
+from sonorant.gateway.openai.stream_request import StreamConfig
+from sonorant.gateway.servers import Servers
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, SpeakRequest
+from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, Mark, UtteranceDone
+
+DOOR = "stream"
+MAX_SENTENCES = 16  # with a server at once
+MAX_CHARS = 256 * 1024
+Send = Callable[[dict[str, Any] | bytes], Awaitable[None]]
+
+
+class Utterance:
+    def __init__(self, index: int, config: StreamConfig, speak_config: SpeakConfig) -> None:
+        self.index = index
+        self._ended = False  # no more text will come
+        self._config = config
+        self._speak_config = speak_config
+        self._splitter = None if config.split_granularity in (None, "none") else Splitter(config.split_granularity)
+        self._feed = Feed()
+        self._texts: list[str] = []  # of each sentence
+        self._commits: deque[tuple[int, dict[str, Any]]] = deque()  # to be told once so many sentences are over
+        self._cancelled = False
+        self._spoken: list[str] = []
+        self._num_chars = 0
+        self._num_sent = 0  # sentences, where the text is cut into some
+        self._num_done = 0
+
+    def add(self, text: str) -> None:
+        """Raises Refusal for more text than anybody says in one go."""
+        self._num_chars += len(text)
+        if self._num_chars > MAX_CHARS:
+            raise Refusal(413, f"more than {MAX_CHARS} characters in one utterance; send input.done now and then")
+        if self._splitter is not None:
+            self._say(self._splitter.feed(text))
+            return
+        if not self._texts:
+            self._texts.append("")
+        self._texts[0] += text
+        self._feed.put(SpeakRequest(utterance_id="0", text=text))
+
+    def finish_sentence(self) -> int:
+        """What was sent is all of its sentence; how many sentences there are now."""
+        if self._splitter is not None:
+            self._say(self._splitter.rest())
+        return len(self._texts)
+
+    def commit(self, message: dict[str, Any]) -> bool:
+        """The message is to be told once all so far was spoken; False if that is so already."""
+        if self._num_done >= len(self._texts):
+            return False
+        self._commits.append((len(self._texts), message))
+        if self._splitter is None:
+            self._feed.put(SpeakRequest(utterance_id="0", flush=Flush(flush_id=len(self._commits))))
+        return True
+
+    def end(self) -> None:
+        self.finish_sentence()
+        self._ended = True
+        if self._splitter is None and self._texts:
+            self._feed.put(SpeakRequest(utterance_id="0", end=EndUtterance()))
+        self._finish_if_over()
+
+    def cancel(self, played_ms: int | None) -> None:
+        self._ended = self._cancelled = True
+        self._feed.put(SpeakRequest(utterance_id="*", cancel=Cancel(played_ms=played_ms)))
+        self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        """Not before, since after the end of its requests a call takes no cancel."""
+        num_expected = self._num_sent if self._cancelled and self._splitter else len(self._texts)
+        if self._ended and self._num_done >= num_expected:
+            self._feed.end()
+
+    def _say(self, sentences: list[str]) -> None:
+        self._texts += sentences
+        self._send_sentences()
+
+    def _send_sentences(self) -> None:
+        """As many as the server takes at once."""
+        while self._num_sent < len(self._texts) and self._num_sent - self._num_done < MAX_SENTENCES:
+            sentence_id = str(self._num_sent)
+            self._feed.put(SpeakRequest(utterance_id=sentence_id, text=self._texts[self._num_sent]))
+            self._feed.put(SpeakRequest(utterance_id=sentence_id, end=EndUtterance()))
+            self._num_sent += 1
+
+    async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
+        """Speak to the end, `session.done` included; what goes wrong is told. Raises ConnectionError."""
+        failed = False
+        try:
+            await self._speak(servers, call, metrics, send)
+        except Refusal as refusal:
+            failed = True
+            await send(error_message(refusal))
+        closing: dict[str, Any] = {
+            "type": "session.done",
+            "utterance_index": self.index,
+            "total_sentences": len(self._texts),
+        }
+        if failed:
+            closing["error"] = True
+        if self._cancelled:
+            closing |= {"cancelled": True, "spoken_text": " ".join(filter(None, self._spoken))}
+        await send(closing)
+
+    async def _speak(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
+        speaking = await servers.speak(self._speak_config, call)
+        self._feed.start(speaking)
+        sentence: Sentence | None = None
+        try:
+            with metrics.speaking(DOOR) as spoken:
+                while (response := await speaking.read()) is not None:
+                    kind = response.WhichOneof("payload")
+                    if kind in ("started", "audio", "marks", "done") and sentence is None:
+                        index = int(response.utterance_id)
+                        sentence = Sentence(self.index, index, self._texts[index], self._config, send)
+                    match kind:
+                        case "started" if sentence is not None:
+                            await sentence.begin()
+                        case "audio" if sentence is not None:
+                            spoken.audio(len(response.audio.data))
+                            await sentence.audio(response.audio)
+                        case "marks" if sentence is not None:
+                            sentence.marks.extend(response.marks.marks)
+                        case "flush_done":
+                            await self._tell_commit(send)
+                        case "done" if sentence is not None:
+                            await sentence.end(response.done)
+                            if response.done.reason == FINISH_REASON_CANCELLED:
+                                self._spoken.append(self._text_of(sentence)[: response.done.stats.spoken_chars])
+                            else:
+                                self._spoken.append(self._text_of(sentence))
+                            sentence = None
+                            self._num_done += 1
+                            await self._next_sentence(send)
+                            self._finish_if_over()
+        finally:
+            speaking.close()
+            await self._feed.stop()
+
+    async def _next_sentence(self, send: Send) -> None:
+        if self._splitter is None or self._cancelled:
+            return
+        while self._commits and self._commits[0][0] <= self._num_done:
+            await self._tell_commit(send)
+        self._send_sentences()
+
+    def _text_of(self, sentence: "Sentence") -> str:
+        return self._texts[sentence.index]
+
+    async def _tell_commit(self, send: Send) -> None:
+        _, message = self._commits.popleft()
+        await send(message)
+
+
+class Sentence:
+    """The messages about one text, from `audio.start` to `audio.done`."""
+
+    def __init__(self, utterance_index: int, index: int, text: str, config: StreamConfig, send: Send) -> None:
+        self.index = index
+        self.marks: list[Mark] = []  # not told yet
+        self._ids = {"utterance_index": utterance_index, "sentence_index": index}
+        self._text = text
+        self._config = config
+        self._send = send
+        self._encode: Encoder = encoder(config.response_format, config.rate_hz, whole=not config.stream_audio)
+        self._file = bytearray()  # where it is sent as one
+        self._num_chunks = 0
+        self._num_bytes = 0
+        self._begun = False
+
+    async def begin(self) -> None:
+        config = self._config
+        message = {"type": "audio.start", **self._ids, "sentence_text": self._text, "format": config.response_format}
+        if config.word_timestamps:
+            message["word_timestamps"] = True
+        await self._send({**message, "sample_rate": config.rate_hz})
+        self._begun = True
+
+    async def audio(self, chunk: AudioChunk) -> None:
+        data = await self._encode.encode(chunk.data)
+        if self._config.stream_audio:
+            await self._write(data)
+        else:
+            self._file += data
+
+    async def end(self, done: UtteranceDone) -> None:
+        cancelled = done.reason == FINISH_REASON_CANCELLED
+        failed = done.HasField("error")
+        if failed:
+            await self._send({**error_message(from_status(done.error)), "partial_audio": self._num_bytes > 0})
+        if not self._begun:
+            if cancelled or failed:
+                return
+            await self.begin()
+        if not (cancelled or failed):
+            self._file += await self._encode.finish()
+        if self._file and not cancelled:
+            await self._write(bytes(self._file))
+        message = {"type": "audio.done", **self._ids, "total_bytes": self._num_bytes, "error": failed}
+        if cancelled:
+            message |= {"cancelled": True, "spoken_chars": done.stats.spoken_chars}
+        await self._send(message)
+
+    async def _write(self, data: bytes) -> None:
+        if not data:
+            return
+        begin = self._num_bytes
+        self._num_bytes += len(data)
+        if not self._config.word_timestamps:
+            await self._send(data)
+            return
+        begin_ms, end_ms = self._ms(begin), self._ms(self._num_bytes)
+        words = [mark for mark in self.marks if mark.start_ms < end_ms]
+        del self.marks[: len(words)]
+        message = {
+            "type": "audio.chunk",
+            **self._ids,
+            "chunk_id": self._num_chunks,
+            "chunk_start_ms": begin_ms,
+            "chunk_end_ms": end_ms,
+            "sample_rate": self._config.rate_hz,
+            "audio_b64": base64.b64encode(data).decode(),
+            "timestamps": [{"word": word.text, "start_ms": word.start_ms, "end_ms": word.end_ms} for word in words],
+        }
+        self._num_chunks += 1
+        await self._send(message)
+
+    def _ms(self, num_bytes: int) -> int:
+        return num_bytes // 2 * 1000 // self._config.rate_hz
+
+
+def error_message(refusal: Refusal) -> dict[str, Any]:
+    return {"type": "error", "message": refusal.message, "code": refusal.code, "param": refusal.param}

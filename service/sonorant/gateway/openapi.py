@@ -1,0 +1,119 @@
+"""/openapi.json: what there is over HTTP, made of the very models that read it; /docs shows it."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+from pydantic.json_schema import models_json_schema
+
+from sonorant.client import __version__
+from sonorant.gateway.cartesia.request import Generation, Message
+from sonorant.gateway.encoders import FORMATS
+from sonorant.gateway.openai.request import SpeechRequest
+from sonorant.gateway.openai.stream_request import StreamConfig
+
+_REF = "#/components/schemas/{model}"
+_DOCS = Path(__file__).with_name("docs.html")
+_ERRORS = {
+    "400": "A field is wrong; `param` names it.",
+    "401": "The key is missing, or nobody has it.",
+    "403": "The key is not for this voice, or the page not allowed.",
+    "404": "No such model or voice.",
+    "413": "Too large.",
+    "429": "All places are taken; `Retry-After` says when to come back.",
+    "503": "No server is ready; try again.",
+}
+_AUDIO: dict[str, Any] = {audio.content_type: {} for audio in FORMATS.values()} | {"text/event-stream": {}}
+_VOICE_FORM = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "description": "What the voice is called; its id is made of it."},
+        "audio_sample": {"type": "string", "format": "binary", "description": "A recording of its speaker."},
+        "consent": {"type": "string", "description": "Who agreed to the cloning and how; needed for recordings."},
+        "ref_text": {"type": "string", "description": "What is said in the recording."},
+        "speaker_description": {"type": "string"},
+        "speaker_embedding": {"type": "string", "description": "A JSON list of numbers, in place of a recording."},
+        "prompt": {"type": "string", "description": "A description, in place of a recording (VoiceDesign)."},
+    },
+}
+
+
+@lru_cache(1)
+def document() -> dict[str, Any]:
+    models = (SpeechRequest, StreamConfig, Generation, Message)
+    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sonorant gateway", "version": __version__, "description": "See docs/gateway.md."},
+        "security": [{"bearer": []}, {"apiKey": []}, {}],
+        "paths": _paths(),
+        "components": {
+            "schemas": schemas["$defs"] | {"Error": _error_schema(), "VoiceForm": _VOICE_FORM},
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    }
+
+
+async def openapi(request: web.Request) -> web.Response:
+    return web.json_response(document())
+
+
+async def docs(request: web.Request) -> web.StreamResponse:
+    return web.FileResponse(_DOCS)
+
+
+def _paths() -> dict[str, Any]:
+    voice = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    return {
+        "/v1/audio/speech": {
+            "post": _operation("Speak a text", "The audio, as it is made.", _AUDIO, body=SpeechRequest)
+        },
+        "/v1/audio/speech/stream": {
+            "get": _operation("WebSocket: text in while audio comes out", "The first message is a StreamConfig.", {})
+        },
+        "/v1/audio/voices": {
+            "get": _operation("Voices there are", "Names and objects."),
+            "post": _operation("Make a voice", "The voice.", form=True),
+        },
+        "/v1/audio/voices/{name}": {
+            "get": {**_operation("One voice", "The voice."), "parameters": [voice]},
+            "delete": {**_operation("Delete a voice", "It is gone."), "parameters": [voice]},
+        },
+        "/v1/models": {"get": _operation("Models there are", "Names.")},
+        "/tts/websocket": {"get": _operation("WebSocket of Cartesia's clients", "Each message is a Message.", {})},
+        "/tts/bytes": {
+            "post": _operation("Speak a text, for Cartesia's clients", "The audio.", _AUDIO, body=Generation)
+        },
+        "/health": {"get": _operation("Whether the process lives", "It does.")},
+        "/ready": {"get": _operation("Whether to send calls here", "Yes; 503 = no.")},
+        "/metrics": {"get": _operation("For Prometheus", "Metrics.", {"text/plain": {}})},
+    }
+
+
+def _operation(
+    summary: str, success: str, content: dict[str, Any] | None = None, *, body: type | None = None, form: bool = False
+) -> dict[str, Any]:
+    failures = {status: {"description": text, **_content("Error")} for status, text in _ERRORS.items()}
+    content = {"application/json": {}} if content is None else content
+    answer = {"description": success, **({"content": content} if content else {})}
+    operation: dict[str, Any] = {"summary": summary, "responses": {"200": answer, **failures}}
+    if body is not None:
+        operation["requestBody"] = {"required": True, **_content(body.__name__)}
+    if form:
+        operation["requestBody"] = {"required": True, **_content("VoiceForm", "multipart/form-data")}
+    return operation
+
+
+def _content(model: str, kind: str = "application/json") -> dict[str, Any]:
+    return {"content": {kind: {"schema": {"$ref": _REF.format(model=model)}}}}
+
+
+def _error_schema() -> dict[str, Any]:
+    text = {"type": ["string", "null"]}
+    error = {"type": "object", "properties": {"message": {"type": "string"}, "type": text, "param": text, "code": text}}
+    return {"type": "object", "properties": {"error": error}}

@@ -1,0 +1,10 @@
+// Hands on what the microphone hears.
+
+class Recorder extends AudioWorkletProcessor {
+  process([[channel]]) {
+    if (channel) this.port.postMessage(channel.slice());
+    return true;
+  }
+}
+
+registerProcessor("recorder", Recorder);

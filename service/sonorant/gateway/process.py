@@ -1,0 +1,46 @@
+"""One gateway process from its start to its end: signals around what serves."""
+
+import asyncio
+import logging
+import signal
+
+import uvloop
+
+from sonorant.gateway import logs
+from sonorant.gateway.serving import CannotListen, Gateway
+from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.tls import TlsError
+
+log = logging.getLogger("sonorant.gateway")
+
+
+def run_process(config: GatewayConfig, *, shared: bool = False) -> int:
+    """Until a signal; the exit status. `shared`: other processes listen on the same ports."""
+    logs.set_up()
+    try:
+        return uvloop.run(_serve(config, shared))
+    except asyncio.CancelledError:
+        log.warning("stopped at once by a signal")
+        return 1
+
+
+async def _serve(config: GatewayConfig, shared: bool) -> int:
+    """The first signal drains, the second one stops at once."""
+    drain = asyncio.Event()
+    main_task = asyncio.current_task()
+    assert main_task is not None
+
+    def on_signal() -> None:
+        if drain.is_set():
+            main_task.cancel()
+        drain.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    try:
+        gateway = Gateway(config, shared=shared)
+    except (CannotListen, TlsError) as error:
+        log.error("%s", error)
+        return 1
+    await gateway.run(drain)
+    return 0

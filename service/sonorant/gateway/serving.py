@@ -1,0 +1,111 @@
+"""One gateway process: listens, serves until it is told to drain, finishes what is running."""
+
+import asyncio
+import json
+import logging
+import socket
+import ssl
+from contextlib import AsyncExitStack
+
+from aiohttp import web
+
+from sonorant.client import Access
+from sonorant.gateway.app import make_app
+from sonorant.gateway.context import CATALOGS, METRICS
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.servers import Servers
+from sonorant.gateway.settings import GatewayConfig, split_address
+from sonorant.gateway.tls import Certificates
+from sonorant.gateway.wyoming.door import WyomingDoor
+from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+LINGER_S = 2.0  # for the rest of a body that nobody reads
+KEEPALIVE_S = 75.0  # of connections without a request, or with one whose head does not come to its end
+
+
+class CannotListen(Exception):
+    """An address is taken or not ours; the message says which, and the flag to change it."""
+
+
+def listening_socket(address: str, flag: str, *, shared: bool) -> socket.socket:
+    """`shared`: other processes may listen on the same port. Raises CannotListen."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
+    except OSError as error:
+        raise CannotListen(f"cannot listen on {address} ({error.strerror}); choose another with {flag}") from error
+
+
+class _Full(asyncio.Protocol):
+    """For who comes when there is no place."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class Gateway:
+    """Binds when made, serves in `run`."""
+
+    def __init__(self, config: GatewayConfig, *, shared: bool = False) -> None:
+        """Raises CannotListen or TlsError."""
+        self._config = config
+        self._certificates: Certificates | None = None
+        if config.tls_certificate and config.tls_key:
+            self._certificates = Certificates(config.tls_certificate, config.tls_key)
+        self._http = listening_socket(config.listen, "--listen", shared=shared)
+        self.port: int = self._http.getsockname()[1]
+        self._wyoming: socket.socket | None = None
+        if config.wyoming_listen:
+            self._wyoming = listening_socket(config.wyoming_listen, "--wyoming-listen", shared=shared)
+        self.wyoming_port: int = self._wyoming.getsockname()[1] if self._wyoming else 0
+
+    async def run(self, drain: asyncio.Event) -> None:
+        """Serve until `drain` is set, then finish what is running."""
+        config = self._config
+        async with AsyncExitStack() as stack:
+            context: ssl.SSLContext | None = None
+            if self._certificates is not None:
+                context = self._certificates.context
+                following = asyncio.create_task(self._certificates.follow())
+                stack.callback(following.cancel)
+            servers = await stack.enter_async_context(Servers(config.servers, Access.from_environment()))
+            app = make_app(config, servers, Metrics())
+            runner = web.AppRunner(
+                app,
+                handler_cancellation=True,  # a caller who hangs up takes the call with them
+                access_log=None,
+                keepalive_timeout=KEEPALIVE_S,
+                lingering_time=LINGER_S,
+                shutdown_timeout=config.drain_grace_s,
+            )
+            await runner.setup()
+            http = runner.server
+            assert http is not None
+
+            def connect() -> asyncio.BaseProtocol:
+                return http() if len(http.connections) < config.max_connections else _Full()
+
+            site = await asyncio.get_running_loop().create_server(connect, sock=self._http, ssl=context)
+            wyoming = WyomingDoor(servers, app[CATALOGS], app[METRICS], config.wyoming_key, config.max_connections)
+            ports = {"port": self.port}
+            sites = [site]
+            if self._wyoming is not None:
+                sites.append(await asyncio.start_server(wyoming.serve, sock=self._wyoming, limit=MAX_LINE_BYTES))
+                ports["wyoming_port"] = self.wyoming_port
+            announce("listening", **ports, servers=list(config.servers))
+            try:
+                await drain.wait()
+            finally:
+                for listening in sites:
+                    listening.close()
+                await asyncio.gather(runner.cleanup(), wyoming.drain(config.drain_grace_s))
+                announce("stopped")
+
+
+def announce(event: str, **more: object) -> None:
+    """One JSON object per line on stdout, for whoever started the gateway."""
+    print(json.dumps({"event": event, **more}), flush=True)

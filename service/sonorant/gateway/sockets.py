@@ -1,0 +1,81 @@
+"""WebSockets of strangers: accepted only with a key that a server knows, never waited for without end."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from sonorant.gateway.calls import SUBPROTOCOL
+from sonorant.gateway.context import CALL, DOOR, METRICS, SERVERS
+from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversation
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import Patience, decode
+from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
+
+HEARTBEAT_S = 30.0
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # as in vLLM-Omni; a recording of 3 MiB
+GOING_AWAY = 1001
+
+
+async def accept(request: web.Request) -> web.WebSocketResponse:
+    """Raises Refusal, which is then the answer to the handshake."""
+    if request.app[DRAINING].is_set():
+        raise Refusal(503, "this gateway is about to go; connect again", code="draining", retry_after_s=1.0)
+    await request.app[SERVERS].unary(
+        lambda server: server.speech.GetCapabilities, GetCapabilitiesRequest(), request[CALL]
+    )
+    socket = web.WebSocketResponse(
+        protocols=(SUBPROTOCOL,), heartbeat=HEARTBEAT_S, compress=False, max_msg_size=MAX_MESSAGE_BYTES
+    )
+    await socket.prepare(request)
+    return socket
+
+
+@asynccontextmanager
+async def conversing(request: web.Request, conversation: Conversation) -> AsyncIterator[None]:
+    """While the context is open, the conversation is counted, and told when the gateway is about to go."""
+    count = request.app[METRICS].sockets.labels(request[DOOR])
+    count.inc()
+    request.app[CONVERSATIONS].open.add(conversation)
+    try:
+        yield
+    finally:
+        request.app[CONVERSATIONS].open.discard(conversation)
+        count.dec()
+
+
+async def receive(socket: web.WebSocketResponse, timeout_s: float) -> dict[str, Any] | None:
+    """The next message; None if the other side has gone. Raises Refusal for what is none, TimeoutError."""
+    async with asyncio.timeout(timeout_s):
+        message = await socket.receive()
+    match message.type:
+        case WSMsgType.TEXT:
+            data = decode(message.data)
+            if not isinstance(data, dict):
+                raise Refusal(400, "a message is a JSON object")
+            return data
+        case WSMsgType.BINARY:
+            raise Refusal(400, "messages are JSON in text frames; binary ones are not taken")
+    return None
+
+
+class Sender:
+    """Writes to a socket, waiting until the listener has taken most of what went before."""
+
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
+        self._socket = socket
+        self._patience = Patience(request)
+
+    async def send(self, message: dict[str, Any] | bytes) -> None:
+        """Raises ConnectionError."""
+        with self._patience:
+            if isinstance(message, bytes):
+                await self._socket.send_bytes(message)
+            else:
+                await self._socket.send_str(json.dumps(message, separators=(",", ":")))
+
+    def end(self) -> None:
+        self._patience.end()

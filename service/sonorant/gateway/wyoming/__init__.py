@@ -1,0 +1,1 @@
+"""The door for Home Assistant: Wyoming's protocol on a port of its own."""

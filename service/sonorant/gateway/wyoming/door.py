@@ -1,0 +1,218 @@
+"""Connections of Wyoming's clients: `describe`, `synthesize`, and texts that come in pieces."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+from sonorant.client import synthesis_config
+from sonorant.gateway.calls import Call, new_request_id
+from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.encoders import NATIVE_RATE_HZ, silence
+from sonorant.gateway.errors import Refusal, from_status
+from sonorant.gateway.feed import Feed
+from sonorant.gateway.http import WRITE_TIMEOUT_S
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.servers import Servers
+from sonorant.gateway.voices import resolve_voice
+from sonorant.gateway.wyoming.info import info
+from sonorant.gateway.wyoming.wire import Event, NotWyoming, read_event
+from sonorant.tts.v1.speak_pb2 import EndUtterance, SpeakConfig, SpeakRequest
+from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
+
+log = logging.getLogger(__name__)
+
+DOOR = "wyoming"
+IDLE_S = 300.0
+_FORMAT = {"rate": NATIVE_RATE_HZ, "width": 2, "channels": 1}
+
+
+class WyomingDoor:
+    def __init__(self, servers: Servers, catalogs: Catalogs, metrics: Metrics, key: str, max_connections: int) -> None:
+        """`key`: of all who come, since the protocol knows none."""
+        self._servers = servers
+        self._catalogs = catalogs
+        self._metrics = metrics
+        self._key = key
+        self._max_connections = max_connections
+        self._connections: dict[asyncio.Task[Any], _Connection] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until the other side has gone."""
+        if len(self._connections) >= self._max_connections:
+            writer.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        call = Call(new_request_id(), self._key)
+        connection = _Connection(self._servers, self._catalogs, self._metrics, call, reader, writer)
+        self._connections[task] = connection
+        count = self._metrics.sockets.labels(DOOR)
+        count.inc()
+        try:
+            await connection.run()
+        except (ConnectionError, TimeoutError):
+            pass  # they have gone, or take nothing any more
+        except Exception:
+            log.exception("a Wyoming connection failed", extra={"request_id": call.request_id})
+        finally:
+            count.dec()
+            del self._connections[task]
+            writer.close()
+
+    async def drain(self, grace_s: float) -> None:
+        """Let what is spoken end, for so long."""
+        for connection in self._connections.values():
+            connection.go_away()
+        if self._connections:
+            _, late = await asyncio.wait(list(self._connections), timeout=grace_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+
+class _Connection:
+    def __init__(
+        self,
+        servers: Servers,
+        catalogs: Catalogs,
+        metrics: Metrics,
+        call: Call,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self._servers = servers
+        self._catalogs = catalogs
+        self._metrics = metrics
+        self._call = call
+        self._reader = reader
+        self._writer = writer
+        self._feed: Feed | None = None  # of a text that comes in pieces
+        self._speaking: asyncio.Task[None] | None = None
+        self._leaving = False
+
+    def go_away(self) -> None:
+        self._leaving = True
+        if self._speaking is None:
+            self._writer.close()
+
+    async def run(self) -> None:
+        try:
+            while not self._leaving or self._speaking is not None:
+                async with asyncio.timeout(IDLE_S):
+                    event = await read_event(self._reader)
+                if event is None:
+                    return
+                try:
+                    await self._take(event)
+                except Refusal as refusal:
+                    await self._send_error(refusal)
+        except NotWyoming as error:
+            await self._send(Event("error", {"text": str(error), "code": "not_wyoming"}))
+        finally:
+            if self._speaking is not None:
+                self._speaking.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._speaking
+
+    async def _take(self, event: Event) -> None:
+        match event.type:
+            case "describe":
+                await self._send(Event("info", await self._info()))
+            case "synthesize" if self._feed is None:  # else it repeats what came in pieces
+                text = _text(event)
+                feed = await self._begin(event, streamed=False)
+                feed.put(SpeakRequest(text=text))
+                feed.put(SpeakRequest(end=EndUtterance()))
+                feed.end()
+            case "synthesize-start":
+                self._feed = await self._begin(event, streamed=True)
+            case "synthesize-chunk" if self._feed is not None:
+                if text := _text(event):
+                    self._feed.put(SpeakRequest(text=text))
+            case "synthesize-stop" if self._feed is not None:
+                self._feed.put(SpeakRequest(end=EndUtterance()))
+                self._feed.end()
+                self._feed = None
+            case "ping":
+                await self._send(Event("pong", event.data))
+
+    async def _info(self) -> dict[str, Any]:
+        request = ListVoicesRequest(page_size=1000)
+        answer = await self._servers.unary(lambda server: server.voices.ListVoices, request, self._call)
+        return info(answer.voices)
+
+    async def _begin(self, event: Event, *, streamed: bool) -> Feed:
+        """A new text, once the one before it is spoken."""
+        if self._speaking is not None:
+            await asyncio.wait([self._speaking])
+        voice = event.data.get("voice")
+        voice = voice if isinstance(voice, dict) else {}
+        catalog = await self._catalogs.get(self._call)
+        name, language = str(voice.get("name") or ""), str(voice.get("language") or "")
+        synthesis = synthesis_config(voice=resolve_voice(name, catalog.presets), language="" if name else language)
+        synthesis.audio.sample_rate_hz = NATIVE_RATE_HZ
+        feed = Feed()
+        self._speaking = asyncio.create_task(
+            self._speak(SpeakConfig(synthesis=synthesis, max_lead_ms=0), feed, streamed)
+        )
+        return feed
+
+    async def _speak(self, config: SpeakConfig, feed: Feed, streamed: bool) -> None:
+        try:
+            try:
+                await self._say(config, feed)
+            except Refusal as refusal:
+                await self._send_error(refusal)
+            if streamed:
+                await self._send(Event("synthesize-stopped"))
+        except (ConnectionError, TimeoutError):
+            self._writer.transport.abort()  # they take no more
+        finally:
+            self._speaking = None
+            if self._leaving:
+                self._writer.close()
+
+    async def _say(self, config: SpeakConfig, feed: Feed) -> None:
+        speaking = await self._servers.speak(config, self._call)
+        feed.start(speaking)
+        position_ms, begun = 0, False
+        try:
+            with self._metrics.speaking(DOOR) as spoken:
+                while (response := await speaking.read()) is not None:
+                    if response.HasField("done") and response.done.HasField("error"):
+                        raise from_status(response.done.error)
+                    if response.HasField("audio") and response.audio.data:
+                        spoken.audio(len(response.audio.data))
+                        if not begun:
+                            begun = await self._begin_audio()
+                        await self._send(
+                            Event("audio-chunk", {**_FORMAT, "timestamp": position_ms}, response.audio.data)
+                        )
+                        position_ms += response.audio.num_samples * 1000 // NATIVE_RATE_HZ
+            if not begun:
+                begun = await self._begin_audio()
+                await self._send(Event("audio-chunk", {**_FORMAT, "timestamp": 0}, silence(NATIVE_RATE_HZ)))
+            await self._send(Event("audio-stop", {"timestamp": position_ms}))
+        finally:
+            speaking.close()
+            await feed.stop()
+
+    async def _begin_audio(self) -> bool:
+        await self._send(Event("audio-start", {**_FORMAT, "timestamp": 0}))
+        return True
+
+    async def _send_error(self, refusal: Refusal) -> None:
+        await self._send(Event("error", {"text": refusal.message, "code": refusal.code or str(refusal.status)}))
+
+    async def _send(self, event: Event) -> None:
+        self._writer.write(event.to_bytes())
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await self._writer.drain()
+
+
+def _text(event: Event) -> str:
+    text = event.data.get("text")
+    if not isinstance(text, str):
+        raise Refusal(400, "text: a string is needed", param="text")
+    return text

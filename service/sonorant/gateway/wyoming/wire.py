@@ -1,0 +1,64 @@
+"""Wyoming's events: a line of JSON, then data and payload of the lengths that it names. What comes in is bounded."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+VERSION = "1.5.2"  # of the protocol, as its library says it
+MAX_LINE_BYTES = 64 * 1024
+MAX_DATA_BYTES = 256 * 1024
+MAX_PAYLOAD_BYTES = 1024 * 1024  # audio for others; it is thrown away
+
+
+class NotWyoming(Exception):
+    """What came is no event, or one too large for us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    type: str
+    data: dict[str, Any] = field(default_factory=dict)
+    payload: bytes = b""
+
+    def to_bytes(self) -> bytes:
+        data = json.dumps(self.data, ensure_ascii=False).encode() if self.data else b""
+        head: dict[str, Any] = {"type": self.type, "version": VERSION}
+        if data:
+            head["data_length"] = len(data)
+        if self.payload:
+            head["payload_length"] = len(self.payload)
+        return json.dumps(head).encode() + b"\n" + data + self.payload
+
+
+async def read_event(reader: asyncio.StreamReader) -> Event | None:
+    """None at the end. Raises NotWyoming."""
+    try:
+        line = await reader.readline()
+        if not line.strip():
+            return None
+        head = _object(line)
+        data = head.get("data") or {}
+        if data_length := _length(head, "data_length", MAX_DATA_BYTES):
+            data = {**data, **_object(await reader.readexactly(data_length))}
+        if payload_length := _length(head, "payload_length", MAX_PAYLOAD_BYTES):
+            await reader.readexactly(payload_length)
+    except asyncio.IncompleteReadError:
+        return None
+    except (ValueError, TypeError, RecursionError) as error:  # a line that is too long is a ValueError, too
+        raise NotWyoming(f"no event of Wyoming's: {error}") from None
+    return Event(str(head.get("type", "")), data)
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("a JSON object is needed")
+    return found
+
+
+def _length(head: dict[str, Any], name: str, limit: int) -> int:
+    value = head.get(name) or 0
+    if type(value) is not int or not 0 <= value <= limit:
+        raise ValueError(f"{name} is {str(value)[:20]}; at most {limit} are taken")
+    return value

@@ -1,0 +1,100 @@
+"""What keys have in use on all servers together, in PostgreSQL: sessions as leases, text as a minute's budget.
+
+Blocks; belongs to one thread. Time is the database's, so that no server's clock counts. Raises DatabaseGone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from sonorant.service.access.text_budget import WINDOW_S
+from sonorant.service.database import Database
+
+LEASE_S = 30  # what a server that is gone had in use is free again after this time
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS sonorant_sessions (
+    caller TEXT COLLATE "C" NOT NULL,
+    server TEXT NOT NULL,
+    num_sessions INTEGER NOT NULL,
+    expire TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (caller, server)
+);
+CREATE TABLE IF NOT EXISTS sonorant_text (caller TEXT COLLATE "C" PRIMARY KEY, paid_off TIMESTAMPTZ NOT NULL);
+"""
+_LOCK = 0x536F6E6F  # a number of ours, beside the caller's
+_LEASE = (
+    f"INSERT INTO sonorant_sessions VALUES (%s, %s, %s, now() + interval '{LEASE_S} s') ON CONFLICT (caller, server) "
+    "DO UPDATE SET num_sessions = excluded.num_sessions, expire = excluded.expire"
+)
+
+
+class LimitsTable:
+    def __init__(self, url: str, server: str) -> None:
+        """`server`: a name that no other has. Raises PsycopgMissing."""
+        self._server = server
+        self._database = Database(url, _set_up)
+
+    def lease(self, caller: str, num_sessions: int, limit: int) -> bool:
+        """Have so many sessions here, if that is within the limit of all servers; whether it is."""
+
+        def take(connection: Any) -> bool:
+            connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, caller))
+            (elsewhere,) = connection.execute(
+                "SELECT coalesce(sum(num_sessions), 0) FROM sonorant_sessions "
+                "WHERE caller = %s AND server <> %s AND expire > now()",
+                (caller, self._server),
+            ).fetchone()
+            if elsewhere + num_sessions > limit:
+                return False
+            connection.execute(_LEASE, (caller, self._server, num_sessions))
+            return True
+
+        fits: bool = self._database.run(take)
+        return fits
+
+    def renew_one(self, caller: str, num_sessions: int) -> None:
+        """Say how many sessions a caller has here."""
+        self._database.run(lambda connection: connection.execute(_LEASE, (caller, self._server, num_sessions)))
+
+    def renew(self, num_sessions: Mapping[str, int]) -> None:
+        """Say what is in use here, by caller, and forget what servers that are gone had."""
+
+        def tell(connection: Any) -> None:
+            connection.execute(
+                f"DELETE FROM sonorant_sessions WHERE server = %s OR expire < now() - interval '{LEASE_S} s'",
+                (self._server,),
+            )
+            with connection.cursor() as cursor:
+                cursor.executemany(_LEASE, [(caller, self._server, num) for caller, num in num_sessions.items()])
+
+        self._database.run(tell)
+
+    def borrow(self, caller: str, num_chars: int, per_minute: int) -> float:
+        """Take so many characters of all servers' budget if they fit: 0, or the seconds until they do."""
+        cost_s = num_chars * WINDOW_S / per_minute
+
+        def take(connection: Any) -> float:
+            row = connection.execute(
+                "INSERT INTO sonorant_text AS t VALUES (%s, now() + make_interval(secs => %s)) ON CONFLICT (caller) "
+                "DO UPDATE SET paid_off = greatest(t.paid_off, now()) + make_interval(secs => %s) "
+                "WHERE greatest(t.paid_off, now()) + make_interval(secs => %s) <= now() + make_interval(secs => %s) "
+                "RETURNING 1",
+                (caller, cost_s, cost_s, cost_s, WINDOW_S + 1e-3),
+            ).fetchone()
+            if row is not None:
+                return 0.0
+            (paid_off_s,) = connection.execute(
+                "SELECT extract(epoch FROM paid_off - now()) FROM sonorant_text WHERE caller = %s", (caller,)
+            ).fetchone()
+            return max(1e-3, float(paid_off_s) + cost_s - WINDOW_S)
+
+        late_s: float = self._database.run(take)
+        return late_s
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _set_up(connection: Any) -> None:
+    if connection.execute("SELECT to_regclass('sonorant_text')").fetchone()[0] is None:
+        connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (_LOCK,))
+        connection.execute(_SCHEMA)

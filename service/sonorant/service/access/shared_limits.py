@@ -1,0 +1,158 @@
+"""Limits of keys that hold for several servers together: leases of sessions, text borrowed in blocks.
+
+The database is asked in a thread, and nobody waits for it longer than WAIT_S. While it is gone each server goes by its
+own counts alone, as it would without one; what it has in use meanwhile is told once the database is back.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sonorant.service.access.api_keys import Caller
+from sonorant.service.access.limits_table import LEASE_S, LimitsTable
+from sonorant.service.access.text_budget import WINDOW_S, TextBudget, too_much
+from sonorant.service.database import DatabaseGone
+from sonorant.service.errors import LimitReached
+
+log = logging.getLogger(__name__)
+
+RENEW_S = LEASE_S / 3
+RETRY_S = 1.0  # while the database is gone
+WAIT_S = 1.0
+BLOCKS = 20  # of text, in a minute's
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    caller: str
+    is_counted: bool = False  # in the thread's counts
+
+
+class SharedLimits:
+    """Belongs to an event loop. Methods named `_in_thread_...` run in the thread of the table, one after another."""
+
+    def __init__(self, table: LimitsTable, tell: Callable[[bool], None]) -> None:
+        """`tell` is told whether the database is there, whenever that is found out."""
+        self._table = table
+        self._tell = tell
+        self._thread = ThreadPoolExecutor(1, "limits")
+        self._is_there = True
+        self._has_gone = asyncio.Event()  # so that it is looked for sooner
+        self._counts: Counter[str] = Counter()  # sessions here, as the table knows or will know them
+        self._own_text = TextBudget()  # for as long as the database is gone
+        self._borrowed: Counter[str] = Counter()  # characters; up to a block below 0, where text turned out longer
+        self._late_s: dict[str, float] = {}  # of callers for whom nothing could be borrowed
+
+    async def enter(self, caller: Caller, when_over: Callable[[Callable[[object], None]], None]) -> None:
+        limit = caller.max_sessions
+        if limit is None:
+            return
+        session = _Session(caller.name)
+        when_over(lambda _call: self._post(lambda: self._in_thread_uncount(session)))
+        if not await self._ask(lambda: self._in_thread_count(session, limit), otherwise=True):
+            raise LimitReached(
+                "sessions of this key",
+                f"all {limit} sessions of this API key are in use, here and on other servers; end one first",
+            )
+
+    async def prepare(self, caller: Caller, num_chars: int) -> None:
+        """Borrow a block, or what is missing if that is more; the latter alone if both do not fit."""
+        per_minute = caller.max_text_chars_per_minute
+        if per_minute is None or (missing := num_chars - self._borrowed[caller.name]) <= 0:
+            return
+        for wanted in sorted({missing, max(missing, per_minute // BLOCKS)}, reverse=True):
+            late_s = await self._ask(lambda: self._table.borrow(caller.name, wanted, per_minute), otherwise=-1.0)  # noqa: B023
+            self._late_s.pop(caller.name, None)
+            if late_s == 0:
+                self._borrowed[caller.name] += wanted
+            if late_s <= 0:
+                return
+            self._late_s[caller.name] = late_s
+
+    def take(self, caller: Caller, num_chars: int) -> None:
+        per_minute = caller.max_text_chars_per_minute
+        if per_minute is None:
+            return
+        if not self._is_there:
+            self._own_text.take(caller, num_chars)
+            return
+        left = self._borrowed[caller.name] - num_chars
+        if left < 0 and (late_s := self._late_s.get(caller.name)) is not None:
+            raise too_much(per_minute, num_chars, late_s)
+        if left < -(per_minute // BLOCKS):
+            raise too_much(per_minute, num_chars, -left * WINDOW_S / per_minute)
+        self._borrowed[caller.name] = left
+
+    async def keep(self) -> None:
+        """Until cancelled, renew the leases and find out whether the database is there."""
+        while True:
+            try:
+                await asyncio.wrap_future(self._thread.submit(self._in_thread_renew))
+                self._found(True)
+            except DatabaseGone as error:
+                self._found(False, error)
+            self._has_gone.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RENEW_S if self._is_there else RETRY_S):
+                    await self._has_gone.wait()
+
+    def close(self) -> None:
+        """Blocks. Leases end."""
+        self._thread.submit(self._in_thread_leave).result()
+        self._thread.shutdown()
+
+    async def _ask(self, work: Callable[[], T], otherwise: T) -> T:
+        """What `work`, in the thread, says; `otherwise` while the database is gone."""
+        asked = asyncio.wrap_future(self._thread.submit(work))  # whoever waits, what is counted is counted
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # or it is told of as never seen
+        if not self._is_there:
+            return otherwise
+        try:
+            async with asyncio.timeout(WAIT_S):
+                return await asyncio.shield(asked)
+        except (TimeoutError, DatabaseGone) as error:
+            self._found(False, error)
+            return otherwise
+
+    def _post(self, work: Callable[[], None]) -> None:
+        self._thread.submit(work)
+
+    def _found(self, is_there: bool, error: BaseException | None = None) -> None:
+        if is_there and not self._is_there:
+            log.info("the database of limits is back: they hold for all servers together")
+        elif self._is_there and not is_there:
+            log.error("the database of limits is gone: they hold for each server alone: %s", error or "no answer")
+            self._has_gone.set()
+        self._is_there = is_there
+        self._tell(is_there)
+
+    def _in_thread_count(self, session: _Session, limit: int) -> bool:
+        fits = True  # also if there is nobody to ask: it is told later
+        try:
+            fits = self._table.lease(session.caller, self._counts[session.caller] + 1, limit)
+        finally:
+            session.is_counted = fits
+            self._counts[session.caller] += fits
+        return fits
+
+    def _in_thread_uncount(self, session: _Session) -> None:
+        if session.is_counted:
+            self._counts[session.caller] -= 1
+            with suppress(DatabaseGone):  # `keep` finds out, and tells when it is back
+                self._table.renew_one(session.caller, self._counts[session.caller])
+
+    def _in_thread_renew(self) -> None:
+        self._counts += Counter()  # drops those that have none
+        self._table.renew(dict(self._counts))
+
+    def _in_thread_leave(self) -> None:
+        with suppress(DatabaseGone):  # then they expire
+            self._table.renew({})
+        self._table.close()

@@ -1,0 +1,1 @@
+"""From the engine's samples to the bytes of the wire. Pure."""

@@ -1,0 +1,113 @@
+"""Which audio is served: from AudioFormat, speed and gain of a request to a checked AudioSpec. Pure."""
+
+from sonorant.engine import EngineInfo
+from sonorant.service.audio import opus
+from sonorant.service.audio.gain import GAINS_DB
+from sonorant.service.audio.stretch import SPEEDS
+from sonorant.service.audio.writer import AudioSpec
+from sonorant.service.errors import InvalidField, NotServed
+from sonorant.tts.v1 import audio_pb2, synthesis_pb2
+
+RATES_HZ = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
+FRAME_DURATIONS_MS = range(10, 1001)
+SHORT_FRAME_MS = 20  # what telephones and Opus packets have
+TELEPHONE_RATE_HZ = 8_000
+
+_TELEPHONE = (audio_pb2.AUDIO_ENCODING_MULAW, audio_pb2.AUDIO_ENCODING_ALAW)
+_OPUS = (audio_pb2.AUDIO_ENCODING_OGG_OPUS, audio_pb2.AUDIO_ENCODING_OPUS)
+_OTHERS = (audio_pb2.AUDIO_ENCODING_PCM_S16LE, audio_pb2.AUDIO_ENCODING_WAV, audio_pb2.AUDIO_ENCODING_FLAC)
+
+
+def served_encodings() -> list[audio_pb2.AudioEncoding]:
+    return sorted((*_OTHERS, *_TELEPHONE, *(_OPUS if opus.available() else ())))
+
+
+def check_audio(config: synthesis_pb2.SynthesisConfig, info: EngineInfo, path: str, *, whole: bool) -> AudioSpec:
+    """`path` is where the config stands in its request; `whole` = the audio goes out in one message."""
+    audio = config.audio
+    encoding = audio.encoding or audio_pb2.AUDIO_ENCODING_PCM_S16LE
+    _check_encoding(encoding, f"{path}.audio.encoding", whole)
+    rate_hz = _rate_hz(audio.sample_rate_hz, encoding, info, f"{path}.audio.sample_rate_hz")
+    speed = _within(config.speed, SPEEDS, f"{path}.speed") if config.HasField("speed") else 1.0
+    # Where a stage holds some audio back, a codec frame would wait for the next one if it had to be sent whole.
+    default_ms = round(1000 / info.frame_rate_hz) if rate_hz == info.sample_rate_hz and speed == 1 else SHORT_FRAME_MS
+    return AudioSpec(
+        encoding=encoding,
+        sample_rate_hz=rate_hz,
+        frame_duration_ms=_frame_ms(audio.frame_duration_ms, default_ms, encoding, f"{path}.audio.frame_duration_ms"),
+        bitrate_bps=_bitrate_bps(audio.bitrate_bps, encoding, f"{path}.audio.bitrate_bps"),
+        native_rate_hz=info.sample_rate_hz,
+        speed=speed,
+        gain_db=(
+            _within(config.volume_gain_db, GAINS_DB, f"{path}.volume_gain_db")
+            if config.HasField("volume_gain_db")
+            else 0.0
+        ),
+        may_join=audio.frame_duration_ms == 0 and encoding != audio_pb2.AUDIO_ENCODING_OPUS,
+    )
+
+
+def _check_encoding(encoding: int, field: str, whole: bool) -> None:
+    if encoding not in audio_pb2.AudioEncoding.values():
+        raise InvalidField(field, f"{encoding} is no AudioEncoding")
+    if encoding in _OPUS and not opus.available():
+        raise NotServed(
+            field, f"Opus needs PyAV, which is not installed on this server: {opus.INSTALL}", "OPUS_NOT_INSTALLED"
+        )
+    if encoding == audio_pb2.AUDIO_ENCODING_OPUS and whole:
+        raise InvalidField(field, "bare packets in one piece cannot be told apart; use AUDIO_ENCODING_OGG_OPUS")
+    if encoding == audio_pb2.AUDIO_ENCODING_FLAC and not whole:
+        raise InvalidField(field, "FLAC is for Synthesize only; use AUDIO_ENCODING_WAV or AUDIO_ENCODING_OGG_OPUS")
+
+
+def _rate_hz(asked_hz: int, encoding: int, info: EngineInfo, field: str) -> int:
+    if encoding in _TELEPHONE:
+        if asked_hz not in (0, TELEPHONE_RATE_HZ):
+            raise InvalidField(field, f"G.711 has {TELEPHONE_RATE_HZ} Hz, not {asked_hz}; leave it unset")
+        return TELEPHONE_RATE_HZ
+    rate_hz = asked_hz or info.sample_rate_hz
+    served_hz = opus.RATES_HZ if encoding in _OPUS else RATES_HZ
+    if rate_hz not in served_hz:
+        of_what = " with Opus" if rate_hz in RATES_HZ else ""
+        raise InvalidField(field, f"{rate_hz} Hz is not served{of_what}; use one of {', '.join(map(str, served_hz))}")
+    return rate_hz
+
+
+def _frame_ms(asked_ms: int, default_ms: int, encoding: int, field: str) -> int:
+    if encoding == audio_pb2.AUDIO_ENCODING_OPUS:
+        if asked_ms and asked_ms not in opus.PACKETS_MS:
+            packets = ", ".join(map(str, opus.PACKETS_MS))
+            raise InvalidField(field, f"an Opus packet is not {asked_ms} ms long; use one of {packets}")
+        return asked_ms or SHORT_FRAME_MS
+    duration_ms = asked_ms or default_ms
+    if duration_ms not in FRAME_DURATIONS_MS:
+        raise InvalidField(
+            field, f"{duration_ms} is not within {FRAME_DURATIONS_MS.start} to {FRAME_DURATIONS_MS.stop - 1}"
+        )
+    if encoding == audio_pb2.AUDIO_ENCODING_OGG_OPUS and duration_ms % 10:
+        raise InvalidField(field, f"Opus packets do not add up to {duration_ms} ms; use a multiple of 10")
+    return duration_ms
+
+
+def _bitrate_bps(asked_bps: int, encoding: int, field: str) -> int:
+    if encoding not in _OPUS:
+        if asked_bps:
+            raise InvalidField(field, "only Opus has a bit rate; leave it unset")
+        return 0
+    bitrate_bps = asked_bps or opus.DEFAULT_BITRATE_BPS
+    if bitrate_bps not in opus.BITRATES_BPS:
+        limits = f"{opus.BITRATES_BPS.start} to {opus.BITRATES_BPS.stop - 1}"
+        raise InvalidField(field, f"{bitrate_bps} is not within {limits}")
+    return bitrate_bps
+
+
+def decimal(value: float) -> float:
+    """A `float` field carries 24 bits: the decimal that the caller wrote, so that 0.9 is the same everywhere."""
+    return float(f"{value:.7g}")
+
+
+def _within(value: float, limits: tuple[float, float], field: str) -> float:
+    low, high = limits
+    if not low <= decimal(value) <= high:
+        raise InvalidField(field, f"{value:g} is not within {low:g} to {high:g}")
+    return decimal(value)

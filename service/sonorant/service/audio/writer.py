@@ -1,0 +1,255 @@
+"""From the engine's samples to the bytes of the wire, through every stage that an utterance asks for. Pure.
+
+    engine -> speed -> gain -> sample rate -> encoding, cut into frames -> AudioChunk
+
+A stage that would change nothing is left out, so PCM at the engine's rate is the engine's samples, bit for bit. The
+bytes do not depend on how the engine cuts its audio into chunks, and streamed bytes are those of a whole clip; only
+Opus frames are padded where a flush asks for everything at once.
+"""
+
+import io
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import soundfile
+
+from sonorant.service.audio import g711
+from sonorant.service.audio.gain import amplify
+from sonorant.service.audio.ogg import OggOpusWriter
+from sonorant.service.audio.opus import OpusEncoder
+from sonorant.service.audio.pcm import EMPTY, Samples
+from sonorant.service.audio.resample import Resampler
+from sonorant.service.audio.stretch import Stretcher
+from sonorant.tts.v1 import audio_pb2
+
+WAV_HEADER_BYTES = 44
+_UNKNOWN_SIZE = 0xFFFFFFFF
+_OPUS_CLOCK_HZ = 48_000
+
+
+@dataclass(frozen=True, slots=True)
+class AudioSpec:
+    """A resolved AudioFormat, and what is done to the engine's audio on the way there."""
+
+    encoding: audio_pb2.AudioEncoding
+    sample_rate_hz: int
+    frame_duration_ms: int
+    bitrate_bps: int = 0  # Opus only
+    native_rate_hz: int = 24_000
+    speed: float = 1.0
+    gain_db: float = 0.0
+    may_join: bool = False  # chunks may carry several frames
+
+    def to_proto(self) -> audio_pb2.AudioFormat:
+        return audio_pb2.AudioFormat(
+            encoding=self.encoding,
+            sample_rate_hz=self.sample_rate_hz,
+            frame_duration_ms=self.frame_duration_ms,
+            bitrate_bps=self.bitrate_bps,
+        )
+
+    def file(self, stream: bytes) -> bytes:
+        """The same audio as a whole, now that its length is known."""
+        if self.encoding == audio_pb2.AUDIO_ENCODING_WAV:
+            pcm = stream[WAV_HEADER_BYTES:]
+            return wav_header(self.sample_rate_hz, len(pcm)) + pcm
+        if self.encoding == audio_pb2.AUDIO_ENCODING_FLAC:
+            file = io.BytesIO()
+            soundfile.write(file, np.frombuffer(stream, "<i2"), self.sample_rate_hz, format="FLAC", subtype="PCM_16")
+            return file.getvalue()
+        return stream
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one AudioChunk carries. Headers have no samples."""
+
+    data: bytes
+    num_samples: int
+
+
+class AudioWriter:
+    """The audio of one utterance on its way out."""
+
+    def __init__(self, spec: AudioSpec, serial: int = 0) -> None:
+        """`serial`: of the stream in an Ogg container, 32 bits."""
+        self._spec = spec
+        self._stretcher = Stretcher(spec.speed, spec.native_rate_hz) if spec.speed != 1 else None
+        resampled = spec.sample_rate_hz != spec.native_rate_hz
+        self._resampler = Resampler(spec.native_rate_hz, spec.sample_rate_hz) if resampled else None
+        self._frames = _frames(spec, serial)
+        self._begun = False
+
+    def begin(self) -> list[Piece]:
+        """What comes before any audio, once: a header, if the encoding has one."""
+        if self._begun:
+            return []
+        self._begun = True
+        header = self._frames.header()
+        return [Piece(header, 0)] if header else []
+
+    def push(self, samples: Samples) -> list[Piece]:
+        """Every frame that is now complete."""
+        if self._stretcher:
+            samples = self._stretcher.push(samples)
+        return self._frames.push(self._louder_at_rate(samples))
+
+    def flush(self) -> list[Piece]:
+        """All that is still inside; what is pushed afterwards begins anew, but for the container."""
+        return self._rest() + self._frames.flush()
+
+    def end(self) -> list[Piece]:
+        """All that is still inside, and what closes the container."""
+        return self._rest() + self._frames.end() if self._begun else []
+
+    def _rest(self) -> list[Piece]:
+        samples = self._louder_at_rate(self._stretcher.finish() if self._stretcher else EMPTY)
+        if self._resampler:
+            samples = np.concatenate([samples, self._resampler.finish()])
+        return self._frames.push(samples)
+
+    def _louder_at_rate(self, samples: Samples) -> Samples:
+        if self._spec.gain_db:
+            samples = amplify(samples, self._spec.gain_db)
+        return self._resampler.push(samples) if self._resampler else samples
+
+
+class _Frames(Protocol):
+    """Encodes, and cuts into frames of `frame_duration_ms`."""
+
+    def header(self) -> bytes: ...
+    def push(self, samples: Samples) -> list[Piece]: ...
+    def flush(self) -> list[Piece]: ...
+    def end(self) -> list[Piece]: ...
+
+
+def _frames(spec: AudioSpec, serial: int) -> _Frames:
+    match spec.encoding:
+        case audio_pb2.AUDIO_ENCODING_MULAW:
+            return _SampleFrames(spec, g711.mulaw)
+        case audio_pb2.AUDIO_ENCODING_ALAW:
+            return _SampleFrames(spec, g711.alaw)
+        case audio_pb2.AUDIO_ENCODING_OPUS:
+            return _OpusFrames(spec, spec.frame_duration_ms, None)
+        case audio_pb2.AUDIO_ENCODING_OGG_OPUS:
+            packet_ms = 10 if spec.frame_duration_ms % 20 else 20
+            return _OpusFrames(spec, packet_ms, OggOpusWriter(serial))
+        case _:
+            return _SampleFrames(spec, _s16le)
+
+
+class _SampleFrames:
+    """Encodings of sample by sample."""
+
+    def __init__(self, spec: AudioSpec, encode: Callable[[Samples], bytes]) -> None:
+        self._spec = spec
+        self._encode = encode
+        self._frame_samples = spec.sample_rate_hz * spec.frame_duration_ms // 1000
+        self._held = EMPTY
+
+    def header(self) -> bytes:
+        return wav_header(self._spec.sample_rate_hz) if self._spec.encoding == audio_pb2.AUDIO_ENCODING_WAV else b""
+
+    def push(self, samples: Samples) -> list[Piece]:
+        held = np.concatenate([self._held, samples]) if len(self._held) else samples
+        size = self._frame_samples
+        whole = len(held) // size * size
+        self._held = held[whole:]
+        if not whole:
+            return []
+        data = self._encode(held[:whole])
+        num_bytes = len(data) * size // whole
+        return [Piece(data[start : start + num_bytes], size) for start in range(0, len(data), num_bytes)]
+
+    def flush(self) -> list[Piece]:
+        rest, self._held = self._held, EMPTY
+        return [Piece(self._encode(rest), len(rest))] if len(rest) else []
+
+    end = flush
+
+
+class _OpusFrames:
+    """Packets, each a piece, or as many as a frame takes on an Ogg page.
+
+    What a decoder puts out lags behind by the encoder's look-ahead, which is to be dropped at the start. `num_samples`
+    counts what is left: the first piece has less by the look-ahead, and an utterance as many as went in.
+    """
+
+    def __init__(self, spec: AudioSpec, packet_ms: int, ogg: OggOpusWriter | None) -> None:
+        self._encoder = OpusEncoder(spec.sample_rate_hz, packet_ms, spec.bitrate_bps)
+        self._clock = _OPUS_CLOCK_HZ // spec.sample_rate_hz
+        self._look_ahead = self._encoder.pre_skip // self._clock
+        self._ogg = ogg
+        self._packets_per_piece = spec.frame_duration_ms // packet_ms
+        self._held = EMPTY
+        self._packets: list[bytes] = []  # not on any piece yet
+        # Positions in the utterance, in samples.
+        self._packed = 0  # up to which it is in packets
+        self._sound_end = 0
+        self._delivered = 0  # up to which the pieces so far bring it out of a decoder
+
+    def header(self) -> bytes:
+        return self._ogg.headers(self._encoder.head) if self._ogg else b""
+
+    def push(self, samples: Samples) -> list[Piece]:
+        if not len(samples):
+            return []
+        self._held = np.concatenate([self._held, samples])
+        self._sound_end = self._packed + len(self._held)
+        self._pack()
+        return self._pieces(len(self._packets) // self._packets_per_piece)
+
+    def flush(self) -> list[Piece]:
+        """Padded with silence, in time too, until all the sound is out."""
+        self._pack_rest()
+        return self._pieces(-(-len(self._packets) // self._packets_per_piece))
+
+    def end(self) -> list[Piece]:
+        """As padded, but the silence does not count."""
+        self._pack_rest()
+        num_pieces = -(-len(self._packets) // self._packets_per_piece)
+        if self._ogg:  # something must carry the mark of the last page, be it empty
+            num_pieces = max(1, num_pieces)
+        return self._pieces(num_pieces, last=True)
+
+    def _pack_rest(self) -> None:
+        if self._delivered < self._sound_end:
+            silence = np.zeros(self._look_ahead + self._encoder.packet_samples - 1, np.int16)
+            self._held = np.concatenate([self._held, silence])
+            self._pack()
+            self._held = EMPTY
+
+    def _pack(self) -> None:
+        size = self._encoder.packet_samples
+        whole = len(self._held) // size * size
+        self._packets += [self._encoder.encode(self._held[start : start + size]) for start in range(0, whole, size)]
+        self._held = self._held[whole:]
+        self._packed += whole
+
+    def _pieces(self, count: int, *, last: bool = False) -> list[Piece]:
+        return [self._piece(last=last and index == count - 1) for index in range(count)]
+
+    def _piece(self, *, last: bool) -> Piece:
+        packets, self._packets = self._packets[: self._packets_per_piece], self._packets[self._packets_per_piece :]
+        end = self._packed - len(self._packets) * self._encoder.packet_samples - self._look_ahead
+        if last:
+            end = max(self._delivered, min(end, self._sound_end))
+        num_samples, self._delivered = end - self._delivered, end
+        if self._ogg is None:
+            return Piece(b"".join(packets), num_samples)
+        return Piece(self._ogg.page(packets, (end + self._look_ahead) * self._clock, last=last), num_samples)
+
+
+def _s16le(samples: Samples) -> bytes:
+    return samples.astype("<i2", copy=False).tobytes()
+
+
+def wav_header(sample_rate_hz: int, num_bytes: int | None = None) -> bytes:
+    """The canonical 44 bytes; None = length unknown, as a stream must say."""
+    riff_size = _UNKNOWN_SIZE if num_bytes is None else WAV_HEADER_BYTES - 8 + num_bytes
+    data_size = _UNKNOWN_SIZE if num_bytes is None else num_bytes
+    fmt = struct.pack("<IHHIIHH", 16, 1, 1, sample_rate_hz, sample_rate_hz * 2, 2, 16)
+    return b"RIFF" + struct.pack("<I", riff_size) + b"WAVEfmt " + fmt + b"data" + struct.pack("<I", data_size)

@@ -1,0 +1,1 @@
+"""What every call has in common: identity, deadlines, records, errors."""

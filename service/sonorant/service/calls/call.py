@@ -1,0 +1,157 @@
+"""One RPC, whichever kind it is: refused, or served until it ends, and ended with a status of ours in any case.
+
+To gRPC every method is one with streams in both directions. That looks the same from outside, and it lets a call be
+refused before its request is read, and a request that does not come be given up.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from google.rpc import code_pb2
+from grpc_status import rpc_status
+
+from sonorant.service.calls import context as call_context
+from sonorant.service.calls.context import CallContext
+from sonorant.service.calls.record import CallRecord
+from sonorant.service.calls.requests import END_OF_REQUESTS_S, checked
+from sonorant.service.calls.stalled import Stalled
+from sonorant.service.calls.translated import Translated
+from sonorant.service.errors import MalformedMessage, RequestError, SlowReader
+from sonorant.service.status import is_expected, to_status
+
+log = logging.getLogger(__name__)
+
+SPEAK = "TextToSpeechService/Speak"
+PAUSE_S = 60.0  # between requests of a stream whose method has no limit of its own, such as reflection
+
+
+class Call:
+    def __init__(
+        self,
+        method: str,
+        handler: Any,
+        context: CallContext,
+        refusal: RequestError | None,
+        request_timeout_s: float,
+        stalled: Stalled,
+        record: CallRecord | None,
+    ) -> None:
+        """`record`: None for health and reflection, which are asked all the time and tell nothing of the server."""
+        self.waits_since_s: float | None = None
+        self._method = method
+        self._handler = handler
+        self._context = context
+        self._refusal = refusal
+        self._request_timeout_s = request_timeout_s
+        self._stalled = stalled
+        self._record = record
+        self._rpc: Any = None  # gRPC's side of it, while it lasts
+        self._task: asyncio.Task[Any] | None = None
+        self._code = code_pb2.CANCELLED  # unless it ends otherwise
+        self._errors: tuple[BaseException, ...] = ()  # what it failed with, and what gRPC made of that
+
+    async def serve(self, requests: AsyncIterator[Any], rpc: Any) -> AsyncIterator[Any]:
+        call_context.enter(self._context)
+        self._rpc, self._task = rpc, asyncio.current_task()
+        # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
+        call_context.when_over(self._over)
+        self._stalled.follow(self)
+        try:
+            if self._refusal is not None:
+                raise self._refusal
+            begins = "config" if self._method == SPEAK else "the request"
+            read = checked(requests, self._request_timeout_s, PAUSE_S if self._record is None else None, begins)
+            async with aclosing(self._responses(read, rpc)) as responses:
+                async for response in responses:
+                    ours = response
+                    if isinstance(response, Translated):
+                        ours, response = response.ours, response.message
+                    if self._record is not None:
+                        self._record.response(ours)
+                    if response is None:
+                        continue
+                    self.waits_since_s = time.monotonic()
+                    yield response
+                    self.waits_since_s = None
+            if self._record is not None:
+                rpc.set_trailing_metadata(self._record.trailers())
+            self._code = code_pb2.OK
+        except BaseException as error:
+            await self._fail(error, rpc)
+            raise
+
+    def give_up(self, error: SlowReader) -> None:
+        """The client does not take what it was sent: end the task, and with it all that the call holds.
+
+        The status waits in gRPC behind the response, for a client that reads after all.
+        """
+        assert self._task is not None, "it was served"
+        self.waits_since_s = None
+        self._code = code_pb2.RESOURCE_EXHAUSTED
+        last_word = asyncio.create_task(self._end_unread(error, self._rpc))
+        _last_words.add(last_word)
+        last_word.add_done_callback(_last_words.discard)
+        self._task.cancel()
+
+    async def _responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
+        """Of the method, whichever kind it is."""
+        handler = self._handler
+        if handler.stream_stream:
+            responses = handler.stream_stream(requests, rpc)
+        elif handler.stream_unary:
+            async with aclosing(requests):
+                yield await handler.stream_unary(requests, rpc)
+            return
+        else:
+            async with aclosing(requests):
+                request = await anext(requests, None)
+            if request is None:
+                await asyncio.sleep(END_OF_REQUESTS_S)
+                raise MalformedMessage("the call ended without a request; send one")
+            if handler.unary_unary:
+                yield await handler.unary_unary(request, rpc)
+                return
+            responses = handler.unary_stream(request, rpc)
+        async with aclosing(responses):
+            async for response in responses:
+                yield response
+
+    async def _fail(self, error: BaseException, rpc: Any) -> None:
+        """End the RPC with the error's status; return if it is over anyway, for the error to be raised on."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                return
+            # Nobody cancelled this call: let out, it would leave the client waiting for ever (grpc/grpc#29248).
+        elif not isinstance(error, Exception):
+            return
+        if not is_expected(error):
+            log.error("%s failed", self._method, exc_info=error)
+        status = to_status(error, self._context.request_id)
+        self._code = status.code
+        try:
+            await rpc.abort_with_status(rpc_status.to_status(status))
+        except BaseException as raised:
+            self._errors = (error, raised)
+            raise
+
+    async def _end_unread(self, error: SlowReader, rpc: Any) -> None:
+        try:
+            await rpc.abort_with_status(rpc_status.to_status(to_status(error, self._context.request_id)))
+        except Exception as raised:  # as gRPC ends a call, or because its connection has ended
+            raised.__traceback__ = None
+
+    def _over(self, _task: object) -> None:
+        self._stalled.forget(self)
+        self._rpc = self._task = None
+        if self._record is not None:
+            self._record.end(self._code)
+        for error in self._errors:  # kept by gRPC and by us: with their frames, which know the call, they are cycles
+            error.__traceback__ = None
+
+
+_last_words: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected

@@ -1,0 +1,108 @@
+"""Around every call: what no method should have to think of.
+
+An interceptor, so that it also holds for what gRPC does before a method runs: bytes that are no message are answered
+with a status instead of an exception's text. Errors become statuses here and nowhere else; nothing raw gets out.
+"""
+
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import grpc
+
+from sonorant.service.access.api_keys import ANYONE, ApiKeys, Caller
+from sonorant.service.calls.call import Call
+from sonorant.service.calls.context import CallContext
+from sonorant.service.calls.record import CallRecord
+from sonorant.service.calls.requests import tolerant
+from sonorant.service.calls.stalled import Stalled
+from sonorant.service.errors import Unauthenticated
+from sonorant.service.operations.metrics import Metrics
+from sonorant.service.operations.tracing import Tracer
+from sonorant.tts.v1.speak_pb2 import SpeakResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
+
+MAX_REQUEST_ID_CHARS = 64
+_PREFIX = "/sonorant.tts.v1."
+_RIVA_PREFIX = "/nvidia.riva.tts."
+_RIVA_CONFIG = f"{_RIVA_PREFIX}RivaSpeechSynthesis/GetRivaSynthesisConfig"  # its clients ask without their key
+_OPEN_SERVICES = {"health": ("/grpc.health.",), "reflection": ("/grpc.reflection.",)}
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    def __init__(
+        self,
+        keys: ApiKeys | None,
+        open_services: Iterable[str],
+        request_timeout_s: float,
+        stalled: Stalled,
+        metrics: Metrics,
+        tracer: Tracer | None,
+    ) -> None:
+        """`open_services`: those of "health" and "reflection" that need no key. Without keys nothing needs one."""
+        self._keys = keys
+        prefixes = (prefix for name in open_services for prefix in _OPEN_SERVICES[name])
+        self._open_prefixes = (*prefixes, _RIVA_CONFIG)
+        self._request_timeout_s = request_timeout_s
+        self._stalled = stalled
+        self._metrics = metrics
+        self._tracer = tracer
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return handler
+        metadata = list(details.invocation_metadata or ())
+        caller, refusal = ANYONE, None
+        if self._keys is not None and not details.method.startswith(self._open_prefixes):
+            try:
+                caller = _identify(self._keys, metadata)
+            except Unauthenticated as error:
+                refusal = error
+        wanted, traceparent = _value(metadata, "x-request-id"), _value(metadata, "traceparent")
+        usable = 0 < len(wanted) <= MAX_REQUEST_ID_CHARS and wanted.isprintable()
+        context = CallContext(wanted if usable else secrets.token_hex(8), caller=caller)
+        method, record = details.method.removeprefix(_PREFIX).removeprefix(_RIVA_PREFIX), None
+        if refusal is not None or details.method.startswith((_PREFIX, _RIVA_PREFIX)):
+            record = CallRecord(method, context, self._metrics, self._tracer, traceparent)
+        call = Call(method, handler, context, refusal, self._request_timeout_s, self._stalled, record)
+        serializer = handler.response_serializer
+        if _value(metadata, "x-audio-omit") == "1":
+            serializer = _without_audio(serializer)
+        return grpc.stream_stream_rpc_method_handler(call.serve, tolerant(handler.request_deserializer), serializer)
+
+
+def _value(metadata: Iterable[tuple[str, str]], name: str) -> str:
+    return next((value for key, value in metadata if key == name), "")
+
+
+def _identify(keys: ApiKeys, metadata: Iterable[tuple[str, str | bytes]]) -> Caller:
+    for name, value in metadata:
+        if name == "authorization":
+            scheme, _, key = str(value).partition(" ")
+            if scheme.lower() != "bearer":
+                continue
+        elif name == "x-api-key":
+            key = str(value)
+        else:
+            continue
+        caller = keys.find(key.strip())
+        if caller is None:
+            raise Unauthenticated("API_KEY_UNKNOWN", "the API key is not one of this server; it may have been replaced")
+        return caller
+    raise Unauthenticated(
+        "API_KEY_MISSING", "an API key is needed: send metadata 'authorization: Bearer KEY' or 'x-api-key: KEY'"
+    )
+
+
+def _without_audio(serializer: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """All that a response says, without the bytes of its audio: for people who read it."""
+
+    def serialize(response: Any) -> bytes:
+        if isinstance(response, SynthesizeResponse):
+            response.ClearField("audio")
+        elif isinstance(response, SpeakResponse | SynthesizeStreamResponse) and response.HasField("audio"):
+            response.audio.ClearField("data")
+        return serializer(response)
+
+    return serialize

@@ -1,0 +1,156 @@
+"""What one call did, as its responses tell: counted, measured, logged and traced. Never what was said in it.
+
+It follows the contract alone, and so holds for every method and whatever is behind them.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from google.rpc import code_pb2
+
+from sonorant.service.calls.context import CallContext
+from sonorant.service.operations.latency import parts
+from sonorant.service.operations.metrics import Metrics
+from sonorant.service.operations.tracing import Tracer, add_steps, end_span
+from sonorant.tts.v1 import audio_pb2, latency_pb2, synthesis_pb2
+from sonorant.tts.v1.speak_pb2 import SpeakResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+log = logging.getLogger(__name__)
+
+_REASON_PREFIX = "FINISH_REASON_"
+_GIVEN_UP = "CALL_ENDED"  # the call was over before the utterance was
+
+
+@dataclass(slots=True)
+class _Utterance:
+    """One that has begun."""
+
+    rate_hz: int
+    sent_s: float = 0.0  # when audio was sent last
+    span: "Span | None" = None
+
+
+class CallRecord:
+    def __init__(
+        self, method: str, context: CallContext, metrics: Metrics, tracer: Tracer | None, traceparent: str
+    ) -> None:
+        self._method = method
+        self._ids = {"request_id": context.request_id}
+        if context.caller.name:
+            self._ids["caller"] = context.caller.name
+        self._metrics = metrics
+        self._tracer = tracer
+        self._traceparent = traceparent
+        self._start_ns = time.time_ns()
+        self._start_s = time.monotonic()
+        self._live: dict[str, _Utterance] = {}
+        self._silent_from_s = 0.0  # of a listener who plays everything at once, one utterance after another
+        self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance that spoke
+        self._audio_ms = 0
+
+    def response(self, response: Any) -> None:
+        """One is about to be written."""
+        match response:
+            case SynthesizeResponse():
+                self._begin("", response.format.sample_rate_hz, self._start_ns)
+                stats = response.stats
+                if stats.HasField("first_audio_budget"):
+                    first_audio_ns = self._start_ns + stats.first_audio_ms * 1_000_000
+                    self._first_audio(self._live[""], stats.first_audio_budget, first_audio_ns)
+                self._done("", response.reason, stats)
+            case SynthesizeStreamResponse():
+                self._payload("", response)
+            case SpeakResponse():
+                self._payload(response.utterance_id, response)
+
+    def trailers(self) -> tuple[tuple[str, str], ...]:
+        """Where the time to the first audio of the call went, for clients that do not look into messages."""
+        if (first := self._first) is None:
+            return ()
+        return (
+            ("x-audio-ms", str(self._audio_ms)),
+            ("x-queue-ms", str(first.queue_ms)),
+            ("x-first-audio-ms", str(first.first_audio_ms)),
+            ("x-generation-ms", str(first.generation_ms)),
+            *((f"x-budget-{part.replace('_', '-')}-ms", f"{ms:.1f}") for part, ms in parts(first.first_audio_budget)),
+        )
+
+    def end(self, code: int) -> None:
+        """The call is over; utterances that are not, never will be."""
+        for utterance_id in list(self._live):
+            self._over(utterance_id, _GIVEN_UP)
+        name = code_pb2.Code.Name(code)
+        self._metrics.handled.labels(self._method, name).inc()
+        duration_ms = round((time.monotonic() - self._start_s) * 1000)
+        log.info("call ended", extra={"method": self._method, "code": name, "duration_ms": duration_ms, **self._ids})
+
+    def _payload(self, utterance_id: str, response: SpeakResponse | SynthesizeStreamResponse) -> None:
+        match response.WhichOneof("payload"):
+            case "session":
+                self._ids["session_id"] = response.session.session_id
+            case "started":
+                self._begin(utterance_id, response.started.audio.sample_rate_hz, time.time_ns())
+            case "audio":
+                self._audio(self._live[utterance_id], response.audio)
+            case "done":
+                self._done(utterance_id, response.done.reason, response.done.stats)
+
+    def _begin(self, utterance_id: str, rate_hz: int, start_ns: int) -> None:
+        span = self._tracer.begin(self._traceparent, start_ns) if self._tracer else None
+        self._live[utterance_id] = _Utterance(rate_hz, span=span)
+        self._metrics.active_utterances.inc()
+
+    def _audio(self, utterance: _Utterance, audio: audio_pb2.AudioChunk) -> None:
+        now_s = time.monotonic()
+        if audio.HasField("budget"):
+            self._first_audio(utterance, audio.budget, time.time_ns())
+        if utterance.sent_s:
+            self._metrics.frame_gap_s.observe(now_s - utterance.sent_s)
+            if now_s > self._silent_from_s:
+                self._metrics.underruns.inc()
+        utterance.sent_s = now_s
+        self._silent_from_s = max(now_s, self._silent_from_s) + audio.num_samples / utterance.rate_hz
+
+    def _first_audio(self, utterance: _Utterance, budget: latency_pb2.LatencyBudget, at_ns: int) -> None:
+        for part, ms in parts(budget):
+            self._metrics.budget_s[part].observe(ms / 1000)
+        if utterance.span is not None:
+            add_steps(utterance.span, parts(budget), at_ns)
+
+    def _done(self, utterance_id: str, reason: int, stats: synthesis_pb2.SynthesisStats) -> None:
+        metrics = self._metrics
+        if stats.sent_ms:
+            self._first = self._first or stats
+            self._audio_ms += stats.sent_ms
+            metrics.audio_ms.inc(stats.sent_ms)
+            metrics.queue_s.observe(stats.queue_ms / 1000)
+            metrics.first_audio_s.observe(stats.first_audio_ms / 1000)
+        if reason == synthesis_pb2.FINISH_REASON_CANCELLED:
+            metrics.cancelled_audio_ms.inc(max(0, stats.audio_ms - stats.sent_ms))
+            self._silent_from_s = 0.0  # a barge-in: what is left is dropped
+        self._over(
+            utterance_id,
+            synthesis_pb2.FinishReason.Name(reason).removeprefix(_REASON_PREFIX),
+            chars=stats.input_chars,
+            audio_ms=stats.audio_ms,
+            sent_ms=stats.sent_ms,
+            queue_ms=stats.queue_ms,
+            first_audio_ms=stats.first_audio_ms,
+            generation_ms=stats.generation_ms,
+        )
+
+    def _over(self, utterance_id: str, reason: str, **sizes: int) -> None:
+        told: dict[str, str | int] = {**self._ids, "utterance_id": utterance_id, "reason": reason, **sizes}
+        utterance = self._live.pop(utterance_id, None)
+        if utterance is not None:  # else it ended before its turn came
+            self._metrics.active_utterances.dec()
+            if utterance.span is not None:
+                end_span(utterance.span, told | {"method": self._method}, failed=reason == "FAILED")
+        self._metrics.utterances.labels(reason).inc()
+        log.info("utterance ended", extra=told)

@@ -1,0 +1,71 @@
+"""The requests of a call as they come in: messages or a refusal, and soon."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+from sonorant.service.errors import ConfigRequired, MalformedMessage, MessageTooLarge, RequestError
+
+# When a client cancels the call, its requests end before the cancellation arrives: wait and see which it was.
+END_OF_REQUESTS_S = 0.002
+
+
+# What gRPC lets through is more, so that most messages that are too large are refused with a status of ours.
+MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+
+
+class _Unusable:
+    """Stands for a message that cannot be used."""
+
+    def __init__(self, error: RequestError) -> None:
+        self.error = error
+
+
+def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """What cannot be read becomes an object that says so: gRPC would end the call with the text of an exception."""
+
+    def deserialize(data: bytes) -> Any:
+        if len(data) > MAX_MESSAGE_BYTES:
+            return _Unusable(MessageTooLarge(len(data), MAX_MESSAGE_BYTES))
+        try:
+            return deserializer(data)
+        except Exception as error:
+            what = (
+                f"a request is not a valid message of this method ({error}); strings must be UTF-8, and the client's "
+            )
+            return _Unusable(MalformedMessage(what + "stubs must be made from this server's .proto files"))
+
+    return deserialize
+
+
+async def checked(
+    requests: Any, first_within_s: float, later_within_s: float | None, begins: str
+) -> AsyncGenerator[Any, None]:
+    """The requests, as long as they are messages. The first one must come soon, since a call takes a place.
+
+    `later_within_s`: None where the method has a limit of its own. `begins`: what a call of the method begins with.
+
+    To be closed by whoever does not read them to the end: until then gRPC's iterator is in a cycle with all that gRPC
+    knows of the call, and since it is finalized, too, it takes two collections to be freed.
+    """
+    within_s: float | None = first_within_s
+    async with aclosing(aiter(requests)) as requests:
+        while True:
+            try:
+                async with asyncio.timeout(within_s):
+                    request = await anext(requests, None)
+            except TimeoutError:
+                raise _late(f"no message came within {within_s:g} s", begins) from None
+            if request is None:
+                return
+            if isinstance(request, _Unusable):
+                raise request.error
+            yield request
+            within_s = later_within_s
+
+
+def _late(what: str, begins: str) -> RequestError:
+    if begins == "config":
+        return ConfigRequired(f"{what}; begin with config")
+    return MalformedMessage(f"{what}; send {begins} with the call")

@@ -1,0 +1,1 @@
+"""What operators see: metrics, traces, latency; and when garbage is collected."""

@@ -1,0 +1,93 @@
+"""How busy the engine is and what its workers did, as of when Prometheus asks. Knows no calls."""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sonorant.engine import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, EnginePool, EngineState, Work
+
+
+class EngineCollector(Collector):
+    def __init__(self, engine: EnginePool) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        pairs = self._engine.pairs()
+        slots = sum(pair.num_slots for pair in pairs)
+        used = sum(min(pair.stats.num_streams, pair.num_slots) for pair in pairs)
+        queued = sum(pair.stats.num_streams for pair in pairs) - used
+        backlog = sum(pair.stats.backlog for pair in pairs)
+        yield GaugeMetricFamily("tts_slots", "Streams that the talkers step together.", value=slots)
+        yield GaugeMetricFamily("tts_slots_used", "Slots that streams have, or are about to take.", value=used)
+        yield GaugeMetricFamily("tts_slots_used_ratio", "tts_slots_used / tts_slots.", value=used / slots)
+        yield GaugeMetricFamily("tts_queued_streams", "Streams that wait for a slot.", value=queued)
+        recordings = sum(pair.stats.num_recordings for pair in pairs)
+        yield GaugeMetricFamily(
+            "tts_queued_recordings", "Recordings that are being encoded or wait for it.", value=recordings
+        )
+        yield GaugeMetricFamily(
+            "tts_engine_backlog", "Commands that wait for room on the rings to the talkers.", value=backlog
+        )
+        labels = ["pair", "model"]
+        ready = GaugeMetricFamily("tts_pair_ready", "Whether the worker pair takes streams.", labels=labels)
+        streams = GaugeMetricFamily("tts_pair_streams", "Live streams of the worker pair.", labels=labels)
+        rings = GaugeMetricFamily("tts_ring_bytes", "In flight between the processes.", labels=["pair", "ring"])
+        workers = _WorkerFamilies()
+        for number, pair in enumerate(pairs):
+            ready.add_metric([str(number), pair.model], pair.state is EngineState.READY)
+            streams.add_metric([str(number), pair.model], pair.stats.num_streams)
+            for name, num_bytes in zip(("commands", "frames", "pcm"), pair.stats.ring_bytes, strict=True):
+                rings.add_metric([str(number), name], num_bytes)
+            for name, work in pair.stats.work.items():
+                workers.add([str(number), name], work)
+        yield from (ready, streams, rings, *workers.families)
+
+
+class _WorkerFamilies:
+    """What the workers of all pairs did, since each came up."""
+
+    def __init__(self) -> None:
+        labels = ["pair", "worker"]
+        self._rows = HistogramMetricFamily("tts_batch_rows", "Streams in one step of a worker.", labels=labels)
+        self._times = HistogramMetricFamily("tts_step_seconds", "How long a step of a worker took.", labels=labels)
+        self._prompts = HistogramMetricFamily(
+            "tts_prompt_rows", "Prompt rows in one step of a talker, of the steps that had any.", labels=labels
+        )
+        self._shared = CounterMetricFamily(
+            "tts_shared_prompt_rows",
+            "Prompt rows that were in the KV cache already.",
+            labels=labels,
+        )
+        self._pass_rows = CounterMetricFamily("tts_pass_rows", "Rows of the network's passes.", labels=labels)
+        self._padding = CounterMetricFamily("tts_padding_rows", "Rows of padding in these passes.", labels=labels)
+        self._graphs = CounterMetricFamily("tts_graph_passes", "Passes that ran as a CUDA graph.", labels=labels)
+        self._eager = CounterMetricFamily("tts_eager_passes", "Passes that ran kernel by kernel.", labels=labels)
+        self._busy = CounterMetricFamily("tts_busy_seconds", "Time a worker spent in steps.", labels=labels)
+
+    @property
+    def families(self) -> tuple[Metric, ...]:
+        return (
+            *(self._rows, self._times, self._prompts, self._shared),
+            *(self._pass_rows, self._padding, self._graphs, self._eager, self._busy),
+        )
+
+    def add(self, labels: list[str], work: Work) -> None:
+        self._rows.add_metric(labels, _cumulated(ROW_BUCKETS, work.num_steps), work.num_rows)
+        self._times.add_metric(labels, _cumulated(STEP_S_BUCKETS, work.step_times), work.busy_s)
+        self._prompts.add_metric(labels, _cumulated(PROMPT_ROW_BUCKETS, work.prompt_steps), work.num_prompt_rows)
+        self._shared.add_metric(labels, work.num_shared_rows)
+        self._pass_rows.add_metric(labels, work.passes.num_rows)
+        self._padding.add_metric(labels, work.passes.num_padding_rows)
+        self._graphs.add_metric(labels, work.passes.num_graphs)
+        self._eager.add_metric(labels, work.passes.num_eager)
+        self._busy.add_metric(labels, work.busy_s)
+
+
+def _cumulated(upper_ends: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Buckets as Prometheus has them: each with all that lie below. `counts` has one more, for the rest."""
+    return [
+        (str(upper), float(count))
+        for upper, count in zip((*map(float, upper_ends), "+Inf"), accumulate(counts), strict=True)
+    ]

@@ -1,0 +1,34 @@
+"""Where the time to an utterance's first audio went, from the engine's account of it and the service's own. Pure."""
+
+from collections.abc import Iterator
+
+from sonorant.engine import StreamBudget
+from sonorant.tts.v1 import latency_pb2
+
+PARTS: tuple[str, ...] = tuple(field.name.removesuffix("_ms") for field in latency_pb2.LatencyBudget.DESCRIPTOR.fields)
+
+
+def latency_budget(
+    first_text_s: float, engine: StreamBudget, encode_s: float, sent_s: float
+) -> latency_pb2.LatencyBudget:
+    """All times are of one clock. `engine` is of the stream that was heard first, `encode_s` a length of time."""
+    text_s = engine.opened_s - first_text_s
+    hold_s = sent_s - engine.opened_s - engine.total_s - encode_s
+    return latency_pb2.LatencyBudget(
+        text_ms=text_s * 1000,
+        queue_ms=engine.queue_s * 1000,
+        prefill_ms=engine.prefill_s * 1000,
+        step_ms=engine.step_s * 1000,
+        frames_ring_ms=engine.frames_ring_s * 1000,
+        codec_wait_ms=engine.codec_wait_s * 1000,
+        codec_ms=engine.codec_s * 1000,
+        pcm_ring_ms=engine.pcm_ring_s * 1000,
+        encode_ms=encode_s * 1000,
+        hold_ms=hold_s * 1000,
+    )
+
+
+def parts(budget: latency_pb2.LatencyBudget) -> Iterator[tuple[str, float]]:
+    """Name and milliseconds of each, in their order."""
+    for part in PARTS:
+        yield part, getattr(budget, f"{part}_ms")

@@ -1,0 +1,67 @@
+"""What is counted and measured, under the names that dashboards and autoscalers use. Knows no calls."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from sonorant.engine import EnginePool
+from sonorant.service.operations.engine_metrics import EngineCollector
+from sonorant.service.operations.latency import PARTS
+
+_SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.first_audio_s = Histogram(
+            "tts_first_audio_seconds",
+            "First speakable text of an utterance at the service to its first audio written.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.frame_gap_s = Histogram(
+            "tts_frame_gap_seconds",
+            "Between two audio messages of an utterance, pacing and waits for text included.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.underruns = Counter(
+            "tts_underruns",
+            "Pauses that a listener without a buffer heard within an utterance, those for want of text included.",
+            registry=registry,
+        )
+        self.active_utterances = Gauge("tts_active_utterances", "Begun and not over yet.", registry=registry)
+        self.utterances = Counter("tts_utterances", "Over, by how they ended.", ["reason"], registry=registry)
+        self.queue_s = Histogram(
+            "tts_queue_seconds",
+            "Wait of an utterance for a slot of the engine.",
+            buckets=(0.001, *_SECONDS),
+            registry=registry,
+        )
+        budget_s = Histogram(
+            "tts_budget_seconds",
+            "Parts of tts_first_audio_seconds, as in LatencyBudget.",
+            ["part"],
+            buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5, 10.0),
+            registry=registry,
+        )
+        self.budget_s = {part: budget_s.labels(part) for part in PARTS}
+        self.audio_ms = Counter("tts_audio_ms", "Audio written to callers.", registry=registry)
+        self.cancelled_audio_ms = Counter(
+            "tts_cancelled_audio_ms",
+            "Audio that was made for an utterance and not written to its caller, because it was cancelled.",
+            registry=registry,
+        )
+        self.sessions = Gauge("tts_sessions", "Synthesis RPCs that have a place.", registry=registry)
+        self.sessions_used_ratio = Gauge(
+            "tts_sessions_used_ratio", "tts_sessions / tts_sessions_limit.", registry=registry
+        )
+        self.sessions_limit = Gauge("tts_sessions_limit", "Places for synthesis RPCs.", registry=registry)
+        self.database_up = Gauge(
+            "tts_database_up", "0 while the database of --voices-url cannot be reached, else 1.", registry=registry
+        )
+        self.database_up.set(1)
+        self.handled = Counter("grpc_server_handled", "Calls that are over.", ["method", "code"], registry=registry)
+
+    def follow(self, engine: EnginePool) -> None:
+        """Tell how busy the engine is, as of when it is asked."""
+        self.registry.register(EngineCollector(engine))

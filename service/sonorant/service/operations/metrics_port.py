@@ -1,0 +1,63 @@
+"""Plain HTTP on a port of its own: `GET /metrics` for a scraper, `GET /ready` for a balancer. Just enough for these.
+
+`/ready` answers 200 while new calls belong here and 404 while they do not, so that a balancer tells a server that
+finishes what it has begun, which answers, from one that is gone or frozen, which does not.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+REQUEST_TIMEOUT_S = 5.0
+MAX_HEAD_BYTES = 16 * 1024
+
+
+def listening_socket(address: str) -> socket.socket:
+    """`HOST:PORT`, with brackets around an IPv6 address. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+
+
+@asynccontextmanager
+async def serve_metrics(
+    listening: socket.socket, registry: CollectorRegistry, is_ready: Callable[[], bool]
+) -> AsyncIterator[None]:
+    """While the context is open."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                status, content_type, body = _respond(head, registry, is_ready)
+                writer.write(
+                    f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+                    "Connection: close\r\n\r\n".encode()
+                )
+                writer.write(body)
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # not a scraper, or one that has gone
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(answer, sock=listening, limit=MAX_HEAD_BYTES):
+        yield
+
+
+def _respond(head: bytes, registry: CollectorRegistry, is_ready: Callable[[], bool]) -> tuple[str, str, bytes]:
+    method, _, rest = head.partition(b" ")
+    path = rest.partition(b" ")[0].partition(b"?")[0]
+    if path not in (b"/metrics", b"/ready"):
+        return "404 Not Found", "text/plain", b"there are only /metrics and /ready here\n"
+    if method != b"GET":
+        return "405 Method Not Allowed", "text/plain", b"use GET\n"
+    if path == b"/metrics":
+        return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
+    if is_ready():
+        return "200 OK", "text/plain", b"ready\n"
+    return "404 Not Found", "text/plain", b"no new calls: starting, restarting a worker, or draining\n"

@@ -1,0 +1,82 @@
+"""The ports of the server, taken before the model is loaded: one that is taken already is told at once."""
+
+import resource
+import socket
+from typing import Any
+
+import grpc
+
+from sonorant.service.access.tls import server_credentials
+from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
+from sonorant.service.operations.admin_port import admin_server
+from sonorant.service.operations.metrics_port import listening_socket
+from sonorant.service.settings import ServiceConfig
+
+MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # what is over the limit itself gets an error of ours
+MAX_METADATA_BYTES = 8 * 1024
+MAX_SENT_BYTES = 4 * 1024 * 1024
+SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
+KEPT_FILES = 256  # file descriptors that connections leave alone, for workers that are started anew
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
+    ("grpc.max_send_message_length", MAX_SENT_BYTES),
+    # Without these gRPC refuses some calls with more than 8 KiB, by chance, and all with more than 16.
+    ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+    # Connections that do not get through TLS, or are not used, are closed; clients connect again by themselves.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    # Dead peers are noticed within 30 s; live ones may ping as often as every 5 s.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a way to scale
+)
+
+
+class CannotListen(Exception):
+    def __init__(self, address: str, error: Exception, flag: str) -> None:
+        super().__init__(f"cannot listen on {address} ({error}); is another server running there? Choose with {flag}")
+
+
+def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> tuple[grpc.aio.Server, int]:
+    """A server that is yet to be started, and its port. Raises CannotListen or TlsError."""
+    options = (
+        *_OPTIONS,
+        ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS),
+        ("grpc.max_allowed_incoming_connections", _max_connections(config.max_sessions)),
+        ("grpc.enable_channelz", int(config.admin_listen is not None)),
+    )
+    server = grpc.aio.server(options=options, interceptors=[interceptor])
+    credentials = server_credentials(config.tls) if config.tls else None
+    try:
+        if credentials is not None:
+            return server, server.add_secure_port(config.listen, credentials)
+        return server, server.add_insecure_port(config.listen)
+    except RuntimeError as error:
+        raise CannotListen(config.listen, error, "--listen") from error
+
+
+def metrics_socket(address: str) -> socket.socket:
+    """Raises CannotListen."""
+    try:
+        return listening_socket(address)
+    except OSError as error:
+        raise CannotListen(address, error, "--metrics-listen") from error
+
+
+def admin_port(address: str) -> tuple[Any, int]:
+    """A server that is yet to be started, and its port. Raises CannotListen or ChannelzMissing."""
+    try:
+        return admin_server(address)
+    except RuntimeError as error:
+        raise CannotListen(address, error, "--admin-listen") from error
+
+
+def _max_connections(max_sessions: int) -> int:
+    """One for each session and as many that only watch, as far as the descriptors of this process go."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(2 * max_sessions + SPARE_CALLS, allowed - KEPT_FILES))

@@ -1,0 +1,92 @@
+"""What `Explain` answers: everything that is decided about a text before the model sees it. Takes no stream."""
+
+import asyncio
+from dataclasses import asdict
+
+from sonorant.engine import EngineError, EnginePool, InvalidSynthesis
+from sonorant.service.audio.writer import AudioSpec
+from sonorant.service.calls.context import CallContext
+from sonorant.service.errors import RequestError
+from sonorant.service.speak.requests import UtteranceSpec, check_synthesis
+from sonorant.service.status import to_status
+from sonorant.service.text.checks import check_whole
+from sonorant.service.voices.choice import VoiceChooser
+from sonorant.tts.v1 import audio_pb2, explain_pb2, synthesis_pb2
+
+_BYTES_PER_SAMPLE = {audio_pb2.AUDIO_ENCODING_MULAW: 1, audio_pb2.AUDIO_ENCODING_ALAW: 1}
+
+
+async def explain(
+    request: explain_pb2.ExplainRequest,
+    engine: EnginePool,
+    voices: VoiceChooser,
+    call: CallContext,
+    max_text_chars: int,
+    max_response_bytes: int,
+) -> explain_pb2.ExplainResponse:
+    """Refusals are part of the answer; what this raises is a bug."""
+    response = explain_pb2.ExplainResponse(model=engine.info.model)
+    response.limits.add(name="text_chars", value=len(request.text), limit=max_text_chars)
+    spec = None
+    try:
+        spec = check_synthesis(
+            request.config,
+            await voices.choose(request.config.voice, "config.voice", call.caller),
+            engine,
+            "config",
+            non_streaming_default=None,
+            whole=request.config.audio.encoding == audio_pb2.AUDIO_ENCODING_FLAC,
+        )
+    except (RequestError, EngineError) as error:
+        response.errors.append(to_status(error, call.request_id))
+    else:
+        _tell_settings(response, spec)
+    try:
+        check_whole(request.text, max_text_chars, "text")
+        if spec is not None:
+            # In a thread, since a long text takes long enough to be heard by others.
+            await asyncio.to_thread(_tell_prompt, response, spec, engine, request.text, max_response_bytes)
+    except (RequestError, InvalidSynthesis) as error:
+        response.errors.append(to_status(error, call.request_id))
+    return response
+
+
+def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -> None:
+    response.warnings.extend(warned.to_proto() for warned in spec.warnings)
+    response.model = spec.info.model
+    response.voice_id = spec.voice_id
+    response.non_streaming_mode = spec.params.non_streaming_mode
+    response.audio.CopyFrom(spec.audio.to_proto())
+    response.speed = spec.audio.speed
+    response.volume_gain_db = spec.audio.gain_db
+    response.sampling.CopyFrom(synthesis_pb2.Sampling(**asdict(spec.params.sampling)))
+    if not spec.seed_given:
+        response.sampling.ClearField("seed")
+
+
+def _tell_prompt(
+    response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: EnginePool, text: str, max_response_bytes: int
+) -> None:
+    explanation = engine.explain(spec.params, spec.lexicon.respell(text))
+    response.language = explanation.language
+    response.text = explanation.text
+    for token_id, token in zip(explanation.token_ids, explanation.tokens, strict=True):
+        response.tokens.add(id=token_id, text=token)
+    for row in explanation.rows:
+        response.prompt.add(text=row.text, codec=row.codec)
+    response.trailing.extend(explanation.trailing)
+    response.sampling.max_frames = explanation.max_frames
+    frames = explanation.estimated_frames
+    seconds = frames / engine.info.frame_rate_hz / spec.audio.speed
+    response.estimated_frames = frames
+    response.estimated_audio_ms = round(seconds * 1000)
+    for name, value, limit in (
+        ("positions", len(explanation.rows) + frames, explanation.max_context),
+        ("frames", frames, explanation.max_frames),
+        ("response_bytes", round(seconds * _bytes_per_s(spec.audio)), max_response_bytes),
+    ):
+        response.limits.add(name=name, value=value, limit=limit)
+
+
+def _bytes_per_s(audio: AudioSpec) -> float:
+    return audio.bitrate_bps / 8 or audio.sample_rate_hz * _BYTES_PER_SAMPLE.get(audio.encoding, 2)

@@ -1,0 +1,70 @@
+"""The gRPC health service: what was told last, to whoever asks or watches.
+
+The stock one writes to its watchers under a lock, so that one who takes nothing keeps health from all others, and the
+server from ending. Here telling waits for nobody, and each watcher is woken by an event of its own.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from sonorant.service.calls.context import when_over
+from sonorant.service.errors import LimitReached, ServiceUnknown
+
+# Nobody needs a key to watch, so what watching can cost is bounded.
+MAX_WATCHERS = 1000
+MAX_WATCHERS_PER_HOST = 100
+
+_STATUS = health_pb2.HealthCheckResponse
+
+
+class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self._statuses: dict[str, int] = {}
+        self._watchers: set[asyncio.Event] = set()
+        self._of_host: Counter[str] = Counter()
+
+    def tell(self, serving: Mapping[str, bool]) -> None:
+        """By name; names that are not mentioned stay as they were."""
+        for name, serves in serving.items():
+            self._statuses[name] = _STATUS.SERVING if serves else _STATUS.NOT_SERVING
+        for changed in self._watchers:
+            changed.set()
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
+        status = self._statuses.get(request.service)
+        if status is None:
+            raise ServiceUnknown("health is not told under this name; leave it empty to ask about the whole server")
+        return _STATUS(status=status)
+
+    async def Watch(
+        self, request: health_pb2.HealthCheckRequest, context: Any
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        changed = self._enter(context.peer().rpartition(":")[0])
+        told = None
+        while True:
+            changed.clear()
+            status = self._statuses.get(request.service, _STATUS.SERVICE_UNKNOWN)
+            if status != told:
+                yield _STATUS(status=status)
+                told = status
+            else:
+                await changed.wait()
+
+    def _enter(self, host: str) -> asyncio.Event:
+        if len(self._watchers) >= MAX_WATCHERS or self._of_host[host] >= MAX_WATCHERS_PER_HOST:
+            raise LimitReached("watchers", "too many watch health already; use Check, or watch over one connection")
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        self._of_host[host] += 1
+
+        def leave(_call: object) -> None:
+            self._watchers.discard(changed)
+            self._of_host[host] -= 1
+            self._of_host += Counter()  # forget hosts with none left
+
+        when_over(leave)
+        return changed

@@ -1,0 +1,125 @@
+"""NVIDIA Riva's speech synthesis, for its clients: each request becomes one of ours, and what comes of it theirs.
+
+Riva's clients bring stubs of their own, so there are none here, only the path of its service.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+
+from sonorant.engine import EnginePool
+from sonorant.service.calls.translated import Translated
+from sonorant.service.errors import InvalidField, MalformedMessage, RequestError, UtteranceFailed
+from sonorant.service.rpc.riva_messages import models, rename_fields, response, synthesis_config, timestamps
+from sonorant.service.rpc.speech import TextToSpeechServicer
+from sonorant.tts.riva.v1 import riva_pb2
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
+
+SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
+# For text in which there is nothing to say: some clients give a server up that answers without audio.
+_SILENCE_S = 0.02
+
+
+class RivaServicer:
+    def __init__(self, engine: EnginePool, speech: TextToSpeechServicer) -> None:
+        self._engine = engine
+        self._speech = speech
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        serialize = riva_pb2.SynthesizeSpeechResponse.SerializeToString
+        request = riva_pb2.SynthesizeSpeechRequest.FromString
+        methods = {
+            "Synthesize": grpc.unary_unary_rpc_method_handler(self.synthesize, request, serialize),
+            "SynthesizeOnline": grpc.stream_stream_rpc_method_handler(self.synthesize_online, request, serialize),
+            "GetRivaSynthesisConfig": grpc.unary_unary_rpc_method_handler(
+                self.config,
+                riva_pb2.RivaSynthesisConfigRequest.FromString,
+                riva_pb2.RivaSynthesisConfigResponse.SerializeToString,
+            ),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def synthesize(self, request: riva_pb2.SynthesizeSpeechRequest, context: Any) -> Translated:
+        ours = text_to_speech_service_pb2.SynthesizeRequest(
+            config=synthesis_config(request), text=request.text, timestamps=timestamps(request)
+        )
+        try:
+            clip = await self._speech.Synthesize(ours, context)
+        except RequestError as error:
+            rename_fields(error)
+            raise
+        return Translated(clip, response(clip.audio, clip.marks, request.id, request.text))
+
+    async def synthesize_online(
+        self, requests: AsyncGenerator[riva_pb2.SynthesizeSpeechRequest, None], context: Any
+    ) -> AsyncIterator[Translated]:
+        """One utterance, unless the settings change in mid-stream."""
+        script = _Script()
+        marks: list[synthesis_pb2.Mark] = []
+        audio_format = audio_pb2.AudioFormat()
+        try:
+            async with aclosing(self._speech.Speak(script.requests(requests), context)) as responses:
+                async for told in responses:
+                    match getattr(told, told.WhichOneof("payload")):
+                        case synthesis_pb2.UtteranceStarted(audio=audio_format):
+                            yield Translated(told)
+                        case synthesis_pb2.Marks(marks=more):
+                            marks += more
+                            yield Translated(told)
+                        case audio_pb2.AudioChunk(data=data):
+                            yield Translated(told, response(data, marks, script.request_id))
+                            marks.clear()
+                        case synthesis_pb2.UtteranceDone() as done:
+                            yield Translated(told, _last_response(done, audio_format, script.request_id))
+                            if done.reason == synthesis_pb2.FINISH_REASON_FAILED:
+                                raise UtteranceFailed(done.error)
+                        case _:
+                            yield Translated(told)
+        except RequestError as error:
+            rename_fields(error)
+            raise
+
+    async def config(self, request: riva_pb2.RivaSynthesisConfigRequest, context: Any) -> Translated:
+        """Presets alone, since no key comes with this call."""
+        told = models(self._engine.infos, request.model_name)
+        if request.model_name and not told.model_config:
+            served = ", ".join(dict.fromkeys(info.model for info in self._engine.infos))
+            raise InvalidField("model_name", f"{request.model_name!r} is not served here; use one of {served}")
+        return Translated(None, told)
+
+
+class _Script:
+    """What a stream of Riva's requests is as one of ours."""
+
+    def __init__(self) -> None:
+        self.request_id = riva_pb2.RequestId()
+
+    async def requests(
+        self, requests: AsyncGenerator[riva_pb2.SynthesizeSpeechRequest, None]
+    ) -> AsyncGenerator[speak_pb2.SpeakRequest, None]:
+        config, between = None, ""
+        async with aclosing(requests):
+            async for request in requests:
+                self.request_id = request.id
+                wanted = speak_pb2.SpeakConfig(synthesis=synthesis_config(request), timestamps=timestamps(request))
+                if wanted != config:
+                    if between:
+                        yield speak_pb2.SpeakRequest(end={})
+                    config, between = wanted, ""
+                    yield speak_pb2.SpeakRequest(config=config)
+                if request.text:
+                    yield speak_pb2.SpeakRequest(text=between + request.text)
+                    between = " "  # clients strip the pieces that they cut a text into
+        if config is None:
+            raise MalformedMessage("the call ended without a request; send one")
+
+
+def _last_response(
+    done: synthesis_pb2.UtteranceDone, audio: audio_pb2.AudioFormat, request_id: riva_pb2.RequestId
+) -> riva_pb2.SynthesizeSpeechResponse | None:
+    is_silent = done.reason == synthesis_pb2.FINISH_REASON_COMPLETED and not done.stats.sent_ms
+    if not is_silent or audio.encoding != audio_pb2.AUDIO_ENCODING_PCM_S16LE:
+        return None
+    return response(bytes(2 * round(_SILENCE_S * audio.sample_rate_hz)), (), request_id)

@@ -1,0 +1,112 @@
+"""Riva's messages into ours and back. Pure.
+
+Nothing of a request is ignored but `quality`, which clients send unasked.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from sonorant.engine import EngineInfo
+from sonorant.service.audio.writer import wav_header
+from sonorant.service.errors import InvalidField, NotServed, RequestError
+from sonorant.tts.riva.v1 import riva_pb2
+from sonorant.tts.v1 import audio_pb2, synthesis_pb2, voice_pb2
+
+_ENCODINGS = {
+    riva_pb2.RIVA_ENCODING_UNSPECIFIED: audio_pb2.AUDIO_ENCODING_PCM_S16LE,
+    riva_pb2.RIVA_ENCODING_LINEAR_PCM: audio_pb2.AUDIO_ENCODING_PCM_S16LE,
+    riva_pb2.RIVA_ENCODING_FLAC: audio_pb2.AUDIO_ENCODING_FLAC,
+    riva_pb2.RIVA_ENCODING_MULAW: audio_pb2.AUDIO_ENCODING_MULAW,
+    riva_pb2.RIVA_ENCODING_OGGOPUS: audio_pb2.AUDIO_ENCODING_OGG_OPUS,
+    riva_pb2.RIVA_ENCODING_ALAW: audio_pb2.AUDIO_ENCODING_ALAW,
+}
+# How the voices of NVIDIA's own models begin, which clients ask for unless they are told otherwise.
+_STOCK_VOICES = ("magpie", "english-us")
+# Our paths of what Riva has under other names.
+_NAMES = (
+    ("voice.voice_id", "voice_name"),
+    ("voice.reference.audio", "zero_shot_data.audio_prompt"),
+    ("voice.reference.transcript", "zero_shot_data.transcript"),
+    ("voice.reference", "zero_shot_data"),
+    ("voice", "voice_name"),
+    ("audio.encoding", "encoding"),
+    ("audio.sample_rate_hz", "sample_rate_hz"),
+    ("language", "language_code"),
+)
+
+
+def synthesis_config(request: riva_pb2.SynthesizeSpeechRequest) -> synthesis_pb2.SynthesisConfig:
+    """Raises InvalidField and NotServed, with Riva's names."""
+    if request.encoding not in _ENCODINGS:
+        raise InvalidField("encoding", f"{request.encoding} is no AudioEncoding")
+    if request.sample_rate_hz < 0:
+        raise InvalidField("sample_rate_hz", f"{request.sample_rate_hz} is below 0; 0 is the model's own rate")
+    if request.custom_dictionary:
+        raise NotServed("custom_dictionary", "the model reads letters, not IPA; respell such words in the text")
+    if request.custom_configuration:
+        raise NotServed("custom_configuration", "this server has none; leave it out")
+    return synthesis_pb2.SynthesisConfig(
+        voice=_voice(request),
+        language=request.language_code,
+        audio=audio_pb2.AudioFormat(encoding=_ENCODINGS[request.encoding], sample_rate_hz=request.sample_rate_hz),
+    )
+
+
+def timestamps(request: riva_pb2.SynthesizeSpeechRequest) -> synthesis_pb2.TimestampMode:
+    if request.enable_word_time_offsets:
+        return synthesis_pb2.TIMESTAMP_MODE_PROGRESS
+    return synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED
+
+
+def _voice(request: riva_pb2.SynthesizeSpeechRequest) -> voice_pb2.VoiceSelector | None:
+    if request.HasField("zero_shot_data"):
+        prompt = request.zero_shot_data
+        reference = voice_pb2.ReferenceAudio(audio=_recording(prompt), transcript=prompt.transcript)
+        return voice_pb2.VoiceSelector(reference=reference)
+    if not request.voice_name or request.voice_name.lower().startswith(_STOCK_VOICES):
+        return None
+    # No voice of ours has a dot in its name; what is before one is the model's name, as clients put it together.
+    return voice_pb2.VoiceSelector(voice_id=request.voice_name.rpartition(".")[2])
+
+
+def _recording(prompt: riva_pb2.ZeroShotData) -> bytes:
+    """As a file."""
+    audio = prompt.audio_prompt
+    if prompt.encoding != riva_pb2.RIVA_ENCODING_LINEAR_PCM or audio.startswith(b"RIFF"):
+        return audio
+    if prompt.sample_rate_hz <= 0:
+        raise InvalidField("zero_shot_data.sample_rate_hz", "bare samples need their rate; set it, or send a WAV file")
+    return wav_header(prompt.sample_rate_hz, len(audio)) + audio
+
+
+def rename_fields(error: RequestError) -> None:
+    """The error speaks of Riva's fields."""
+    message = str(error)
+    for path, name in _NAMES:
+        for ours in (f"config.synthesis.{path}", f"config.{path}"):
+            message = message.replace(ours, name)
+            if isinstance(error, InvalidField) and error.field == ours:
+                error.field = name
+    error.args = (message,)
+
+
+def response(
+    audio: bytes, marks: Iterable[synthesis_pb2.Mark], request_id: riva_pb2.RequestId, text: str = ""
+) -> riva_pb2.SynthesizeSpeechResponse:
+    words = [riva_pb2.WordTiming(word=mark.text, start_time=mark.start_ms, end_time=mark.end_ms) for mark in marks]
+    meta = riva_pb2.SynthesizeSpeechResponseMetadata(text=text, processed_text=text, words=words)
+    return riva_pb2.SynthesizeSpeechResponse(audio=audio, meta=meta, id=request_id)
+
+
+def models(infos: Sequence[EngineInfo], only: str) -> riva_pb2.RivaSynthesisConfigResponse:
+    """`only`: the name of one, or "" for all."""
+    told = riva_pb2.RivaSynthesisConfigResponse()
+    for info in infos:
+        if only in ("", info.model) and info.model not in {config.model_name for config in told.model_config}:
+            parameters = {
+                "voice_name": info.model,
+                "subvoices": ",".join(f"{speaker}:{index}" for index, speaker in enumerate(info.speakers)),
+                "language_code": ",".join(info.languages),
+                "sample_rate": str(info.sample_rate_hz),
+            }
+            told.model_config.add(model_name=info.model, parameters=parameters)
+    return told

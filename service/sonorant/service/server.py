@@ -1,0 +1,183 @@
+"""The server: everything it is made of, in the order in which its parts need one another, and how it stops."""
+
+import asyncio
+import gc
+import json
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import Any
+
+from sonorant.engine import EnginePool, EngineState
+from sonorant.service.access.admission import Admission
+from sonorant.service.access.api_keys import ApiKeys
+from sonorant.service.access.limits import OwnLimits
+from sonorant.service.access.limits_table import LimitsTable
+from sonorant.service.access.shared_limits import SharedLimits
+from sonorant.service.calls.interceptor import CallInterceptor
+from sonorant.service.calls.stalled import Stalled
+from sonorant.service.errors import VoiceStoreFailed
+from sonorant.service.operations.garbage import collect_garbage
+from sonorant.service.operations.metrics import Metrics
+from sonorant.service.operations.metrics_port import serve_metrics
+from sonorant.service.operations.tracing import Tracer
+from sonorant.service.ports import admin_port, grpc_server, metrics_socket
+from sonorant.service.rpc.health import HealthServicer
+from sonorant.service.rpc.readiness import Readiness
+from sonorant.service.rpc.riva import RivaServicer
+from sonorant.service.rpc.services import add_services
+from sonorant.service.rpc.speech import TextToSpeechServicer
+from sonorant.service.rpc.voices import VoiceServicer
+from sonorant.service.settings import ServiceConfig
+from sonorant.service.voices.choice import VoiceChooser
+from sonorant.service.voices.opening import opener
+from sonorant.service.voices.presets import Presets
+from sonorant.service.voices.stored import StoredVoices
+
+log = logging.getLogger(__name__)
+
+LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
+RELOAD_S = 1.0  # how often files that may change are looked at
+LISTENING_LOOK_S = 1.0  # how often it is looked whether gRPC still listens
+EXPIRY_S = 60.0  # how often voices that have expired are deleted
+
+# Makes the engine, and closes it at the end; what it is called with hears of every state from the start on.
+StartEngine = Callable[[Callable[[EngineState], None]], AbstractAsyncContextManager[EnginePool]]
+Announce = Callable[..., None]
+
+
+def announce_on_stdout(event: str, **more: object) -> None:
+    """One JSON object per line, for whoever started the server."""
+    print(json.dumps({"event": event, **more}), flush=True)
+
+
+async def serve(
+    config: ServiceConfig, start_engine: StartEngine, drain: asyncio.Event, announce: Announce = announce_on_stdout
+) -> int:
+    """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
+
+    Raises, before the engine is started: CannotListen; ApiKeysError, TlsError or VoiceStoreFailed for their files;
+    ChannelzMissing or TracingMissing.
+    """
+    async with AsyncExitStack() as parts:
+        # Who may call, how much at once, and what is told of calls.
+        keys = ApiKeys(config.api_keys) if config.api_keys else None
+
+        def num_callers() -> int:
+            return len(keys) if keys is not None else 1  # without keys everybody is the same one
+
+        admission = Admission(config.max_sessions, num_callers)
+        metrics, stalled, health = Metrics(), Stalled(), HealthServicer()
+        metrics.sessions.set_function(lambda: admission.active_sessions)
+        metrics.sessions_limit.set(config.max_sessions)
+        metrics.sessions_used_ratio.set_function(lambda: admission.active_sessions / config.max_sessions)
+        tracer = Tracer(config.traces) if config.traces else None
+        if tracer is not None:
+            parts.push_async_callback(asyncio.to_thread, tracer.close)
+        readiness = Readiness(health)
+
+        # Ports and files: what is wrong with them ends the server before the model is loaded.
+        interceptor = CallInterceptor(keys, config.open_services, config.request_timeout_s, stalled, metrics, tracer)
+        server, port = grpc_server(config, interceptor)
+        ports = {"port": port}
+        if config.metrics_listen:
+            listening = metrics_socket(config.metrics_listen)
+            parts.callback(listening.close)
+            ports["metrics_port"] = listening.getsockname()[1]
+        if config.admin_listen:
+            admin, ports["admin_port"] = admin_port(config.admin_listen)
+        stored: StoredVoices | None = None
+        if open_store := opener(config.voices_dir, config.voices_url):
+            stored = StoredVoices(open_store, config.stored_voices)
+            parts.push_async_callback(asyncio.to_thread, stored.close)
+        shared_limits: SharedLimits | None = None
+        if config.voices_url and keys is not None:
+            table = LimitsTable(config.voices_url, secrets.token_hex(8))
+            shared_limits = SharedLimits(table, metrics.database_up.set)
+            parts.push_async_callback(asyncio.to_thread, shared_limits.close)
+
+        # The engine, and what speaks through it.
+        states: asyncio.Queue[EngineState] = asyncio.Queue()
+        engine = await parts.enter_async_context(start_engine(states.put_nowait))
+        metrics.follow(engine)
+        presets = Presets(engine.infos)
+        chooser = VoiceChooser(engine, presets, stored)
+        parts.callback(announce, "stopped")
+        tasks = await parts.enter_async_context(asyncio.TaskGroup())
+        limits = shared_limits or OwnLimits()
+        speech = TextToSpeechServicer(engine, chooser, admission, tasks, config.max_text_chars, limits)
+        voices = VoiceServicer(engine, presets, chooser, stored, num_callers)
+        add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
+        readiness.tell(engine, EngineState.STARTING)
+
+        # Open.
+        if config.metrics_listen:
+            await parts.enter_async_context(serve_metrics(listening, metrics.registry, lambda: readiness.serves))
+        if config.admin_listen:
+            await admin.start()
+            parts.push_async_callback(admin.stop, None)
+        await server.start()
+        crash: list[type[Exception]] = []  # what ended gRPC, if that was not us
+
+        async def stop() -> None:
+            with suppress(*crash):  # which it raises again
+                await server.stop(LAST_WORDS_S if drain.is_set() else 0)
+
+        parts.push_async_callback(stop)
+        announce("listening", **ports, model=engine.info.model)
+
+        def on_ready() -> None:
+            gc.collect()
+            gc.freeze()  # what lives now lives on: full collections need not look at it again
+            announce("serving", port=port)
+
+        garbage = collect_garbage(lambda: admission.active_sessions == 0)
+        chores = [tasks.create_task(each) for each in (_reload(keys), _remove_expired(stored), garbage)]
+        to_the_end = [tasks.create_task(stalled.watch())]
+        if shared_limits is not None:
+            to_the_end.append(tasks.create_task(shared_limits.keep()))
+        following = tasks.create_task(readiness.follow(engine, states, on_ready))
+        asked = tasks.create_task(drain.wait())
+        gone = tasks.create_task(_until_deaf(server, crash))
+        await asyncio.wait({following, asked, gone}, return_when=asyncio.FIRST_COMPLETED)
+
+        # Closing: no new calls, time for those that are running, then the end.
+        for task in (following, asked, gone, *chores):
+            task.cancel()
+        await asyncio.wait({following})  # the last word about health is ours
+        readiness.tell(engine, EngineState.CLOSED)
+        if drain.is_set():
+            await asyncio.sleep(config.drain_delay_s)  # balancers look now and then
+        speech.go_away(round(config.drain_grace_s * 1000))
+        stalled.drain()
+        if not await admission.drain(config.drain_grace_s):
+            log.warning("%d calls are cut off", admission.active_sessions)
+        for task in to_the_end:
+            task.cancel()
+    return 0 if drain.is_set() else 1
+
+
+async def _until_deaf(server: Any, crash: list[type[Exception]]) -> None:
+    """As long as gRPC listens: a bug of it may end that, and the process would stay, and look healthy to no one."""
+    try:
+        while await server.wait_for_termination(LISTENING_LOOK_S):
+            pass
+    except Exception as error:
+        crash.append(type(error))
+        log.error("gRPC has stopped listening; this server ends", exc_info=error)
+
+
+async def _reload(keys: ApiKeys | None) -> None:
+    while keys is not None:
+        await asyncio.sleep(RELOAD_S)
+        keys.reload()
+
+
+async def _remove_expired(stored: StoredVoices | None) -> None:
+    while stored is not None:
+        await asyncio.sleep(EXPIRY_S)
+        try:
+            await stored.remove_expired()
+        except VoiceStoreFailed as error:
+            log.error("%s", error)

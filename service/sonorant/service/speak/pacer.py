@@ -1,0 +1,52 @@
+"""When the audio of one utterance may go out, and how far the engine may be ahead of it."""
+
+import asyncio
+import math
+
+from sonorant.engine import EngineInfo
+from sonorant.service.audio.writer import AudioSpec
+from sonorant.service.speak.playout import Playout
+
+# What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
+AHEAD_FRAMES = 11
+MAX_CHUNK_MS = 960  # of frames that are at hand together; a message costs as much as the rest of a frame's way
+# Audio of all utterances goes out at the same ticks, since waking up costs as much as sending.
+TICK_S = 0.01
+SLACK_S = 0.002  # timers count in milliseconds
+
+
+class Pacer:
+    """Follows the listener's buffer, which is the session's; a limit of 0 is none."""
+
+    def __init__(self, playout: Playout, max_lead_ms: int, audio: AudioSpec, info: EngineInfo) -> None:
+        self._playout = playout
+        self._max_lead_ms = max_lead_ms
+        self._credit_frames = info.credit_frames
+        self._frame_ms = 1000 / (info.frame_rate_hz * audio.speed)
+        self._least_frames = AHEAD_FRAMES + math.ceil(audio.frame_duration_ms / self._frame_ms)
+        self._changed = asyncio.Event()
+        # Not so long that a listener with little in hand would be kept waiting for the last of it.
+        self.max_chunk_ms = min(MAX_CHUNK_MS, max_lead_ms / 2) if max_lead_ms else MAX_CHUNK_MS
+
+    def changed(self) -> None:
+        """The listener's position was corrected: audio that was held back may be due."""
+        self._changed.set()
+
+    async def wait(self, duration_ms: float) -> None:
+        """Until this much audio may be sent without going too far ahead of the listener."""
+        loop = asyncio.get_running_loop()
+        while (wait_s := self._playout.wait_s(duration_ms, self._max_lead_ms)) > SLACK_S:
+            self._changed.clear()
+            due_s = math.ceil((loop.time() + wait_s - SLACK_S) / TICK_S) * TICK_S
+            due = loop.call_at(due_s, self._changed.set)
+            try:
+                await self._changed.wait()
+            finally:
+                due.cancel()
+
+    def ahead_frames(self) -> int:
+        """How many frames the engine may be ahead of what was sent."""
+        if not self._max_lead_ms:
+            return self._credit_frames
+        room_ms = self._playout.room_ms(self._max_lead_ms)
+        return min(self._credit_frames, self._least_frames + int(room_ms / self._frame_ms))

@@ -1,0 +1,123 @@
+"""Where an utterance goes on that another session, perhaps on another server, began. Pure.
+
+What the listener has is not sent again, but all behind it has to be as if it had been: numbers of pages, frames of
+Opus, the filter's memory. So the writer is given silence for what was heard, then the last of it again as it was, and
+what it makes of these is dropped, to the sample.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sonorant.engine import EngineInfo, Int16Array
+from sonorant.service.audio.writer import AudioSpec, Piece
+from sonorant.service.errors import CheckpointDiffers, InvalidField
+from sonorant.tts.v1 import audio_pb2, speak_pb2
+
+CHARS_PER_S = 15  # of English; what was heard was paid for by the session that spoke it
+# Codec frames that the writer gets again to be where it was. A resampler remembers 2 ms; an encoder of Opus adapts
+# within some packets; the stretcher joins waves where they fit, so all that it heard decides.
+_FRAMES_AGAIN = 1
+_FRAMES_AGAIN_OPUS = 5
+_OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSegment:
+    codes: Int16Array  # [frames, codebooks]
+    complete: bool  # there are no more
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A checked Resume of the contract."""
+
+    received_samples: int = 0
+    received_chunks: int = 0
+    segments: tuple[KnownSegment, ...] = ()
+    committed_chars: tuple[int, ...] = ()
+    played_ms: int | None = None
+
+    def free_chars(self, sample_rate_hz: int) -> int:
+        return self.received_samples * CHARS_PER_S // sample_rate_hz
+
+    def received_ms(self, sample_rate_hz: int) -> float:
+        return self.received_samples * 1000 / sample_rate_hz
+
+
+def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) -> Resumption:
+    """Raises CheckpointDiffers or InvalidField. `max_frames`: of a segment. The engine checks the codes themselves."""
+    if resume.checkpoint != info.fingerprint:
+        raise CheckpointDiffers(
+            f"the utterance was begun with checkpoint {resume.checkpoint!r}, which this server does not have; "
+            "speak the rest of its text as a new utterance"
+        )
+    segments: list[KnownSegment] = []
+    for number, told in enumerate(resume.segments):
+        path = f"resume.segments[{number}]"
+        if told.segment != number:
+            raise InvalidField(
+                f"{path}.segment", f"{told.segment} in place of {number}; join codes by segment, in order"
+            )
+        num_frames, rest = divmod(len(told.codes), 2 * info.num_codebooks)
+        if rest or num_frames > max_frames:
+            raise InvalidField(
+                f"{path}.codes",
+                f"{len(told.codes)} bytes are not up to {max_frames} frames of {2 * info.num_codebooks} bytes",
+            )
+        codes = np.frombuffer(told.codes, "<u2").astype(np.int16).reshape(num_frames, info.num_codebooks)
+        segments.append(KnownSegment(codes, told.complete))
+    return Resumption(
+        resume.received_samples,
+        resume.received_chunks,
+        tuple(segments),
+        tuple(resume.committed_chars),
+        resume.played_ms if resume.HasField("played_ms") else None,
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Skipped:
+    """What is left to be dropped of an utterance's audio, since the listener has it."""
+
+    resumption: Resumption
+    audio: AudioSpec
+    frame_samples: int  # at the engine's rate
+    _left_samples: int = field(init=False)  # at the rate of the wire
+    _left_headers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left_samples = self.resumption.received_samples
+        self._left_headers = min(1, self.resumption.received_chunks)
+
+    @property
+    def has_more(self) -> bool:
+        return self._left_samples > 0
+
+    @property
+    def has_header(self) -> bool:
+        return self._left_headers > 0
+
+    def of_segment(self, number: int) -> tuple[Int16Array | None, bool]:
+        """The codes of frames, from its first, that need no audio; and whether these are all of the segment."""
+        if not self.has_more or number >= len(self.resumption.segments):
+            return None, False
+        known = self.resumption.segments[number]
+        per_frame = self.frame_samples * self.audio.sample_rate_hz / (self.audio.native_rate_hz * self.audio.speed)
+        if known.complete and len(known.codes) * per_frame <= self._left_samples:
+            return known.codes, True
+        if self.audio.speed != 1:
+            return None, False
+        again = _FRAMES_AGAIN_OPUS if self.audio.encoding in _OPUS else _FRAMES_AGAIN
+        num_frames = min(len(known.codes), int(self._left_samples / per_frame) - again)
+        return (known.codes[:num_frames], False) if num_frames > 0 else (None, False)
+
+    def drops(self, piece: Piece) -> bool:
+        """Pieces come in order."""
+        if not piece.num_samples and self._left_headers:
+            self._left_headers = 0
+            return True
+        if not self.has_more:
+            return False
+        self._left_samples -= piece.num_samples
+        return True

@@ -1,0 +1,131 @@
+"""Where a text is cut and when it is committed: text goes in, events come out. Pure: no clock, no engine, no audio.
+
+Committed text lies in segments. Each segment is an engine stream of its own, spoken to its end before the next one
+begins, which is what "speak everything received so far" takes: the model speaks the last words only once it knows that
+they are. A flush ends a segment, and in SENTENCE mode so does each sentence.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+from sonorant.service.errors import InvalidField
+from sonorant.service.text.checks import check_characters, check_length
+from sonorant.service.text.pronunciations import Lexicon, Respeller
+from sonorant.service.text.sentences import Sentences
+
+MAX_PAUSE_MS = 5000
+
+
+class CommitMode(Enum):
+    TOKEN = auto()
+    SENTENCE = auto()
+    MANUAL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class TextPolicy:
+    """A checked TextPolicy of the contract."""
+
+    mode: CommitMode = CommitMode.TOKEN
+    max_buffer_delay_s: float | None = None
+    first_chunk_min_chars: int = 0
+    language: str = "en"  # for sentences
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """More of the segment: as it was written, and what is certain now of how it is spoken."""
+
+    written: str
+    spoken: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTail:
+    """Speak the end of a word although it could still grow."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndSegment:
+    flush_id: int | None = None  # of the flush that ends it, ...
+    pause_ms: int = 0  # ... which wants so much silence after it
+    last: bool = False  # no segment follows
+
+
+Event: TypeAlias = Text | ReleaseTail | EndSegment
+
+
+class Segmenter:
+    """The text of one utterance. Every method returns what is committed now."""
+
+    def __init__(self, policy: TextPolicy, max_chars: int, lexicon: Lexicon) -> None:
+        self.num_chars = 0
+        self.ended = False
+        self._policy = policy
+        self._max_chars = max_chars
+        self._respeller = Respeller(lexicon)
+        self._sentences = Sentences(policy.language)
+        self._uncommitted = ""
+        self._begun = False  # something was committed
+
+    def check(self, text: str) -> None:
+        """Raises InvalidField unless all of it may be pushed."""
+        check_length(self.num_chars + len(text), self._max_chars, "text")
+        check_characters(text, "text")
+
+    def push(self, text: str) -> list[Event]:
+        """Text that was checked."""
+        self.num_chars += len(text)
+        match self._policy.mode:
+            case CommitMode.SENTENCE:
+                return self._whole_sentences(text)
+            case CommitMode.TOKEN if self._begun:
+                return self._text(text)
+        self._uncommitted += text
+        if self._policy.mode is CommitMode.TOKEN and len(self._uncommitted) >= self._policy.first_chunk_min_chars:
+            return self._rest()
+        return []
+
+    def flush(self, flush_id: int, pause_ms: int = 0) -> list[Event]:
+        """Raises InvalidField."""
+        if pause_ms > MAX_PAUSE_MS:
+            raise InvalidField("flush.pause_ms", f"{pause_ms} is over {MAX_PAUSE_MS}")
+        return self._rest() + self._end_segment(EndSegment(flush_id, pause_ms))
+
+    def end(self) -> list[Event]:
+        """No more text. Idempotent."""
+        if self.ended:
+            return []
+        self.ended = True
+        return self._rest() + self._end_segment(EndSegment(last=True))
+
+    def commit_tail(self) -> list[Event]:
+        """No text has come for a while: commit what waits for more."""
+        if self.ended or self._policy.mode is CommitMode.MANUAL:
+            return []
+        rest = self._rest()
+        if self._policy.mode is CommitMode.TOKEN:
+            return [*rest, Text("", self._respeller.flush()), ReleaseTail()]
+        return rest + self._end_segment(EndSegment()) if rest else []
+
+    def _whole_sentences(self, text: str) -> list[Event]:
+        events: list[Event] = []
+        for sentence in self._sentences.push(text):
+            self._uncommitted += sentence
+            if self._begun or len(self._uncommitted) >= self._policy.first_chunk_min_chars:
+                whole, self._uncommitted = self._uncommitted, ""
+                events += self._text(whole) + self._end_segment(EndSegment())
+        return events
+
+    def _rest(self) -> list[Event]:
+        text, self._uncommitted = self._uncommitted + self._sentences.rest(), ""
+        return self._text(text) if text else []
+
+    def _text(self, text: str) -> list[Event]:
+        self._begun = True
+        return [Text(text, self._respeller.push(text))]
+
+    def _end_segment(self, end: EndSegment) -> list[Event]:
+        tail = self._respeller.flush()
+        return [Text("", tail), end] if tail else [end]

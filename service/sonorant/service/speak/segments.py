@@ -1,0 +1,124 @@
+"""The segments of one utterance between text and audio: text waits here for its stream, and streams for their turn."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from sonorant.engine import EngineStream, Int16Array
+from sonorant.service.errors import LimitReached
+from sonorant.service.speak.credit import Credit
+from sonorant.service.speak.reservations import Reservation
+from sonorant.service.speak.segmenter import EndSegment, Event, ReleaseTail, Text
+from sonorant.service.speak.state import UtteranceState
+from sonorant.service.text.checks import is_speakable
+
+MAX_PENDING_FLUSHES = 64
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Committed text. It is held until something in it can be spoken, then goes to the engine as it comes."""
+
+    number: int = 0  # within the utterance
+    spoken: list[str | None] = field(default_factory=list)  # all of it; None: the tail was released
+    speakable: bool = False
+    end: EndSegment | None = None  # no more text comes
+    ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
+    closed: asyncio.Event = field(default_factory=asyncio.Event)  # there is an `end`
+    codes_bytes: int = 0  # of the codes that were told, those of the session that began it included
+    stream: EngineStream | None = None
+    credit: Credit | None = None  # of the stream
+
+    def push(self, text: str) -> None:
+        """Raises InvalidSynthesis."""
+        self.spoken.append(text)
+        if self.stream is not None:
+            self.stream.push_text(text)
+        elif not self.speakable and is_speakable(text):
+            self.speakable = True
+            self.ready.set()
+
+    def release_tail(self) -> None:
+        """Raises InvalidSynthesis."""
+        self.spoken.append(None)
+        if self.stream is not None:
+            self.stream.flush_text()
+
+    def close(self, end: EndSegment) -> None:
+        """Raises InvalidSynthesis."""
+        self.end = end
+        self.closed.set()
+        self.ready.set()
+        if self.stream is not None:
+            self.stream.end_text()
+
+    def attach(self, stream: EngineStream, credit: Credit) -> None:
+        """Raises InvalidSynthesis."""
+        self.stream, self.credit = stream, credit
+        for text in self.spoken:
+            if text is None:
+                stream.flush_text()
+            else:
+                stream.push_text(text)
+        if self.end is not None:
+            stream.end_text()
+
+    def detach(self) -> None:
+        """The stream is lost."""
+        self.stream = self.credit = None
+
+
+class Segments:
+    def __init__(self, state: UtteranceState, reservation: Reservation) -> None:
+        self._state = state
+        self._reservation = reservation
+        self._segments = deque([Segment()])
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def current(self) -> Segment:
+        """The one being spoken, or to be spoken next."""
+        return self._segments[0]
+
+    def finish_current(self) -> None:
+        self._segments.popleft()
+
+    def check_flush(self) -> None:
+        """Raises LimitReached if too many wait already."""
+        if sum(each.end is not None and each.end.flush_id is not None for each in self) >= MAX_PENDING_FLUSHES:
+            raise LimitReached("flushes", f"{MAX_PENDING_FLUSHES} flushes wait to be spoken; flush less often")
+
+    def apply(self, event: Event) -> None:
+        """Raises InvalidSynthesis."""
+        segment = self._segments[-1]
+        match event:
+            case Text(spoken=spoken):
+                if spoken:
+                    segment.push(spoken)
+            case ReleaseTail():
+                segment.release_tail()
+            case EndSegment(last=last):
+                segment.close(event)
+                if not last:
+                    self._segments.append(Segment(segment.number + 1))
+
+    def open(self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None) -> None:
+        """Give it its stream, which may make so many frames behind those that are known. Raises what `Reservation.open`
+        raises."""
+        spec = self._state.spec
+        params = spec.params
+        if spec.max_frames_given:  # for the utterance, not for each of its segments
+            left = params.sampling.max_frames - self._state.num_frames
+            params = replace(params, sampling=replace(params.sampling, max_frames=left))
+        stream = self._reservation.open(params, credit_frames, known_codes)
+        segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
+
+    def cancel(self) -> None:
+        """Stop the engine's work at once, and give the place back."""
+        self._reservation.give_up()
+        for segment in self:
+            if segment.stream is not None:
+                segment.stream.cancel()

@@ -1,0 +1,168 @@
+"""The life of one `Speak` call: what its messages mean.
+
+Three tasks: one reads (and never waits for audio), one speaks the utterances in turn, one watches for silence. All of
+them live in one task group, which ends with the call. Responses leave through the outbox.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from sonorant.engine import EngineError
+from sonorant.service.access.api_keys import Caller
+from sonorant.service.calls.requests import END_OF_REQUESTS_S
+from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
+from sonorant.service.speak.commands import Commands
+from sonorant.service.speak.outbox import Outbox
+from sonorant.service.speak.playout import Playout
+from sonorant.service.speak.requests import SpeakSpec, check_speak_config, check_synthesis
+from sonorant.service.speak.reservations import Reservations
+from sonorant.service.speak.resumption import check_resume
+from sonorant.service.speak.turns import Turns
+from sonorant.service.voices.choice import VoiceChooser
+from sonorant.tts.v1 import speak_pb2
+
+
+class Session:
+    """One owner of all its state, on one event loop."""
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        voices: VoiceChooser,
+        caller: Caller,
+        session_id: str,
+        request_id: str,
+        max_text_chars: int,
+        charge: Callable[[int], None],
+    ) -> None:
+        """`charge` is told of each text; with a LimitReached it refuses to have so many characters spoken now."""
+        self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
+        self._reservations = reservations
+        self._voices = voices
+        self._caller = caller
+        self._session_id = session_id
+        self._max_text_chars = max_text_chars
+        self._playout = Playout()
+        self._turns = Turns(self.outbox, request_id)
+        self._commands = Commands(self._turns, self._playout, self.outbox, reservations, max_text_chars, charge)
+        self._spec: SpeakSpec | None = None  # of the session: the first that came
+        self._configured = asyncio.Event()
+        self._drain_ms: int | None = None  # the server drains
+        self._last_message_s = time.monotonic()
+
+    async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
+        """Until all is said and the requests have ended. Errors go out through the outbox."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                reader = tasks.create_task(self._read(requests))
+                watch = tasks.create_task(self._watch_idle())
+                await self._turns.run(tasks)
+                reader.cancel()
+                watch.cancel()
+        except* Exception as errors:
+            self.outbox.close(errors.exceptions[0])
+            errors.__traceback__ = None  # with the frame that raised it, it is a cycle
+        else:
+            self.outbox.close()
+        finally:
+            self._turns.abort()
+
+    def go_away(self, drain_ms: int) -> None:
+        """The server drains: what is open is finished, nothing new is begun. A session that is new is told so, too."""
+        self._drain_ms = drain_ms
+        self._commands.draining = True
+        if self._spec is not None:
+            self._say_go_away()
+
+    async def _read(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
+        async with aclosing(requests):
+            async for request in requests:
+                self._last_message_s = time.monotonic()
+                await self._take(request)
+        await asyncio.sleep(END_OF_REQUESTS_S)
+        if self._spec is None:
+            raise ConfigRequired("the call ended without any message; begin with config")
+        self._commands.finish()
+
+    async def _take(self, request: speak_pb2.SpeakRequest) -> None:
+        payload = request.WhichOneof("payload")
+        if self._spec is None and payload != "config":
+            raise ConfigRequired(
+                f'the first message must be config, not {payload or "empty"}; {{"config": {{}}}} will do'
+            )
+        match payload:
+            case "config":
+                await self._configure(request.config)
+            case "resume":
+                await self._resume(request.utterance_id, request.resume)
+            case "text":
+                await self._commands.text(request.utterance_id, request.text)
+            case "flush":
+                self._commands.flush(request.utterance_id, request.flush)
+            case "end":
+                self._commands.end(request.utterance_id)
+            case "cancel" if request.utterance_id == "*":
+                self._commands.cancel_all(request.cancel)
+            case "cancel":
+                self._commands.cancel(request.utterance_id, request.cancel)
+            case "playback":
+                self._commands.report(request.utterance_id, request.playback.played_ms)
+            case _:
+                raise InvalidField("payload", "set one of config, text, flush, end, cancel, playback, resume")
+
+    async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
+        choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._caller)
+        spec = check_speak_config(config, choice, self._reservations.engine)
+        if self._spec is not None:
+            self._commands.spec = replace(self._spec, utterance=spec.utterance)
+            return
+        started = speak_pb2.SessionStarted(
+            session_id=self._session_id,
+            model=spec.utterance.info.model,
+            audio=spec.utterance.audio.to_proto(),
+            max_utterance_chars=self._max_text_chars,
+            max_lead_ms=spec.max_lead_ms,
+            idle_timeout_ms=round(spec.idle_timeout_s * 1000),
+            resumable=spec.utterance.resumable,
+        )
+        self.outbox.post(speak_pb2.SpeakResponse(session=started))
+        self._spec = self._commands.spec = spec
+        self._configured.set()
+        if self._drain_ms is not None:
+            self._say_go_away()
+
+    async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
+        """What cannot be resumed ends this utterance alone."""
+        assert self._spec is not None, "config came first"
+        engine = self._reservations.engine
+        try:
+            choice = await self._voices.choose(resume.replay.voice, "resume.replay.voice", self._caller)
+            spec = check_synthesis(resume.replay, choice, engine, "resume.replay", non_streaming_default=False)
+            session = self._spec.utterance
+            spec = replace(
+                spec, warnings=(), timestamps=session.timestamps, resumable=session.resumable, policy=session.policy
+            )
+            resumption = check_resume(resume, spec.info, spec.params.sampling.max_frames)
+            self._commands.resume(utterance_id, spec, resumption)
+        except (RequestError, EngineError) as error:
+            self._commands.refuse(utterance_id, error)
+
+    def _say_go_away(self) -> None:
+        self.outbox.post(speak_pb2.SpeakResponse(go_away=speak_pb2.GoAway(drain_ms=self._drain_ms or 0)))
+        self._turns.close()
+
+    async def _watch_idle(self) -> None:
+        """End the session as a half-close would when nothing comes in and nothing plays."""
+        await self._configured.wait()
+        assert self._spec is not None, "configured"
+        while True:
+            quiet_s = max(self._last_message_s, self._playout.ends_s)
+            wait_s = quiet_s + self._spec.idle_timeout_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            else:
+                self._last_message_s = time.monotonic()
+                self._commands.finish()

@@ -1,0 +1,191 @@
+"""The utterances of one session that are not done: each is spoken when its turn comes, the oldest first."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import ParamSpec
+
+from sonorant.engine import FinishReason, InvalidSynthesis
+from sonorant.service.errors import RequestError
+from sonorant.service.speak.delivery import Message
+from sonorant.service.speak.outbox import Outbox
+from sonorant.service.speak.utterance import Utterance
+from sonorant.service.speak.word_times import DEFAULT_MS_PER_UNIT
+from sonorant.service.status import is_expected, to_status
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+
+MAX_REMEMBERED = 256  # ids of utterances that are over
+
+PAYLOADS: dict[type[Message], str] = {
+    synthesis_pb2.UtteranceStarted: "started",
+    audio_pb2.AudioChunk: "audio",
+    synthesis_pb2.Marks: "marks",
+    speak_pb2.FlushDone: "flush_done",
+    synthesis_pb2.Warning: "warning",
+}
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """An utterance that is not done."""
+
+    utterance: Utterance
+    speaking: asyncio.Task[None] | None = None  # its turn has come
+    failure: Exception | None = None  # why it was stopped, if not by a cancel
+    commit_timer: asyncio.TimerHandle | None = None  # its text pauses
+    stopped: bool = False  # cancelled, or failed: it is done as soon as its task let go
+    warned: bool = False  # text came after its end
+
+    @property
+    def id(self) -> str:
+        return self.utterance.id
+
+
+class Turns:
+    def __init__(self, outbox: Outbox[speak_pb2.SpeakResponse], request_id: str) -> None:
+        self.ms_per_unit = DEFAULT_MS_PER_UNIT  # how fast the last utterance was
+        self._outbox = outbox
+        self._request_id = request_id
+        self._open: dict[str, Open] = {}
+        self._over: dict[str, bool] = {}  # the latest that are done: whether text was seen to come too late
+        self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Open]:
+        """Safe while they are stopped."""
+        return iter(list(self._open.values()))
+
+    def get(self, utterance_id: str | None) -> Open | None:
+        return self._open.get(utterance_id) if utterance_id else None
+
+    def is_known(self, utterance_id: str) -> bool:
+        """There is, or was, one of this id."""
+        return utterance_id in self._open or utterance_id in self._over
+
+    @property
+    def current(self) -> Open | None:
+        """The one that is spoken, or will be next."""
+        return next(iter(self._open.values()), None)
+
+    @property
+    def latest(self) -> Open | None:
+        return next(reversed(self._open.values()), None)
+
+    def begin(self, utterance: Utterance) -> Open:
+        entry = self._open[utterance.id] = Open(utterance)
+        self._changed.set()
+        return entry
+
+    def takes_text(self, utterance_id: str) -> bool:
+        """Of this id, or it may be used for a new one."""
+        if (entry := self._open.get(utterance_id)) is not None:
+            return not (entry.stopped or entry.utterance.text_ended)
+        return utterance_id not in self._over
+
+    def is_first_late_text(self, utterance_id: str) -> bool:
+        """Whether no text has come yet after the end of this utterance; from now on it has."""
+        if (entry := self._open.get(utterance_id)) is not None:
+            was_warned, entry.warned = entry.warned, True
+        else:
+            was_warned, self._over[utterance_id] = self._over[utterance_id], True
+        return not was_warned
+
+    def close(self) -> None:
+        """`run` returns once all that is open has been spoken."""
+        self._closing = True
+        self._changed.set()
+
+    def change(self, entry: Open, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Its text; what cannot be done ends this utterance alone."""
+        if entry.stopped:
+            return
+        try:
+            act(*args, **kwargs)
+        except (RequestError, InvalidSynthesis) as error:
+            self.stop(entry, error)
+
+    def stop(self, entry: Open, error: Exception | None = None) -> None:
+        """Cancelled, or failed from the text side: `done` comes as soon as its task, if it has one, let go."""
+        if entry.stopped:
+            return
+        entry.stopped = True
+        if entry.speaking is None:
+            self._done(entry, FinishReason.CANCELLED, error)
+        else:
+            entry.failure = error
+            entry.speaking.cancel()
+
+    def abort(self) -> None:
+        """The call is over: let go of everything, without a word."""
+        for entry in self._open.values():
+            entry.utterance.abort()
+            if entry.commit_timer is not None:
+                entry.commit_timer.cancel()
+
+    async def run(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            if (entry := self.current) is not None:
+                await self._speak(entry, tasks)
+            elif self._closing:
+                return
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _speak(self, entry: Open, tasks: asyncio.TaskGroup) -> None:
+        entry.speaking = speaking = tasks.create_task(self._speak_to_the_end(entry))
+        try:
+            await asyncio.wait([speaking])
+        finally:
+            entry.speaking = None  # which knows the entry: a cycle
+        if speaking.cancelled():
+            failure, entry.failure = entry.failure, None
+            self._done(entry, FinishReason.CANCELLED, failure)
+
+    async def _speak_to_the_end(self, entry: Open) -> None:
+        try:
+            reason = await entry.utterance.speak(partial(self._send, entry))
+        except Exception as error:
+            if not is_expected(error):
+                log.exception("utterance failed", extra={"request_id": self._request_id, "utterance_id": entry.id})
+            self._done(entry, FinishReason.CANCELLED, error)
+        else:
+            self._done(entry, reason)
+
+    def _done(self, entry: Open, reason: FinishReason, error: Exception | None = None) -> None:
+        entry.stopped = True
+        del self._open[entry.id]
+        if entry.commit_timer is not None:
+            entry.commit_timer.cancel()
+        while len(self._over) >= MAX_REMEMBERED:
+            del self._over[next(iter(self._over))]
+        self._over[entry.id] = entry.warned
+        self.ms_per_unit = entry.utterance.word_times.ms_per_unit
+        done = entry.utterance.done(reason, to_status(error, self._request_id) if error is not None else None)
+        entry.utterance.abort()
+        self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, done=done))
+
+    async def _send(self, entry: Open, message: Message, on_taken: Callable[[], None] | None = None) -> None:
+        payload = PAYLOADS[type(message)]
+        await self._outbox.send(speak_pb2.SpeakResponse(utterance_id=entry.id, **{payload: message}), on_taken)
+        if payload == "audio":
+            self._prefill()
+
+    def _prefill(self) -> None:
+        """Let the engine go on with what is spoken next once it has made all that is spoken now."""
+        for entry in self:
+            try:
+                if not entry.utterance.prefill():
+                    return
+            except InvalidSynthesis as error:
+                self.stop(entry, error)
+                return

@@ -1,0 +1,174 @@
+"""One utterance: its text on the way in, its audio on the way out. Knows no RPC and no other utterance."""
+
+from collections.abc import Callable, Iterable
+
+from google.rpc.status_pb2 import Status
+
+from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
+from sonorant.service.speak.delivery import Delivery, Send
+from sonorant.service.speak.pacer import Pacer
+from sonorant.service.speak.playout import Playout
+from sonorant.service.speak.requests import UtteranceSpec
+from sonorant.service.speak.reservations import Reservation, Reservations
+from sonorant.service.speak.resumption import Resumption
+from sonorant.service.speak.segmenter import EndSegment, Event, Segmenter, Text
+from sonorant.service.speak.segments import Segments
+from sonorant.service.speak.state import UtteranceState
+from sonorant.service.speak.statistics import Statistics
+from sonorant.service.speak.word_times import DEFAULT_MS_PER_UNIT, WordTimes
+from sonorant.tts.v1 import synthesis_pb2
+
+PREFILL_FRAMES = 4  # of a segment whose turn has not come: enough to go on from without a gap
+
+_REASONS = {
+    FinishReason.COMPLETED: synthesis_pb2.FINISH_REASON_COMPLETED,
+    FinishReason.MAX_FRAMES: synthesis_pb2.FINISH_REASON_MAX_AUDIO,
+    FinishReason.RUNAWAY: synthesis_pb2.FINISH_REASON_RUNAWAY,
+    FinishReason.CANCELLED: synthesis_pb2.FINISH_REASON_CANCELLED,
+}
+
+
+class Utterance:
+    """The text side never blocks; the audio side is `speak`, run by one task. What they raise ends the utterance.
+
+    Text is accepted (checked, and charged to the caller), then pushed, not much of it at once.
+    """
+
+    def __init__(
+        self,
+        utterance_id: str,
+        spec: UtteranceSpec,
+        reservations: Reservations,
+        playout: Playout,
+        max_lead_ms: int,
+        max_chars: int,
+        charge: Callable[[int], None],
+        ms_per_unit: float = DEFAULT_MS_PER_UNIT,
+        resumption: Resumption | None = None,
+    ) -> None:
+        """`charge` is told of characters; with a LimitReached it refuses to have so many spoken now."""
+        spec = spec.with_seed()
+        self.id = utterance_id
+        self.state = UtteranceState(utterance_id, spec, resumption)
+        self.pacer = Pacer(playout, max_lead_ms, spec.audio, spec.info)
+        self.word_times = WordTimes(
+            spec.audio.native_rate_hz, spec.audio.speed, ms_per_unit, respell=spec.lexicon.respell
+        )
+        self.statistics = Statistics(self.state, self.word_times, playout)
+        self._charge = charge
+        self._longer_chars = 0  # by which what is spoken is longer than what was written for it
+        self._charged_longer_chars = 0
+        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon)
+        self._segments = Segments(self.state, Reservation(reservations, resumed=resumption is not None))
+        self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics)
+
+    @property
+    def text_ended(self) -> bool:
+        """No more text may come."""
+        return self._segmenter.ended
+
+    @property
+    def num_chars(self) -> int:
+        """Of its text so far."""
+        return self._segmenter.num_chars
+
+    def accept(self, text: str) -> None:
+        """Raises InvalidField, or LimitReached, unless all of it may be pushed."""
+        self._segmenter.check(text)
+        self._charge(len(text))
+
+    def push(self, text: str) -> None:
+        """Raises InvalidSynthesis or LimitReached."""
+        self.state.written.append(text)
+        self.statistics.text(text)
+        begin = 0
+        for end in self._cuts(len(text)):
+            self._commit(self._segmenter.push(text[begin:end]))
+            self.commit_tail()
+            begin = end
+        self._commit(self._segmenter.push(text[begin:]))
+
+    def flush(self, flush_id: int, pause_ms: int = 0) -> None:
+        """Raises LimitReached, InvalidField or InvalidSynthesis."""
+        self._segments.check_flush()
+        self._commit(self._segmenter.flush(flush_id, pause_ms))
+
+    def end(self) -> None:
+        """No more text. Idempotent. Raises InvalidSynthesis or LimitReached."""
+        self._commit(self._segmenter.end())
+
+    def commit_tail(self) -> None:
+        """No text has come for the time of the policy. Raises InvalidSynthesis or LimitReached."""
+        self._commit(self._segmenter.commit_tail())
+
+    def prefill(self) -> bool:
+        """Let the engine begin with the next segment if it is done with those before; True if all is made.
+
+        Raises InvalidSynthesis.
+        """
+        for number, segment in enumerate(self._segments):
+            if segment.stream is None:
+                if not segment.speakable:
+                    if segment.end is None:
+                        return False
+                    continue
+                if number > 0 and self.state.spec.max_frames_given:  # how many are left is known only in its turn
+                    return False
+                try:
+                    self._segments.open(segment, PREFILL_FRAMES)
+                except (EngineOverloaded, EngineUnavailable):  # perhaps no more in its turn
+                    return False
+            if segment.stream is None or not segment.stream.ended:
+                return False
+        return self._segmenter.ended
+
+    async def speak(self, send: Send) -> FinishReason:
+        """All of it, up to what `done` is to say. Raises what `Delivery.run` raises."""
+        try:
+            reason = await self._delivery.run(send)
+            if not self.statistics.has_speakable_text:
+                num_chars = self._segmenter.num_chars
+                what = f"no letter or digit in {num_chars} characters" if num_chars else "no text"
+                await send(synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}"))
+            return reason
+        finally:
+            self.abort()
+
+    def done(self, reason: FinishReason, error: Status | None = None) -> synthesis_pb2.UtteranceDone:
+        """With an error it has failed, and what was heard counts as after a cancel."""
+        return synthesis_pb2.UtteranceDone(
+            reason=_REASONS[reason] if error is None else synthesis_pb2.FINISH_REASON_FAILED,
+            stats=self.statistics.to_proto(reason, self._segmenter.num_chars),
+            error=error,
+        )
+
+    def abort(self, _call: object = None) -> None:
+        """Stop the engine's work at once."""
+        self._segments.cancel()
+
+    def _commit(self, events: Iterable[Event]) -> None:
+        self._charge_longer(events)
+        for event in events:
+            match event:
+                case Text(written, spoken):
+                    self.statistics.text(spoken)
+                    self.word_times.push_text(written)
+                case EndSegment():
+                    self.word_times.end_text()
+            self._segments.apply(event)
+
+    def _cuts(self, num_chars: int) -> list[int]:
+        """Where in so much more text the session that began the utterance committed it because no more came."""
+        if self.state.resumption is None:
+            return []
+        start = self._segmenter.num_chars
+        return [at - start for at in self.state.resumption.committed_chars if 0 < at - start <= num_chars]
+
+    def _charge_longer(self, events: Iterable[Event]) -> None:
+        """What pronunciations make longer costs as much as if it had been written out."""
+        if not self.state.spec.lexicon.entries:
+            return
+        self._longer_chars += sum(len(event.spoken) - len(event.written) for event in events if isinstance(event, Text))
+        if (more := self._longer_chars - self._charged_longer_chars) > 0:
+            self._charge(more)
+            self._charged_longer_chars = self._longer_chars

@@ -1,0 +1,59 @@
+"""What text is taken: its length, its characters, whether there is anything in it to say, how much at once. Pure."""
+
+import re
+from collections.abc import Iterator
+
+from sonorant.service.errors import InvalidField
+
+MAX_INSTRUCTION_CHARS = 1024
+WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # for a regular expression; see `is_wide`
+_WIDE_ONE = re.compile(rf"[{WIDE}]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all of category Cc but tab and line breaks
+_SLICE_CHARS = 256  # what is done with so much text at once takes a few milliseconds at the worst
+
+
+def check_characters(text: str, field: str) -> None:
+    """Refuse control characters: no speech comes of them, and they are how binary data looks."""
+    if found := _CONTROL.search(text):
+        raise InvalidField(
+            field,
+            f"control character U+{ord(found[0]):04X} at position {found.start()}; only tab and line breaks are "
+            "allowed: send plain text in UTF-8",
+            "CONTROL_CHARACTER",
+        )
+
+
+def check_length(num_chars: int, limit: int, field: str) -> None:
+    if num_chars > limit:
+        what_to_do = "split the text" if field == "text" else "send less"
+        raise InvalidField(
+            field,
+            f"{num_chars} characters are over the limit of {limit}; {what_to_do}",
+            "TEXT_TOO_LONG",
+            {"chars": str(num_chars), "limit_chars": str(limit)},
+        )
+
+
+def is_speakable(text: str) -> bool:
+    """Whether it has a letter or a digit of any script."""
+    return any(char.isalnum() for char in text)
+
+
+def is_wide(char: str) -> bool:
+    """Whether it is of a script without spaces between words, or Hangul: a character is a syllable or more."""
+    return bool(_WIDE_ONE.match(char))
+
+
+def check_whole(text: str, limit: int, field: str) -> None:
+    """The text of a request that holds all of it."""
+    check_length(len(text), limit, field)
+    check_characters(text, field)
+    if not is_speakable(text):
+        what = "the text is empty" if not text else "no letter or digit in it"
+        raise InvalidField(field, f"nothing to say: {what}", "NO_SPEAKABLE_TEXT")
+
+
+def slices(text: str) -> Iterator[str]:
+    """A long text in pieces, for others to have their turn on the event loop in between. At least one."""
+    for start in range(0, max(1, len(text)), _SLICE_CHARS):
+        yield text[start : start + _SLICE_CHARS]

@@ -1,0 +1,44 @@
+"""`sonorant-server voices migrate SOURCE TARGET`: all voices of all owners from one store to another.
+
+May be repeated, and stopped and repeated: what is there already is left alone. Stop making voices meanwhile.
+"""
+
+from dataclasses import dataclass, field
+
+from sonorant.service.errors import VoiceDamaged, VoiceExists
+from sonorant.service.voices.opening import Store
+from sonorant.service.voices.store import VoiceLimits
+
+_NO_LIMITS = VoiceLimits(2**62, 2**62, 2**62)
+
+
+@dataclass(slots=True)
+class Migration:
+    num_copied: int = 0
+    num_there: int = 0
+    left: list[str] = field(default_factory=list)  # what could not be copied, one sentence each
+
+    def __str__(self) -> str:
+        return f"{self.num_copied} voices copied, {self.num_there} were there already, {len(self.left)} left behind"
+
+
+def migrate(source: Store, target: Store) -> Migration:
+    """Raises VoiceStoreFailed."""
+    done = Migration()
+    for owned in source.everything():
+        owner, about = owned.owner, owned.voice.about
+        name = f"{about.voice_id!r} of {owner!r}"
+        there = target.find(owner, about.voice_id)
+        if there is not None and there.file_digest == owned.voice.file_digest:
+            done.num_there += 1
+            continue
+        try:
+            data = source.load(owned.voice)
+            if data is not None:
+                target.add(owner, about, data, owned.request, _NO_LIMITS)
+                done.num_copied += 1
+        except VoiceDamaged as error:
+            done.left.append(f"{name}: {error}")
+        except VoiceExists:
+            done.left.append(f"{name}: another voice has this id there; delete one of the two")
+    return done

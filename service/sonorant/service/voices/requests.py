@@ -1,0 +1,204 @@
+"""Requests about stored voices: what they say, checked; and voices as the contract describes them. Pure."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sonorant.service.errors import InvalidField
+from sonorant.service.text.checks import check_characters, check_length
+from sonorant.service.text.sentences import language_code
+from sonorant.service.voices.store import RequestKey, VoiceAbout
+from sonorant.tts.v1 import voice_pb2, voice_service_pb2
+
+MAX_PAGE_SIZE = 1000
+DEFAULT_PAGE_SIZE = 50
+MAX_NAME_CHARS = 256
+MAX_DESCRIPTION_CHARS = 1024
+MAX_CONSENT_CHARS = 1024
+MAX_TRANSCRIPT_CHARS = 4096
+MAX_LANGUAGES = 32
+MAX_LABELS = 32
+MAX_LABEL_NAME_CHARS = 64
+MAX_LABEL_CHARS = 256
+MAX_TTL_S = 10 * 366 * 24 * 3600
+MAX_REQUEST_ID_CHARS = 64
+
+_VOICE_ID = re.compile("[a-z][a-z0-9-]{2,62}")
+_ABOUT_FIELDS = ("display_name", "description", "languages", "labels")  # of Voice, which callers set
+
+_KINDS = {
+    "cloned": voice_pb2.VOICE_KIND_CLONED,
+    "designed": voice_pb2.VOICE_KIND_DESIGNED,
+    "embedded": voice_pb2.VOICE_KIND_EMBEDDED,
+    "mixed": voice_pb2.VOICE_KIND_MIXED,
+}
+_KIND_OF_SOURCE = {
+    "reference": "cloned",
+    "design": "designed",
+    "speaker_embedding": "embedded",
+    "mix": "mixed",
+}
+
+
+def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) -> VoiceAbout:
+    """All of the request but its source, as far as it can be known before that: voice_id "" is yet to be minted."""
+    source = request.WhichOneof("source")
+    if source is None:
+        raise InvalidField("source", "set one of reference, design, speaker_embedding, mix")
+    voice = request.voice
+    for field, _ in voice.ListFields():
+        if field.name not in _ABOUT_FIELDS:
+            raise InvalidField(
+                f"voice.{field.name}", f"only {', '.join(_ABOUT_FIELDS)} can be set here; leave it unset"
+            )
+    _check_text(voice.display_name, MAX_NAME_CHARS, "voice.display_name")
+    _check_text(voice.description, MAX_DESCRIPTION_CHARS, "voice.description")
+    _check_text(request.consent, MAX_CONSENT_CHARS, "consent")
+    if source == "reference" and not request.consent.strip():
+        message = "a clone needs the speaker's consent; say who agreed and how"
+        raise InvalidField("consent", message, "CONSENT_REQUIRED")
+    return VoiceAbout(
+        voice_id=check_voice_id(request.voice_id) if request.voice_id else "",
+        kind=_KIND_OF_SOURCE[source],
+        create_s=now_s,
+        expire_s=check_ttl(request.ttl_seconds, now_s),
+        display_name=voice.display_name,
+        description=voice.description,
+        languages=_check_languages(voice.languages),
+        labels=check_labels(voice.labels, "voice.labels"),
+        consent=request.consent,
+    )
+
+
+def check_imported(request: voice_service_pb2.ImportVoiceRequest, about: VoiceAbout, now_s: float) -> VoiceAbout:
+    """What the file says about its voice, made new; `about` is as the file has it, which may come from anywhere."""
+    field = "voice_file"
+    _check_text(about.display_name, MAX_NAME_CHARS, field)
+    _check_text(about.description, MAX_DESCRIPTION_CHARS, field)
+    _check_text(about.consent, MAX_CONSENT_CHARS, field)
+    _check_text(about.transcript, MAX_TRANSCRIPT_CHARS, field)
+    _check_text(about.model + about.fingerprint, MAX_NAME_CHARS, field)
+    if about.kind == "cloned" and not about.consent.strip():
+        raise InvalidField(field, "a clone without a consent; create it anew with one", "CONSENT_REQUIRED")
+    voice_id = request.voice_id or about.voice_id
+    return replace(
+        about,
+        voice_id=check_voice_id(voice_id, "voice_id" if request.voice_id else field),
+        create_s=now_s,
+        expire_s=check_ttl(request.ttl_seconds, now_s),
+        languages=_check_languages(about.languages, field),
+        labels=check_labels(about.labels, field),
+    )
+
+
+def check_voice_id(voice_id: str, field: str = "voice_id") -> str:
+    if not _VOICE_ID.fullmatch(voice_id):
+        raise InvalidField(
+            field, f"{voice_id[:64]!r} is not 3 to 63 small letters, digits and hyphens, beginning with a letter"
+        )
+    return voice_id
+
+
+def check_ttl(ttl_s: int, now_s: float) -> float | None:
+    """When the voice goes; None = never."""
+    if ttl_s > MAX_TTL_S:
+        raise InvalidField("ttl_seconds", f"{ttl_s} is over {MAX_TTL_S} (10 years); 0 means never")
+    return now_s + ttl_s if ttl_s else None
+
+
+def check_labels(labels: Mapping[str, str], field: str) -> dict[str, str]:
+    if len(labels) > MAX_LABELS:
+        raise InvalidField(field, f"{len(labels)} labels are over the limit of {MAX_LABELS}")
+    for name, value in labels.items():
+        if not name:
+            raise InvalidField(field, "a label without a name")
+        _check_text(name, MAX_LABEL_NAME_CHARS, field)
+        _check_text(value, MAX_LABEL_CHARS, field)
+    return dict(labels)
+
+
+def check_request(request_id: str, message: object) -> RequestKey | None:
+    """`message` is the whole request; None if it is not to be repeated."""
+    if not request_id:
+        return None
+    if len(request_id) > MAX_REQUEST_ID_CHARS or not request_id.isprintable():
+        raise InvalidField("request_id", f"use at most {MAX_REQUEST_ID_CHARS} printable characters")
+    data: bytes = message.SerializeToString(deterministic=True)  # type: ignore[attr-defined]
+    return RequestKey(request_id, hashlib.sha256(data).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceFilter:
+    """Of ListVoices."""
+
+    page_size: int
+    after: str
+    kind: int
+    language: str
+    labels: dict[str, str]
+    served_languages: tuple[str, ...]
+
+    def fits(self, about: VoiceAbout) -> bool:
+        """Of a stored voice; one that names no language speaks all that are served."""
+        if self.kind and self.kind != _KINDS[about.kind]:
+            return False
+        if self.language:
+            codes = map(language_code, about.languages or self.served_languages)
+            if language_code(self.language) not in codes:
+                return False
+        return self.labels.items() <= about.labels.items()
+
+
+def check_list(
+    request: voice_service_pb2.ListVoicesRequest, presets: tuple[str, ...], served_languages: tuple[str, ...]
+) -> VoiceFilter:
+    """A page token is the id of the last voice of the page before, so that it means the same on every server."""
+    if request.page_size > MAX_PAGE_SIZE:
+        raise InvalidField("page_size", f"{request.page_size} is over {MAX_PAGE_SIZE}")
+    if request.kind not in voice_pb2.VoiceKind.values():
+        raise InvalidField("kind", f"{request.kind} is no VoiceKind")
+    if request.page_token and request.page_token not in presets and not _VOICE_ID.fullmatch(request.page_token):
+        raise InvalidField("page_token", "not a token of this server; begin again without one")
+    language = "" if request.language.lower() == "auto" else request.language
+    _check_text(language, MAX_LABEL_NAME_CHARS, "language")
+    labels = check_labels(request.labels, "labels")
+    return VoiceFilter(
+        request.page_size or DEFAULT_PAGE_SIZE, request.page_token, request.kind, language, labels, served_languages
+    )
+
+
+def to_proto(about: VoiceAbout) -> voice_pb2.Voice:
+    voice = voice_pb2.Voice(
+        voice_id=about.voice_id,
+        kind=_KINDS[about.kind],
+        display_name=about.display_name,
+        description=about.description,
+        languages=about.languages,
+        labels=about.labels,
+        reference_audio_ms=about.reference_audio_ms,
+        model=about.model,
+        consent=about.consent,
+        transcript=about.transcript,
+        design=about.design,
+    )
+    voice.create_time.FromNanoseconds(int(about.create_s * 1_000_000_000))
+    if about.expire_s is not None:
+        voice.expire_time.FromNanoseconds(int(about.expire_s * 1_000_000_000))
+    return voice
+
+
+def _check_languages(languages: object, field: str = "voice.languages") -> tuple[str, ...]:
+    names = tuple(str(language) for language in languages)  # type: ignore[attr-defined]
+    if len(names) > MAX_LANGUAGES:
+        raise InvalidField(field, f"{len(names)} languages are over the limit of {MAX_LANGUAGES}")
+    for name in names:
+        if not name.strip():
+            raise InvalidField(field, "an empty language; use names such as english")
+        _check_text(name, MAX_LABEL_NAME_CHARS, field)
+    return names
+
+
+def _check_text(text: str, max_chars: int, field: str) -> None:
+    check_length(len(text), max_chars, field)
+    check_characters(text, field)

@@ -1,0 +1,106 @@
+"""The voices that callers keep here, for the event loop: a store in threads, quotas, and a cache of tensors."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sonorant.service.access.api_keys import Caller
+from sonorant.service.errors import VoiceNotFound
+from sonorant.service.voices.cache import VoiceCache
+from sonorant.service.voices.file import pack, unpack
+from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceAbout, VoiceLimits, VoiceStore, VoiceTensors
+
+T = TypeVar("T")
+
+
+class _Lane:
+    """A thread with a store of its own; calls wait for those before them."""
+
+    def __init__(self, open_store: Callable[[], VoiceStore]) -> None:
+        self._thread = ThreadPoolExecutor(1, "voices")
+        try:
+            self._store = self._thread.submit(open_store).result()
+        except BaseException:
+            self._thread.shutdown()
+            raise
+
+    async def call(self, work: Callable[[VoiceStore], T]) -> T:
+        """What has begun runs to its end, whether or not somebody still waits for it."""
+        return await asyncio.wrap_future(self._thread.submit(work, self._store))
+
+    def close(self) -> None:
+        self._thread.submit(self._store.close).result()
+        self._thread.shutdown()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVoicesConfig:
+    max_voices: int
+    max_bytes: int
+    cache_bytes: int
+
+
+class StoredVoices:
+    def __init__(self, open_store: Callable[[], VoiceStore], config: StoredVoicesConfig) -> None:
+        """Blocks until the store is open. Raises VoiceStoreFailed."""
+        self._config = config
+        self._reads = _Lane(open_store)  # who speaks does not wait for what is being written
+        self._writes = _Lane(open_store)
+        self._cache: VoiceCache[str, VoiceTensors] = VoiceCache(config.cache_bytes)
+
+    async def find(self, caller: Caller, voice_id: str) -> StoredVoice:
+        """Raises VoiceNotFound."""
+        voice = await self._reads.call(lambda store: store.find(caller.name, voice_id))
+        if voice is None:
+            raise VoiceNotFound(voice_id)
+        return voice
+
+    async def page(
+        self, caller: Caller, after: str, fits: Callable[[VoiceAbout], bool], limit: int
+    ) -> list[StoredVoice]:
+        return await self._reads.call(lambda store: store.page(caller.name, after, fits, limit))
+
+    async def prepare(self, caller: Caller, voice_id: str, request: RequestKey | None) -> StoredVoice | None:
+        """What `add` would answer or raise now; None if it would make a voice."""
+        limits = self._limits(caller)
+        return await self._reads.call(lambda store: store.prepare(caller.name, voice_id, request, limits))
+
+    async def add(
+        self, caller: Caller, about: VoiceAbout, tensors: VoiceTensors, request: RequestKey | None
+    ) -> StoredVoice:
+        """Returns once the voice is there for good."""
+        file, limits = pack(about, tensors), self._limits(caller)
+        return await self._writes.call(lambda store: store.add(caller.name, about, file, request, limits))
+
+    async def tensors(self, voice: StoredVoice) -> VoiceTensors:
+        """Raises VoiceNotFound if it was deleted meanwhile, VoiceDamaged."""
+        tensors = self._cache.get(voice.file)  # whose name no other voice ever has
+        if tensors is None:
+            tensors = unpack(await self.file(voice))[1]
+            self._cache.put(voice.file, tensors)
+        return tensors
+
+    async def file(self, voice: StoredVoice) -> bytes:
+        """As `tensors`."""
+        data = await self._reads.call(lambda store: store.load(voice))
+        if data is None:
+            raise VoiceNotFound(voice.about.voice_id)
+        return data
+
+    async def remove(self, caller: Caller, voice_id: str) -> bool:
+        """Whether there was one."""
+        return await self._writes.call(lambda store: store.remove(caller.name, voice_id))
+
+    async def remove_expired(self) -> int:
+        """How many."""
+        return await self._writes.call(lambda store: store.remove_expired())
+
+    def close(self) -> None:
+        self._reads.close()
+        self._writes.close()
+
+    def _limits(self, caller: Caller) -> VoiceLimits:
+        own = self._config.max_voices if caller.max_voices is None else caller.max_voices
+        return VoiceLimits(self._config.max_voices, self._config.max_bytes, own)

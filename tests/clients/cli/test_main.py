@@ -1,0 +1,294 @@
+"""The `sonorant` command as its users meet it: a process with arguments, stdin, stdout, stderr and an exit status."""
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sonorant.cli import main as cli
+from sonorant.cli import say, voices
+from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
+from sonorant.tts.v1.synthesis_pb2 import Sampling
+from tests.clients.scripted_server import LOUD, scripted_server
+
+NO_PLAYER = {**os.environ, "PATH": "/nonexistent"}
+
+
+async def start(*arguments: str, env: dict[str, str] | None = None) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "sonorant.cli", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=env,
+    )
+
+
+async def sonorant(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> tuple[int, bytes, str]:
+    process = await start(*arguments, env=env)
+    stdout, stderr = await process.communicate(stdin)
+    assert process.returncode is not None
+    return process.returncode, stdout, stderr.decode()
+
+
+async def test_say_writes_a_wav_file_and_reports(tmp_path: Path) -> None:
+    path = tmp_path / "out.wav"
+    async with scripted_server() as (target, speech):
+        status, stdout, stderr = await sonorant("say", "four", "--server", target, "--wav", str(path), "--seed", "7")
+    assert (status, stdout) == (0, b"")
+    with wave.open(str(path)) as file:
+        assert file.readframes(100) == LOUD * 4 and file.getframerate() == 24000
+    for line in (
+        "voice anna, seed 7",
+        "TTFA   ",
+        "RTF    ",
+        "0.500 at the server",
+        "gaps   0",
+        "audio  0.00 s, completed",
+    ):
+        assert line in stderr
+    config = speech.received[0].config
+    assert config.synthesis.sampling.seed == 7 and config.max_lead_ms == 0
+
+
+async def test_say_writes_an_ogg_file_as_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "out.ogg"
+    async with scripted_server() as (target, speech):
+        status, _, stderr = await sonorant("say", "four", "--server", target, "--ogg", str(path))
+    assert status == 0, stderr
+    assert path.read_bytes() == LOUD * 4
+    config = speech.received[0].config
+    assert config.synthesis.audio == AudioFormat(encoding=AUDIO_ENCODING_OGG_OPUS) and config.max_lead_ms == 0
+    assert "to the first sound" not in stderr, "compressed bytes are no samples"
+
+
+async def test_every_setting_reaches_the_server() -> None:
+    async with scripted_server() as (target, speech):
+        flags = ["--temperature", "0.5", "--top-k", "0", "--top-p", "0.5", "--repetition-penalty", "1.5", "--seed", "1"]
+        flags += [
+            "--no-do-sample",
+            "--subtalker-do-sample",
+            "--subtalker-temperature",
+            "0.25",
+            "--subtalker-top-k",
+            "9",
+        ]
+        flags += ["--subtalker-top-p", "0.5", "--min-frames", "2", "--max-frames", "3", "--ignore-eos"]
+        voice = ["--voice", "anna", "--language", "en", "--instructions", "softly", "--no-non-streaming-mode"]
+        audio = ["--encoding", "mulaw", "--sample-rate-hz", "8000", "--frame-duration-ms", "20", "--speed", "1.5"]
+        audio += ["--volume-gain-db", "-3", "--max-audio-ms", "900", "--bitrate-bps", "9000"]
+        voice += ["--pronounce", "SQL=sequel", "--pronounce", "R&D=are and dee"]
+        await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio)
+    synthesis = speech.received[0].config.synthesis
+    expected = Sampling(
+        temperature=0.5,
+        top_k=0,
+        top_p=0.5,
+        repetition_penalty=1.5,
+        seed=1,
+        do_sample=False,
+        subtalker_do_sample=True,
+        subtalker_temperature=0.25,
+        subtalker_top_k=9,
+        subtalker_top_p=0.5,
+        min_frames=2,
+        max_frames=3,
+        ignore_eos=True,
+    )
+    assert synthesis.sampling == expected
+    assert len(expected.ListFields()) == len(Sampling.DESCRIPTOR.fields), "a field of Sampling is not tested here"
+    assert (synthesis.voice.voice_id, synthesis.language, synthesis.instructions) == ("anna", "en", "softly")
+    assert dict(synthesis.pronunciations) == {"SQL": "sequel", "R&D": "are and dee"}
+    assert synthesis.HasField("non_streaming_mode") and not synthesis.non_streaming_mode
+    expected_audio = AudioFormat(
+        encoding=AUDIO_ENCODING_MULAW, sample_rate_hz=8000, frame_duration_ms=20, bitrate_bps=9000
+    )
+    assert synthesis.audio == expected_audio
+    assert (synthesis.speed, synthesis.volume_gain_db, synthesis.max_audio_ms) == (1.5, -3, 900)
+
+
+async def test_stdin_is_spoken_while_it_is_still_open() -> None:
+    async with scripted_server() as (target, speech):
+        process = await start("say", "--server", target, "--raw")
+        assert process.stdin is not None and process.stdout is not None
+        for piece in ("Hel", "lo, ", "wörld"):
+            process.stdin.write(piece.encode())
+            assert await process.stdout.readexactly(2 * len(piece)) == LOUD * len(piece)
+        process.stdin.close()
+        assert await process.wait() == 0
+    assert [request.text for request in speech.received[1:]] == ["Hel", "lo, ", "wörld"]
+
+
+async def test_an_utterance_that_ends_early_ends_the_command() -> None:
+    async with scripted_server() as (target, _):
+        process = await start("say", "--server", target, "--raw")
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"one ")
+        await process.stdout.readexactly(8)
+        process.stdin.write(b"limit")
+        assert await asyncio.wait_for(process.wait(), 20) == 0  # although stdin stays open
+
+
+async def test_closed_stdin_is_no_text() -> None:
+    async with scripted_server() as (target, _):
+        script = f"{sys.executable} -m sonorant.cli say --raw --server {target} <&-"
+        process = await asyncio.create_subprocess_exec("bash", "-c", script, stderr=asyncio.subprocess.PIPE)
+        _, stderr = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 1 and stderr == b"no audio: the text has nothing to speak\n"
+
+
+async def test_a_character_cut_between_reads_is_put_together() -> None:
+    async with scripted_server() as (target, speech):
+        process = await start("say", "-", "--server", target, "--raw")
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"a\xc3")
+        await process.stdout.readexactly(2)
+        process.stdin.write(b"\xb6b")
+        process.stdin.close()
+        assert await process.wait() == 0
+    assert "".join(request.text for request in speech.received[1:]) == "aöb"
+
+
+async def test_words_are_sent_one_by_one_with_pauses(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("one  two\nthree", encoding="utf-8")
+    async with scripted_server() as (target, speech):
+        await sonorant("say", "--file", str(text), "--server", target, "--raw", "--pause-ms", "50")
+    assert [request.text for request in speech.received[1:]] == ["one  ", "two\n", "three"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        (["say", "x", "--voice", "busy"], b"", "sonorant: all places are taken"),
+        (["say", "x", "--voice", "locked"], b"", "sonorant: an API key is needed; put it into SONORANT_CLIENT_API_KEY"),
+        (["say", "fail"], b"", "sonorant: internal error, request_id=7"),
+        (["say"], b"\xff\xfe", "can't decode byte 0xff"),
+        (["say", "--file", "/nonexistent/text"], b"", "sonorant: /nonexistent/text: No such file or directory"),
+        (
+            ["say", "--file", "engine/sonorant/engine/builtin_voice/model.safetensors"],
+            b"",
+            "model.safetensors is no UTF-8 text: ",
+        ),
+        (["say"], b"", "no audio: the text has nothing to speak"),
+    ],
+)
+async def test_failures_are_one_line_and_a_status(arguments: list[str], stdin: bytes, message: str) -> None:
+    async with scripted_server() as (target, _):
+        status, _, stderr = await sonorant(*arguments, "--server", target, "--raw", stdin=stdin)
+    assert status == 1
+    assert message in stderr and "Traceback" not in stderr
+
+
+@pytest.mark.parametrize("number", ["-5", "x", "4294967296", "1.5"])
+async def test_wrong_numbers_are_told_with_the_name_of_their_argument(number: str) -> None:
+    for command in (["say", "x", "--seed"], ["voices", "mix", "duet", "a=1", "b=1", "--ttl-s"]):
+        status, _, stderr = await sonorant(*command, number)
+        assert status == 2
+        assert f"argument {command[-1]}: {number!r} is not a whole number from 0 to 4294967295" in stderr
+
+
+async def test_what_is_no_embedding_is_refused_by_name() -> None:
+    status, _, stderr = await sonorant(
+        "voices", "create", "--embedding", "engine/sonorant/engine/builtin_voice/vocab.json"
+    )
+    assert status == 1
+    assert (
+        stderr == "sonorant: engine/sonorant/engine/builtin_voice/vocab.json "
+        "is no NumPy file of numbers; write one with numpy.save\n"
+    )
+
+
+async def test_no_server_and_no_player_are_said_plainly() -> None:
+    status, _, stderr = await sonorant("health", "--server", "127.0.0.1:1")
+    assert status == 1 and "start one with: sonorant-server" in stderr
+    status, _, stderr = await sonorant("health", "--server", "localhost")
+    assert status == 1 and "no port was given: localhost:50051" in stderr
+    status, _, stderr = await sonorant("say", "x", env=NO_PLAYER)
+    assert status == 1 and "neither ffplay nor aplay is installed" in stderr
+    status, _, stderr = await sonorant("say", "x", "--wav", "x.wav", "--encoding", "wav")
+    assert status == 1 and "--encoding is for --raw" in stderr
+
+
+async def test_doctor_is_the_servers_and_takes_its_settings() -> None:
+    status, stdout, _ = await sonorant("doctor", "--help")
+    assert status == 0 and b"sonorant-server" in stdout
+    status, _, stderr = await sonorant("doctor", "--num-slot", "4")
+    assert status == 2 and "did you mean --num-slots?" in stderr
+    status, _, stderr = await sonorant("health", "--num-slots", "4")
+    assert status == 2 and "unrecognized arguments: --num-slots 4" in stderr
+
+
+async def test_an_error_about_a_field_is_told_once() -> None:
+    async with scripted_server() as (target, _):
+        status, _, stderr = await sonorant("say", "x", "--voice", "nobody", "--raw", "--server", target)
+    assert status == 1 and stderr.count("is wrong") == 1
+
+
+async def test_interrupt_ends_quietly_and_leaves_a_valid_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.wav"
+    async with scripted_server() as (target, speech):
+        process = await start("say", "--server", target, "--wav", str(path))
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"four")
+        assert b"voice" in await process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+        assert b"Traceback" not in await process.stderr.read()
+        await asyncio.wait_for(speech.over.wait(), 5)
+    with wave.open(str(path)) as file:
+        assert file.getnframes() in (0, 4) and file.readframes(4) == LOUD * file.getnframes()
+
+
+async def test_a_reader_of_stdout_that_goes_away_is_no_crash() -> None:
+    async with scripted_server() as (target, _):
+        script = f"{sys.executable} -m sonorant.cli say 0123456789 --word-by-word --raw --server {target} | true"
+        process = await asyncio.create_subprocess_exec("bash", "-c", script, stderr=asyncio.subprocess.PIPE)
+        _, stderr = await process.communicate()
+    assert b"Traceback" not in stderr and b"BrokenPipe" not in stderr
+
+
+async def test_what_a_server_is() -> None:
+    async with scripted_server() as (target, _):
+        status, stdout, _ = await sonorant("voices", "--server", target)
+        assert status == 0 and stdout.decode().splitlines()[4].split() == ["v4", "preset", "english"]
+        status, stdout, _ = await sonorant("capabilities", "--server", target)
+        assert (
+            status == 0 and '"model": "scripted"' in stdout.decode() and '"supports_cloning": false' in stdout.decode()
+        )
+        assert (await sonorant("health", "--server", target))[:2] == (0, b"SERVING\n")
+    async with scripted_server(serving=False) as (target, _):
+        assert (await sonorant("health", "--server", target))[:2] == (1, b"NOT_SERVING\n")
+
+
+def test_help_has_examples_that_parse() -> None:
+    examples = cli.EXAMPLES + say.EXAMPLES + voices.EXAMPLES
+    lines = [line for line in examples.splitlines() if "sonorant " in line]
+    assert len(lines) == 15
+    for line in lines:
+        arguments = line.partition("sonorant ")[2].partition("  ")[0].partition(" |")[0].partition(" >")[0]
+        cli.parser().parse_args(shlex.split(arguments))
+
+
+async def _collect(pieces: list[str]) -> list[str]:
+    async def source() -> AsyncIterator[str]:
+        for piece in pieces:
+            yield piece
+
+    return [word async for word in say.words(source())]
+
+
+@given(st.lists(st.text(alphabet="ab \n", max_size=6), max_size=8))
+def test_words_keep_the_text_and_break_only_after_white_space(pieces: list[str]) -> None:
+    cut = asyncio.run(_collect(pieces))
+    assert "".join(cut) == "".join(pieces)
+    assert all(cut) and all(word[-1].isspace() for word in cut[:-1])
+    assert all(len(word.split()) <= 1 for word in cut)

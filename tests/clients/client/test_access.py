@@ -1,0 +1,82 @@
+"""The client library and command against servers that are not open to everyone."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from sonorant.client import Access, AccessDenied, AudioChunk, InvalidRequest, ServerUnavailable, SpeechClient
+from sonorant.service.access.api_keys import new_key
+from tests.service.certificates import Certificates
+from tests.service.fake_engine import FakeEngine
+from tests.service.harness import served
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> str:
+    key, table = new_key("agent")
+    (tmp_path / "keys.toml").write_text(table)
+    return key
+
+
+async def test_every_way_to_ask_carries_the_key(key: str, tmp_path: Path) -> None:
+    async with served(FakeEngine(), api_keys=tmp_path / "keys.toml", open_services=("health",)) as server:
+        async with SpeechClient(server.address, Access(api_key=key)) as client:
+            assert await client.health() == "SERVING"
+            assert len(await client.voices()) == 2
+            assert (await client.synthesize("Hello")).audio
+            with pytest.raises(InvalidRequest, match="keeps no voices"):
+                await client.create_voice(reference=b"RIFF")
+            assert [part async for part in client.stream("Hello") if isinstance(part, AudioChunk)]
+            async with client.speak() as session:
+                await session.send_text("Hello")
+                await session.finish()
+                assert [event async for event in session if isinstance(event.payload, AudioChunk)]
+        for access in (Access(), Access(api_key="another")):
+            async with SpeechClient(server.address, access) as client:
+                for attempt in (client.capabilities(), client.speak().__aenter__()):
+                    with pytest.raises(AccessDenied, match="API key"):
+                        await attempt
+
+
+async def test_a_connection_that_misses_tls_tells_how_to_have_it(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+
+    async def refused(address: str, access: Access) -> str:
+        async with SpeechClient(address, access) as client:
+            with pytest.raises(ServerUnavailable) as error:
+                await client.voices()
+        return str(error.value)
+
+    async with served(FakeEngine(), certificates.of_client(), tls=certificates.files()) as server:
+        assert "it has ended, or wants TLS" in await refused(server.address, Access())
+        assert "its certificate is not of a known authority" in await refused(server.address, Access(tls=True))
+    async with served(FakeEngine()) as server:
+        assert "it speaks no TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
+
+
+async def test_mutual_tls_and_the_command(key: str, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    theirs = certificates.authority.issue_cert("client")
+    theirs.private_key_pem.write_to_path(tmp_path / "client.key")
+    theirs.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
+    files = {"CA": "ca.pem", "CERTIFICATE": "client.pem", "KEY": "client.key"}
+    environment = {f"SONORANT_CLIENT_{name}": str(tmp_path / file) for name, file in files.items()}
+    environment["SONORANT_CLIENT_API_KEY"] = key
+    credentials = certificates.of_client(mutual=True)
+    settings = {"tls": certificates.files(mutual=True), "api_keys": tmp_path / "keys.toml"}
+    async with served(FakeEngine(), credentials, **settings) as server:
+        async with SpeechClient(server.address, Access.from_environment(environment)) as client:
+            assert (await client.synthesize("Hello")).audio
+        async with SpeechClient(server.address, Access(api_key=key, ca=tmp_path / "ca.pem")) as client:
+            with pytest.raises(ServerUnavailable):
+                await client.voices()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sonorant.cli", "voices", "--server", server.address),
+            env={**os.environ, **environment},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+        assert b"ada" in output

@@ -1,0 +1,61 @@
+from sonorant.client.playback_clock import PlaybackClock
+from tests.fakes import FakeClock
+
+
+def test_what_was_given_is_heard_in_real_time() -> None:
+    now = FakeClock()
+    clock = PlaybackClock(now)
+    assert clock.played_ms("a") == 0
+    clock.give("a", 0.2)
+    clock.give("a", 0.3)
+    now.now_s += 0.1
+    assert clock.played_ms("a") == 100
+    now.now_s += 9
+    assert clock.played_ms("a") == 500
+    clock.give("a", 0.5)
+    now.now_s += 0.1
+    assert clock.played_ms("a") == 600
+    clock.forget("a")
+    assert clock.played_ms("a") == 0
+
+
+def test_turns_follow_one_another() -> None:
+    now = FakeClock()
+    clock = PlaybackClock(now)
+    clock.give("a", 1.0)
+    clock.give("b", 1.0)
+    now.now_s += 0.5
+    assert (clock.played_ms("a"), clock.played_ms("b")) == (500, 0)
+    now.now_s += 0.7
+    assert (clock.played_ms("a"), clock.played_ms("b")) == (1000, 200)
+    clock.drop()
+    clock.give("c", 1.0)
+    now.now_s += 0.1
+    assert clock.played_ms("c") == 100
+
+
+def test_a_player_may_begin_later() -> None:
+    now = FakeClock()
+    clock = PlaybackClock(now)
+    clock.give("a", 1.0)
+    now.now_s += 0.3
+    clock.begins()
+    assert clock.played_ms("a") == 0
+    now.now_s += 0.5
+    assert clock.played_ms("a") == 500
+    now.now_s += 5
+    clock.begins()  # of something else: what is over stays
+    assert clock.played_ms("a") == 1000
+
+
+def test_gaps_make_the_rest_late() -> None:
+    now = FakeClock()
+    clock = PlaybackClock(now)
+    assert clock.late_s("a") == 0
+    clock.give("a", 1.0)
+    assert clock.late_s("a") == 0
+    now.now_s += 1.25
+    assert clock.late_s("a") == 0.25
+    clock.give("a", 1.0)
+    now.now_s += 0.5
+    assert clock.late_s("a") == 0.25

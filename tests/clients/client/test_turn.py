@@ -1,0 +1,84 @@
+"""A turn of a voice agent against a real server with predictable answers."""
+
+import asyncio
+import socket
+
+import grpc
+import pytest
+
+from sonorant.client import AudioChunk, ServerBusy, SpeechClient, SpeechError, synthesis_config
+from sonorant.client.turn import Turn
+from tests.clients.scripted_server import LOUD, scripted_server
+
+
+async def test_text_goes_out_as_it_comes_and_audio_comes_in() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        turn = Turn(client, synthesis_config(voice="anna"), max_lead_ms=500)
+        turn.say("one ")
+        first = await anext(turn)
+        assert isinstance(first, AudioChunk) and first.data == LOUD * 4
+        turn.say("two")
+        turn.end()
+        turn.say("too late")
+        rest = [event.data async for event in turn if isinstance(event, AudioChunk)]
+        await turn.close()
+        assert rest == [LOUD * 3]
+        assert (turn.text, turn.over) == ("one two", True)
+        assert [request.WhichOneof("payload") for request in speech.received] == ["config", "text", "text", "end"]
+        assert speech.received[0].config.max_lead_ms == 500
+
+
+async def test_cut_off_it_ends_at_once_and_the_server_is_told_what_was_heard() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        turn = Turn(client, synthesis_config())
+        turn.say("one ")
+        await anext(turn)
+        heard = turn.cut_off(120)
+        assert [event async for event in turn] == []
+        await turn.close()
+        assert (heard.text, heard.unheard, heard.played_ms) == ("", "one ", 120)
+        assert speech.received[-1].cancel.played_ms == 120
+        await asyncio.wait_for(speech.over.wait(), 10)
+
+
+async def test_one_that_is_cut_off_before_the_server_answers_leaves_nothing() -> None:
+    async with scripted_server() as (target, _), SpeechClient(target) as client:
+        turn = Turn(client, synthesis_config())
+        turn.say("one ")
+        turn.cut_off(0)
+        await turn.close()
+        assert [event async for event in turn] == []
+
+
+@pytest.mark.parametrize(("voice", "text"), [("busy", "Hello."), ("anna", "fail")])
+async def test_failures_end_the_iteration(voice: str, text: str) -> None:
+    async with scripted_server() as (target, _), SpeechClient(target) as client:
+        turn = Turn(client, synthesis_config(voice=voice))
+        turn.say(text)
+        with pytest.raises(ServerBusy if voice == "busy" else SpeechError):
+            async for _event in turn:
+                pass
+        turn.say("More of it is not spoken alone.")
+        await turn.close()
+        assert [event async for event in turn] == []
+
+
+async def test_silence_of_the_server_is_an_error_unless_it_waits_for_text() -> None:
+    async with scripted_server() as (target, _), SpeechClient(target) as client:
+        turn = Turn(client, synthesis_config(), timeout_s=0.2)
+        turn.say("one ")
+        await anext(turn)
+        await asyncio.sleep(0.4)
+        assert not turn.over
+        turn.say("limit")  # done
+        assert [event async for event in turn] == []
+        await turn.close()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = SpeechClient(f"127.0.0.1:{silent.getsockname()[1]}")
+        turn = Turn(client, synthesis_config(), timeout_s=0.2)
+        turn.say("one ")
+        with pytest.raises(SpeechError, match=r"nothing came .* for 0.2 s") as late:
+            await anext(turn)
+        assert late.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
+        await turn.close()
+        await client.close()

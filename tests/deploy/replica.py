@@ -1,0 +1,22 @@
+"""A server process like `sonorant-server`, with settings and signals; only its engine is made up."""
+
+import asyncio
+import signal
+import sys
+
+import uvloop
+
+from sonorant.service import logs, server
+from sonorant.service.config import parse_args
+from tests.service.fake_engine import FakeEngine
+
+
+async def serve() -> int:
+    drain = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, drain.set)
+    return await server.serve(parse_args(), FakeEngine(frame_s=0.002, max_streams=1000).started, drain)
+
+
+if __name__ == "__main__":
+    logs.set_up()
+    sys.exit(uvloop.run(serve()))

@@ -1,0 +1,73 @@
+"""Three servers in processes of their own, on ports that they keep when they are started again."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = ("--max-sessions", "1000", "--drain-delay-s", "2", "--drain-grace-s", "60")
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Replica:
+    def __init__(self, folder: Path, name: str, *settings: str) -> None:
+        self.port, self.metrics_port = free_port(), free_port()
+        self._log = folder / f"{name}.log"
+        self._settings = settings
+        self.start()
+
+    def start(self) -> None:
+        listen = ("--listen", f"127.0.0.1:{self.port}", "--metrics-listen", f"127.0.0.1:{self.metrics_port}")
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.deploy.replica", *listen, *SETTINGS, *self._settings],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+            )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if json.loads(line)["event"] == "serving":
+                return
+        raise AssertionError(f"the server did not start:\n{self._log.read_text()}")
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(60)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/ready", timeout=5):
+                return True
+        except urllib.error.HTTPError:
+            return False
+
+    def sample(self, name: str) -> float:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as response:
+            families = text_string_to_metric_families(response.read().decode())
+        return next(sample.value for family in families for sample in family.samples if sample.name == name)
+
+    @property
+    def sessions(self) -> int:
+        return int(self.sample("tts_sessions"))

@@ -1,0 +1,110 @@
+"""Stock clients against a real server: each framework in an environment of its own, the server in the project's."""
+
+import asyncio
+import json
+import os
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+import wave
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sonorant.client import SpeechClient, synthesis_config
+from tests.doors.judge import HEARING_HZ
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVER_PYTHON = os.environ.get("DOORS_SERVER_PYTHON", str(ROOT / ".venv/bin/python"))
+SOURCES = ("clients", "proto", "service", "engine")
+METRICS = ("--metrics-listen", "127.0.0.1:0")
+
+
+@contextmanager
+def running_server(*arguments: str) -> Iterator[str]:
+    """HOST:PORT of a server on the built-in voice."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / source) for source in SOURCES)}
+    command = [SERVER_PYTHON, "-m", "sonorant.service", "--listen", "127.0.0.1:0", *METRICS, *arguments]
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+        try:
+            assert process.stdout is not None
+            events = {event["event"]: event for event in map(json.loads, _until_serving(process.stdout))}
+            if "serving" not in events:
+                log.seek(0)
+                raise AssertionError(f"the server ended before it was ready:\n{log.read().decode()}")
+            yield f"127.0.0.1:{events['serving']['port']}"
+        finally:
+            process.terminate()
+            process.wait(30)
+            process.stdout.close()
+
+
+@contextmanager
+def running_gateway(server: str) -> Iterator[str]:
+    """URL of a gateway in front of it."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / source) for source in SOURCES)}
+    command = [SERVER_PYTHON, "-m", "sonorant.gateway", "--listen", "127.0.0.1:0", "--server", server]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}"
+        for _ in range(200):
+            try:
+                urllib.request.urlopen(f"{url}/ready", timeout=5).close()
+                break
+            except urllib.error.HTTPError:
+                time.sleep(0.05)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+        process.stdout.close()
+
+
+def _until_serving(lines: Iterable[str]) -> Iterator[str]:
+    """Up to the line that says that it serves."""
+    for line in lines:
+        yield line
+        if '"serving"' in line:
+            return
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with running_server() as target:
+        yield target
+
+
+@pytest.fixture(scope="session")
+def caller_wav(server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A caller who asks for the weather, and interrupts the answer after five seconds."""
+    path = tmp_path_factory.mktemp("caller") / "caller.wav"
+
+    async def record() -> list[bytes]:
+        async with SpeechClient(server) as client:
+            config = synthesis_config(voice="slt", sample_rate_hz=HEARING_HZ, seed=1)
+            lines = ("What is the weather tomorrow?", "Thank you, that is enough.")
+            return [(await client.synthesize(line, config)).audio for line in lines]
+
+    question, interruption = asyncio.run(record())
+
+    def silence(duration_s: float) -> bytes:
+        return bytes(2 * int(duration_s * HEARING_HZ))
+
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(HEARING_HZ)
+        file.writeframes(silence(0.5) + question + silence(5) + interruption + silence(5))
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def server_that_clones() -> Iterator[str]:
+    with running_server("--model", "builtin_base") as target:
+        yield target

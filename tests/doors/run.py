@@ -1,0 +1,24 @@
+"""Native classes and clients of Riva, in one environment: `python -m tests.doors.run`, or `make test-doors`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.gateway.stock.run import python_of
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def main() -> int:
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "clients", ROOT / "proto"))),
+        "DOORS_SERVER_PYTHON": sys.executable,
+    }
+    command = [python_of(HERE), "-m", "pytest", "-q", "-c", HERE / "pytest.ini", "--rootdir", ROOT, HERE]
+    return subprocess.run(command, cwd=ROOT, env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

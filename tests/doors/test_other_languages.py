@@ -1,0 +1,50 @@
+"""The examples in other languages, where their tools are at hand."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+import wave
+from pathlib import Path
+
+import pytest
+
+from tests.doors.conftest import ROOT, running_gateway
+from tests.doors.judge import assert_idle
+
+TEXT = "Words may come one by one."
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="no Node.js here")
+def test_node_speaks_and_tells_when_words_are_heard(server: str, tmp_path: Path) -> None:
+    for part in ("clients/examples/node/package.json", "clients/examples/node/speak.js", "proto/released.binpb"):
+        copy = tmp_path / part
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / part, copy)
+    folder = tmp_path / "clients/examples/node"
+    subprocess.run(["npm", "install", "--silent", "--no-audit"], cwd=folder, check=True, timeout=100)
+    told = subprocess.run(
+        ["node", "speak.js", "speech.wav", server],
+        cwd=folder,
+        input=TEXT,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert [line.split()[-1] for line in told.stdout.splitlines()] == TEXT.split()
+    with wave.open(str(folder / "speech.wav")) as file:
+        assert file.getframerate() == 24_000 and file.getnframes() > 24_000
+    asyncio.run(assert_idle(server))
+
+
+def test_curl_gets_files_and_streams(server: str, tmp_path: Path) -> None:
+    with running_gateway(server) as url:
+        script = ROOT / "clients/examples/curl.sh"
+        subprocess.run(["sh", script, url, tmp_path], check=True, timeout=60)
+    assert "data" in json.loads((tmp_path / "voices.json").read_text())
+    assert (tmp_path / "hello.mp3").read_bytes()[:1] in (b"\xff", b"I")
+    assert len((tmp_path / "hello.pcm").read_bytes()) > 24_000
+    assert (
+        (tmp_path / "hello.sse").read_text().rstrip().splitlines()[-1].startswith('data: {"type":"speech.audio.done"')
+    )

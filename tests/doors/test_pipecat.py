@@ -1,0 +1,155 @@
+"""`sonorant.pipecat` under Pipecat's own test helper, against a real server."""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipecat.frames.frames import (
+    AggregatedTextProgressFrame,
+    ErrorFrame,
+    Frame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    MetricsFrame,
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+    TTSStartedFrame,
+    TTSStoppedFrame,
+    TTSTextFrame,
+    TTSUpdateSettingsFrame,
+)
+from pipecat.pipeline.worker import PipelineParams
+from pipecat.services.tts_service import TextAggregationMode
+from pipecat.tests.utils import SleepFrame, run_test
+from pipecat.utils.errors import ErrorCategory
+
+from clients.examples.pipecat_agent import ANSWERS, talk
+from sonorant.pipecat import Heard, SonorantTTSService
+from tests.doors.judge import HEARING_HZ, assert_idle, assert_says
+
+TEXT = "The quick brown fox jumps over the lazy dog. It (really) was three o'clock, or four."
+
+
+def tokens(text: str) -> list[Frame]:
+    return [LLMTextFrame(token) for token in re.findall(r"\s?\S+", text)]
+
+
+def turn(text: str) -> list[Frame]:
+    return [LLMFullResponseStartFrame(), *tokens(text), LLMFullResponseEndFrame()]
+
+
+def pcm(frames: Any) -> bytes:
+    return b"".join(frame.audio for frame in frames if isinstance(frame, TTSAudioRawFrame))
+
+
+def errors(frames: Any) -> list[ErrorFrame]:
+    return [frame for frame in frames if isinstance(frame, ErrorFrame)]
+
+
+async def test_a_turn_is_spoken_and_its_words_come_with_their_times(server: str) -> None:
+    speech = SonorantTTSService(target=server, sample_rate=HEARING_HZ)
+    down, up = await run_test(speech, frames_to_send=turn(TEXT), pipeline_params=PipelineParams(enable_metrics=True))
+    assert not errors(up)
+    audio = [frame for frame in down if isinstance(frame, TTSAudioRawFrame)]
+    assert {(frame.sample_rate, frame.num_channels) for frame in audio} == {(HEARING_HZ, 1)}
+    assert_says(pcm(down), TEXT)
+    words = [frame for frame in down if isinstance(frame, TTSTextFrame)]
+    assert " ".join(word.text for word in words) == TEXT
+    assert all(before.pts <= after.pts for before, after in pairwise(words))
+    assert words[-1].pts > words[0].pts
+    kinds = [type(frame) for frame in down if not isinstance(frame, MetricsFrame | AggregatedTextProgressFrame)]
+    assert kinds[:2] == [LLMFullResponseStartFrame, TTSStartedFrame]
+    assert kinds[-2:] == [TTSStoppedFrame, LLMFullResponseEndFrame]
+    assert kinds.count(TTSStartedFrame) == kinds.count(TTSStoppedFrame) == 1
+    await assert_idle(server)
+
+
+async def test_sentences_may_be_asked_for_and_several_texts_are_spoken_in_their_order(server: str) -> None:
+    speech = SonorantTTSService(
+        target=server, sample_rate=HEARING_HZ, text_aggregation_mode=TextAggregationMode.SENTENCE
+    )
+    frames = [*turn("One is here. Two for you."), TTSSpeakFrame("It is three.")]
+    down, up = await run_test(speech, frames_to_send=frames)
+    assert not errors(up)
+    words = [frame.text for frame in down if isinstance(frame, TTSTextFrame)]
+    assert " ".join(words) == "One is here. Two for you. It is three."
+
+
+async def test_it_speaks_before_the_text_ends_and_an_interruption_stops_the_server(server: str) -> None:
+    speech = SonorantTTSService(target=server)
+    interrupted: list[Heard] = []
+
+    @speech.event_handler("on_speech_interrupted")
+    async def on_speech_interrupted(_: object, __: str, heard: Heard) -> None:
+        interrupted.append(heard)
+        await assert_idle(server)
+
+    frames = [LLMFullResponseStartFrame(), *tokens(TEXT * 5), SleepFrame(3.0), InterruptionFrame(), SleepFrame(1.0)]
+    down, up = await run_test(speech, frames_to_send=frames)
+    assert not errors(up)
+    assert pcm(down)  # though the text never ended
+    (heard,) = interrupted
+    assert heard.text + heard.unheard == TEXT * 5
+    assert heard.text and heard.unheard
+    assert 0 < heard.played_ms < 4000
+    assert len(heard.text.split()) == pytest.approx(heard.played_ms / 1000 * 3, abs=5)  # about three words a second
+
+
+async def test_text_without_speech_is_a_moment_of_silence_and_no_failure(server: str) -> None:
+    speech = SonorantTTSService(target=server, max_consecutive_zero_audio_contexts=1)
+    down, up = await run_test(speech, frames_to_send=[*turn("..."), *turn("Hello.")])
+    assert not errors(up)
+    assert speech.is_usable
+    assert len(pcm(down)) > 24_000
+
+
+async def test_what_the_server_refuses_is_an_error_of_its_category(server: str) -> None:
+    nobody = SonorantTTSService(target=server, settings=SonorantTTSService.Settings(voice="nobody"))
+    _, up = await run_test(nobody, frames_to_send=turn("Hello there."))
+    assert errors(up)[0].category is ErrorCategory.INVALID_REQUEST
+    assert "no voice 'nobody'" in errors(up)[0].error
+    assert not nobody.is_usable
+    away = SonorantTTSService(target="127.0.0.1:1")
+    _, up = await run_test(away, frames_to_send=turn("Hello there."))
+    assert errors(up)[0].category is ErrorCategory.CONNECTIVITY
+    assert away.is_usable
+    garbled = SonorantTTSService(target=server)
+    _, up = await run_test(garbled, frames_to_send=[*turn("Hello \0 there."), SleepFrame(0.5), *turn("Hello.")])
+    assert errors(up)[0].category is ErrorCategory.APPLICATION
+    assert garbled.is_usable
+
+
+async def test_settings_count_for_the_next_turn(server: str) -> None:
+    speech = SonorantTTSService(target=server)
+    update = TTSUpdateSettingsFrame(delta=SonorantTTSService.Settings(voice="nobody"))
+    down, up = await run_test(speech, frames_to_send=[*turn("Hello."), update, *turn("Hello.")])
+    assert len(pcm(down)) > 24_000
+    assert "no voice 'nobody'" in errors(up)[0].error
+
+
+async def test_the_example_agent_hears_answers_and_is_interrupted(server: str, caller_wav: str, tmp_path: Path) -> None:
+    messages, interruptions = await talk(caller_wav, str(tmp_path / "agent.wav"), server)
+    roles = [message["role"] for message in messages]
+    assert roles == ["user", "assistant", "user", "assistant"]
+    assert "weather" in messages[0]["content"]
+    answer = messages[1]["content"]
+    assert ANSWERS[0].startswith(answer) and 3 < len(answer.split()) < 25
+    heard = interruptions[0].text
+    assert ANSWERS[0].startswith(heard)
+    assert abs(len(heard.split()) - len(answer.split())) <= 2
+    assert messages[3]["content"] == ANSWERS[1]
+    await assert_idle(server)
+
+
+async def test_nvidia_s_own_service_speaks(server: str) -> None:
+    from pipecat.services.nvidia.tts import NvidiaTTSService
+
+    speech = NvidiaTTSService(server=server, use_ssl=False, sample_rate=HEARING_HZ)
+    down, up = await run_test(speech, frames_to_send=[*turn("One is here. The house is by the river."), SleepFrame(5)])
+    assert not errors(up)
+    assert_says(pcm(down), "One is here. The house is by the river.")
+    await assert_idle(server)

@@ -1,0 +1,62 @@
+"""A server is killed in the middle of a sentence, and its listeners hear the sentence to its end from another."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from sonorant.client import AudioChunk, Resumed, SpeechClient, UtteranceDone, synthesis_config
+from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
+from tests.e2e.server_process import ServerProcess
+from tests.service.harness import assert_same_audio, eventually
+
+TEXT = "Words may come one by one, and none of them is lost. Not even when the server is."
+VOICES = [{"voice": "rms", "do_sample": True, "temperature": 0.7}, {"voice": "slt"}]
+
+
+@pytest.fixture
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerProcess]]:
+    folder = tmp_path_factory.mktemp("servers")
+    running = [ServerProcess(folder / f"log{number}") for number in range(2)]
+    yield running
+    for server in running:
+        server.process.kill()
+        server.stop()
+
+
+async def listen(client: SpeechClient, heard: list[bytes], lead_ms: int = 600, **config: object) -> int:
+    """How often it was resumed."""
+    resumed = 0
+    async with client.speak(synthesis_config(seed=7, **config), max_lead_ms=lead_ms) as session:
+        await session.send_text(TEXT)
+        await session.finish()
+        async for event in session:
+            match event.payload:
+                case AudioChunk() as audio:
+                    heard.append(audio.data)
+                case Resumed():
+                    resumed += 1
+                case UtteranceDone() as done:
+                    assert done.reason == FINISH_REASON_COMPLETED
+    return resumed
+
+
+@pytest.mark.slow
+async def test_listeners_hear_the_end_of_a_sentence_whose_server_was_killed(servers: list[ServerProcess]) -> None:
+    first, second = servers
+    async with SpeechClient(second.address) as client:
+        whole: list[list[bytes]] = [[] for _ in VOICES]
+        for heard, config in zip(whole, VOICES, strict=True):
+            assert await listen(client, heard, lead_ms=0, **config) == 0
+    # gRPC goes through these in their order, and from one that is gone to the next.
+    async with SpeechClient(f"ipv4:{first.address},{second.address}") as client:
+        broken: list[list[bytes]] = [[] for _ in VOICES]
+        async with asyncio.TaskGroup() as tasks:
+            listeners = [
+                tasks.create_task(listen(client, heard, **config)) for heard, config in zip(broken, VOICES, strict=True)
+            ]
+            await eventually(lambda: min(map(len, broken)) >= 8, True, timeout_s=60)
+            first.process.kill()
+    assert [task.result() for task in listeners] == [1, 1]
+    for one, other in zip(broken, whole, strict=True):
+        assert_same_audio(b"".join(one), b"".join(other))

@@ -1,0 +1,315 @@
+"""Several worker pairs as one engine, with real processes: voices by checkpoint, pairs that stand in for others."""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sonorant.engine import (
+    CheckpointError,
+    Engine,
+    EngineConfig,
+    EngineError,
+    EngineOverloaded,
+    EnginePool,
+    EngineState,
+    EngineUnavailable,
+    FinishReason,
+    InvalidSynthesis,
+    PcmChunk,
+    StreamEnd,
+    SynthesisParams,
+    UnknownSpeaker,
+    WarmUp,
+)
+from sonorant.engine.serving import pool
+from sonorant.engine.serving.warm_up import warm_up
+from tests.engine.speech import Heard, assert_same_speech, listen
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+TEXT = "the quick brown fox"
+
+
+def config(model: Path) -> EngineConfig:
+    return EngineConfig.of(
+        model, num_slots=4, max_queued_streams=4, max_context=256, cpu_threads=1, talker_device="cpu", page_size=8
+    )
+
+
+@pytest.fixture(scope="module")
+def custom_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("models") / "custom-voice", "custom_voice")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("models") / "base", "base", hidden=48)
+
+
+class Watched:
+    """The states of a pool, each new one once."""
+
+    def __init__(self) -> None:
+        self.states: list[EngineState] = []
+
+    def on_state(self, state: EngineState) -> None:
+        if self.states[-1:] != [state]:
+            self.states.append(state)
+
+    async def until(self, *states: EngineState) -> None:
+        async with asyncio.timeout(60):
+            while self.states != list(states):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+def params(engines: EnginePool, **voice: object) -> SynthesisParams:
+    sampling = replace(engines.info.default_sampling, max_frames=12, ignore_eos=True)
+    return SynthesisParams(sampling, **voice)  # type: ignore[arg-type]
+
+
+async def say(engines: EnginePool, wanted: SynthesisParams) -> Heard:
+    async with engines.open(wanted) as stream:
+        stream.push_text(TEXT)
+        stream.end_text()
+        return await listen(stream, engines.info.frame_samples)
+
+
+@pytest.fixture(autouse=True)
+def no_child_is_left() -> Iterator[None]:
+    before = children()
+    yield
+    assert children() == before
+
+
+def children() -> set[str]:
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
+def worker_pids(engines: EnginePool, pair: int) -> list[int]:
+    workers = engines._pairs[pair].engine._supervisor._workers
+    return [child.pid for child in workers.children] if workers else []
+
+
+@pytest.mark.slow
+async def test_each_voice_is_spoken_by_a_checkpoint_that_has_it_and_a_pair_that_dies_takes_no_other_along(
+    custom_voice: Path, base: Path
+) -> None:
+    watched = Watched()
+    engines = await EnginePool.start([config(custom_voice), config(base)], watched.on_state)
+    try:
+        await watched.until(EngineState.STARTING, EngineState.READY)
+        assert {pair.state for pair in engines.pairs()} == {EngineState.READY}
+        assert [info.task for info in engines.infos] == ["custom_voice", "base"]
+        assert engines.info.speakers == engines.infos[0].speakers
+        assert engines.info.max_streams == 16
+
+        preset = params(engines, speaker=engines.info.speakers[0])
+        cloned = params(engines, x_vector=np.ones(48, np.float32))
+        for wanted, pair in ((preset, 0), (cloned, 1)):
+            async with engines.open(wanted):
+                assert [each.stats.num_streams for each in engines.pairs()] == [int(pair == 0), int(pair == 1)]
+            assert (await say(engines, wanted)).end.reason is FinishReason.MAX_FRAMES
+            assert engines.explain(wanted, TEXT).text == TEXT
+        with pytest.raises(UnknownSpeaker, match="custom-voice has no speaker 'nobody'"):
+            engines.check(params(engines, speaker="nobody"))
+        with pytest.raises(InvalidSynthesis, match="shape"):
+            engines.check(params(engines, x_vector=np.ones(47, np.float32), reference_text="Hello."))
+
+        async with engines.open(preset) as going_on, engines.open(cloned) as ending:
+            for stream in (going_on, ending):
+                stream.push_text(TEXT)
+            first = await ending.next_event()
+            assert isinstance(first, PcmChunk)
+            os.kill(worker_pids(engines, 1)[0], signal.SIGKILL)
+            async with asyncio.timeout(10):
+                while engines.pairs()[1].state is EngineState.READY:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            assert engines.state is EngineState.READY
+            assert [pair.state for pair in engines.pairs()] == [EngineState.READY, EngineState.RESTARTING]
+            with pytest.raises(EngineUnavailable, match="the engine of base is restarting"):
+                engines.open(cloned)
+            assert (await say(engines, preset)).end.reason is FinishReason.MAX_FRAMES
+            for stream, next_frame in ((going_on, 0), (ending, first.num_frames)):
+                stream.end_text()
+                heard = await listen(stream, engines.info.frame_samples, next_frame)
+                assert (heard.end.reason, heard.end.num_frames) == (FinishReason.MAX_FRAMES, 12)
+        async with asyncio.timeout(60):
+            while engines.pairs()[1].state is not EngineState.READY:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await say(engines, cloned)).end.reason is FinishReason.MAX_FRAMES
+        await watched.until(EngineState.STARTING, EngineState.READY)
+    finally:
+        await engines.close()
+    assert watched.states[-1] is EngineState.CLOSED
+
+
+@pytest.mark.slow
+async def test_replicas_share_the_streams_and_stand_in_for_each_other(custom_voice: Path) -> None:
+    watched = Watched()
+    engines = await EnginePool.start([config(custom_voice)] * 2, watched.on_state)
+    try:
+        await watched.until(EngineState.STARTING, EngineState.READY)
+        assert len(engines.infos) == 1
+        wanted = params(engines, speaker=engines.info.speakers[0])
+        alone = await say(engines, wanted)
+        streams = [engines.open(wanted) for _ in range(6)]
+        assert [pair.stats.num_streams for pair in engines.pairs()] == [3, 3]
+        room = engines.info.max_streams - 6
+        with pytest.raises(EngineOverloaded, match="kept for utterances that go on"):
+            engines.open(wanted, spare=room)
+        streams.append(engines.open(wanted, spare=room - 1))
+        for stream in streams:
+            stream.cancel()
+        heard = await asyncio.gather(*(say(engines, wanted) for _ in range(8)))
+        for each in heard:  # it does not matter which pair speaks
+            assert_same_speech(each.samples, alone.samples)
+
+        stream = engines.open(wanted, credit_frames=3)
+        stream.push_text(TEXT)
+        stream.end_text()
+        chunks = [await stream.next_event()]
+        os.kill(worker_pids(engines, 0)[1], signal.SIGKILL)
+        async with asyncio.timeout(10):
+            while engines.pairs()[0].state is EngineState.READY:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+        assert engines.state is EngineState.READY
+        assert [pair.stats.num_streams for pair in engines.pairs()] == [0, 1], "it goes on with the other pair"
+        while not isinstance(chunks[-1], StreamEnd):
+            stream.grant(chunks[-1].num_frames)
+            chunks.append(await asyncio.wait_for(stream.next_event(), 60))
+        heard = np.concatenate([chunk.samples for chunk in chunks if isinstance(chunk, PcmChunk)])
+        assert_same_speech(heard, alone.samples)
+        assert_same_speech((await say(engines, wanted)).samples, alone.samples)
+        os.kill(worker_pids(engines, 1)[0], signal.SIGKILL)
+        await watched.until(EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY)
+    finally:
+        await engines.close()
+
+
+@pytest.mark.slow
+async def test_a_standby_takes_no_streams_until_a_pair_goes_down_and_then_all_of_its(custom_voice: Path) -> None:
+    configs = [config(custom_voice), replace(config(custom_voice), is_standby=True)]
+    watched = Watched()
+    engines = await EnginePool.start(configs, watched.on_state)
+    try:
+        await watched.until(EngineState.STARTING, EngineState.READY)
+        assert engines.info.max_streams == 8, "a standby adds no places"
+        wanted = params(engines, speaker=engines.info.speakers[0])
+        alone = await say(engines, wanted)
+        streams = [engines.open(wanted, credit_frames=3) for _ in range(4)]
+        for stream in streams:
+            stream.push_text(TEXT)
+            stream.end_text()
+        firsts = [await asyncio.wait_for(stream.next_event(), 60) for stream in streams]
+        assert [pair.stats.num_streams for pair in engines.pairs()] == [4, 0]
+        for pair in (0, 1):  # whoever was the standby before is the one that serves now
+            os.kill(worker_pids(engines, pair)[pair], signal.SIGKILL)
+            for stream in streams:
+                stream.grant(3)
+            async with asyncio.timeout(60):
+                while engines.pairs()[1 - pair].stats.num_streams < 4:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            async with engines.open(wanted):
+                assert engines.pairs()[1 - pair].stats.num_streams == 5
+            async with asyncio.timeout(60):
+                while engines.pairs()[pair].state is not EngineState.READY:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+        for stream, first in zip(streams, firsts, strict=True):
+            assert isinstance(first, PcmChunk)
+            stream.grant(first.num_frames)
+            rest = await listen(stream, engines.info.frame_samples, first.num_frames)
+            samples = np.concatenate([first.samples, rest.samples])
+            assert_same_speech(samples, alone.samples)
+        await watched.until(EngineState.STARTING, EngineState.READY)
+    finally:
+        await engines.close()
+
+
+async def test_a_pair_that_could_not_speak_is_tried_again(custom_voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_tries = 0
+
+    async def speak_at_third(engine: Engine) -> WarmUp:
+        nonlocal num_tries
+        num_tries += 1
+        if num_tries < 3:
+            raise EngineError("not yet")
+        return await warm_up(engine)
+
+    monkeypatch.setattr(pool, "warm_up", speak_at_third)
+    monkeypatch.setattr(pool, "TRY_AGAIN_S", (0.0,))
+    watched = Watched()
+    engines = await EnginePool.start([config(custom_voice)], watched.on_state)
+    try:
+        await watched.until(EngineState.STARTING, EngineState.FAILED, EngineState.READY)
+    finally:
+        await engines.close()
+
+
+async def test_a_pool_with_a_pair_that_does_not_load_leaves_nothing(custom_voice: Path, base: Path) -> None:
+    broken = config(base).but(load_format="safetensors", code2wav_dtype="tf32")  # which the CPU has not
+    with pytest.raises(EngineError, match="tf32") as failure:
+        await EnginePool.start([config(custom_voice), broken])
+    assert not isinstance(failure.value, CheckpointError), "the checkpoint is not to blame"
+
+
+async def test_an_error_in_following_a_pair_is_told_at_once_and_the_pair_takes_no_more_streams(
+    base: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    states: list[EngineState] = []
+
+    def on_state(state: EngineState) -> None:
+        states.append(state)
+        if state is EngineState.READY:
+            raise RuntimeError("nobody expected this")
+
+    engines = await EnginePool.start([config(base)], on_state)
+    try:
+        async with asyncio.timeout(60):
+            while states[-1] is not EngineState.FAILED:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert "the engine of base takes no streams any more" in record.message
+        assert record.exc_info and str(record.exc_info[1]) == "nobody expected this"
+        with pytest.raises(EngineUnavailable, match="the engine of base is failed"):
+            engines.open(params(engines, x_vector=np.ones(48, np.float32)))
+    finally:
+        await engines.close()
+    assert states == [EngineState.STARTING, EngineState.READY, EngineState.FAILED, EngineState.CLOSED]
+
+
+async def test_checkpoints_of_different_codecs_are_refused(custom_voice: Path, tmp_path: Path) -> None:
+    other = write_tiny_checkpoint(tmp_path / "other", "base", upsample_rates=(8, 5, 4, 2))
+    with pytest.raises(CheckpointError, match="samples per frame"):
+        await EnginePool.start([config(custom_voice), config(other)])
+
+
+def test_the_workers_of_all_pairs_share_the_cores(custom_voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    without = replace(config(custom_voice), cpu_threads=0)
+    assert [c.cpu_threads for c in pool._sharing([without])] == [8]
+    assert [c.cpu_threads for c in pool._sharing([without] * 4)] == [2] * 4
+    assert [c.cpu_threads for c in pool._sharing([without] * 40)] == [1] * 40
+    chosen = without.but(talker_cpu_threads=3)
+    (shared,) = pool._sharing([chosen])
+    assert (shared.threads("talker"), shared.threads("code2wav")) == (3, 8)
+
+
+def test_the_talkers_of_a_gpu_share_its_memory(custom_voice: Path) -> None:
+    devices = ("cuda", "cuda:0", "auto", "cuda:1")
+    configs = [config(custom_voice).but(talker_device=device, kv_memory_share=0.6) for device in devices]
+    assert [round(c.talker.kv_memory_share, 6) for c in pool._sharing(configs)] == [0.2, 0.2, 0.2, 0.6]
+
+
+async def test_starting_can_be_cancelled(custom_voice: Path) -> None:
+    for delay_s in (0.0, 0.3):
+        task = asyncio.create_task(EnginePool.start([config(custom_voice)] * 2))
+        await asyncio.sleep(delay_s)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

@@ -1,0 +1,70 @@
+"""After any deaths: innocent streams go on, and one that kills workers is found and nobody else is blamed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sonorant.engine.serving.suspects import Suspects
+
+
+def test_after_the_first_death_all_that_were_heard_go_on_at_once_and_the_others_one_by_one() -> None:
+    suspects = Suspects[int]()
+    verdict = suspects.on_death([1, 2, 3, 4, 5], was_heard=lambda stream: stream <= 3)
+    assert verdict.culprit is None and not verdict.is_narrower
+    assert [suspects.may_go_on(stream) for stream in (1, 2, 3, 4, 5)] == [True, True, True, False, False]
+    assert not suspects.acquit([1, 2])
+    assert suspects.acquit([3])
+    assert [suspects.may_go_on(stream) for stream in (4, 5)] == [True, False]
+    assert suspects.acquit([4]) and suspects.may_go_on(5)
+
+
+def test_one_that_is_alive_in_two_deaths_before_it_is_heard_is_the_culprit() -> None:
+    suspects = Suspects[int]()
+    suspects.on_death([1, 2], was_heard=lambda stream: stream == 1)
+    suspects.acquit([1])
+    verdict = suspects.on_death([1, 2], was_heard=lambda stream: stream == 1)
+    assert (verdict.culprit, verdict.is_narrower) == (2, True)
+    assert suspects.may_go_on(1) and suspects.may_go_on(2), "whoever comes after it is free"
+
+
+def test_streams_that_have_nothing_to_go_on_with_hold_nobody_up() -> None:
+    suspects = Suspects[int]()
+    suspects.on_death([1, 2, 3], was_heard=lambda stream: stream == 1)
+    suspects.acquit([2])
+    assert not suspects.may_go_on(3)
+    suspects.acquit([1])
+    assert suspects.may_go_on(3)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8, 500])
+def test_two_deaths_of_which_none_is_guilty_blame_nobody_of_several(count: int) -> None:
+    suspects = Suspects[int]()
+    live = list(range(count))
+    suspects.on_death(live, was_heard=lambda stream: True)
+    suspects.acquit(live)
+    verdict = suspects.on_death(live, was_heard=lambda stream: True)
+    assert verdict.culprit is None
+    assert all(suspects.may_go_on(stream) for stream in live)
+
+
+@given(st.integers(1, 40), st.data())
+def test_whoever_kills_as_soon_as_it_goes_on_is_found_and_nobody_else_is(count: int, data: st.DataObject) -> None:
+    guilty = data.draw(st.integers(0, count - 1))
+    num_heard = data.draw(st.integers(0, count))
+    suspects, open_streams, num_deaths = Suspects[int](), set(range(count)), 0
+    running = set(open_streams)
+    while guilty in open_streams:
+        if guilty in running or not running:
+            num_deaths += 1
+            verdict = suspects.on_death(sorted(running), was_heard=lambda stream: stream < num_heard)
+            running.clear()
+            if verdict.culprit is not None:
+                assert verdict.culprit == guilty
+                open_streams.discard(guilty)
+        else:
+            suspects.acquit(running)
+        running |= {stream for stream in open_streams if suspects.may_go_on(stream)}
+    assert num_deaths <= 3 + count.bit_length()
+    while running != open_streams:
+        suspects.acquit(running)
+        running |= {stream for stream in open_streams if suspects.may_go_on(stream)}

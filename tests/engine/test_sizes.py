@@ -1,0 +1,64 @@
+"""What follows from a card, and how many listeners measured times bear."""
+
+import pytest
+
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.settings import AUTO
+from sonorant.engine.sizes import Card, listeners, slots_of, with_sizes
+
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def large() -> Checkpoint:
+    return load_checkpoint(resolve_model("qwen3-tts-12hz-1.7b-customvoice"))
+
+
+@pytest.fixture
+def left_open(large: Checkpoint) -> EngineConfig:
+    return EngineConfig.of(
+        large.folder, num_slots=AUTO, max_queued_streams=AUTO, max_prefill_rows=AUTO, max_decode_batch=AUTO
+    )
+
+
+def sizes(config: EngineConfig) -> tuple[int, int, int, int]:
+    talker = config.talker
+    return talker.num_slots, talker.max_queued_streams, talker.max_prefill_rows, config.code2wav.max_decode_batch
+
+
+@pytest.mark.parametrize("memory_gib, slots", [(12, 64), (24, 256), (48, 512), (80, 1024), (141, 2048), (288, 2048)])
+def test_slots_follow_from_the_memory_of_the_card(large: Checkpoint, memory_gib: int, slots: int) -> None:
+    assert slots_of(Card("a card", memory_gib * GIB), large, 1) == slots
+
+
+def test_pairs_share_a_card(large: Checkpoint) -> None:
+    card = Card("a card", 80 * GIB)
+    assert slots_of(card, large, 2) == 512
+    assert slots_of(card, large, 1000) == 8  # as few as there can be; the workers say what is missing
+
+
+def test_what_is_left_open_follows_from_the_slots(left_open: EngineConfig) -> None:
+    assert sizes(with_sizes(left_open, None)) == (32, 32, 256, 32)  # the CPU
+    assert sizes(with_sizes(left_open, 64)) == (64, 32, 256, 64)
+    assert sizes(with_sizes(left_open, 2048)) == (2048, 1024, 1024, 128)
+
+
+def test_what_is_asked_for_stays(left_open: EngineConfig) -> None:
+    asked = left_open.but(num_slots=100, max_queued_streams=0)
+    assert sizes(with_sizes(asked, 2048)) == (100, 0, 256, 100)
+    assert with_sizes(with_sizes(asked, 2048), 8) == with_sizes(asked, 2048)
+
+
+def test_listeners_are_those_whose_frames_are_made_in_time() -> None:
+    # Of 80 ms 56 are usable. 100 rows take 20 + 10 ms, 200 rows 30 + 20, 400 rows 72.5 + 40.
+    step_s = {100: 0.020, 200: 0.030, 400: 0.0725}
+    assert listeners(step_s, 1e-4, 0.08) == 200 + int(200 * (56 - 50) / (112.5 - 50))
+
+
+def test_no_more_listeners_than_were_measured() -> None:
+    assert listeners({1: 0.003, 64: 0.005}, 1e-5, 0.08) == 64
+
+
+def test_one_listener_is_let_in_even_where_there_is_no_time() -> None:
+    assert listeners({1: 0.2}, 1e-5, 0.08) == 1

@@ -1,0 +1,17 @@
+"""What the noise has found, as it was found: each once ended the server, or filled its log."""
+
+from pathlib import Path
+
+from hpack import Encoder
+
+from tests.fuzz.http2 import END_HEADERS, HEADERS, PREFACE, SETTINGS, frame, send
+from tests.fuzz.rounds import target
+
+
+async def test_a_method_that_is_no_text_ends_nothing(tmp_path: Path) -> None:
+    """With grpcio 1.84 and 1.85 it ended the server, without a key: the loop that takes calls decodes the path."""
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/\xff/x"), (b":authority", b"x")]
+    call = bytes(Encoder().encode([*fields, (b"content-type", b"application/grpc"), (b"te", b"trailers")]))
+    async with target(tmp_path) as under_fire:
+        await send(under_fire.server, PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS, 1, call))
+        await under_fire.check()

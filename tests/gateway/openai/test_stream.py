@@ -1,0 +1,249 @@
+"""The WebSocket of vLLM-Omni and SGLang-Omni, message by message."""
+
+import base64
+import io
+import wave
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.gateway.harness import Door, gateway
+from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.harness import eventually
+from tests.service.keys import ADA, table
+
+PCM = {"type": "session.config", "voice": "ada", "response_format": "pcm", "stream_audio": True, "seed": 1}
+Message = dict[str, Any]
+
+
+def connect(door: Door, **options: Any) -> Any:
+    return door.http.ws_connect("/v1/audio/speech/stream", **options)
+
+
+async def until(socket: aiohttp.ClientWebSocketResponse, kind: str) -> tuple[list[Message], bytes]:
+    """Messages up to and including one of a kind, and the audio between them."""
+    messages, audio = [], b""
+    while True:
+        message = await socket.receive(timeout=10)
+        if message.type is aiohttp.WSMsgType.BINARY:
+            audio += message.data
+            continue
+        assert message.type is aiohttp.WSMsgType.TEXT, message
+        messages.append(message.json())
+        if "audio_b64" in messages[-1]:
+            audio += base64.b64decode(messages[-1]["audio_b64"])
+        if messages[-1]["type"] == kind:
+            return messages, audio
+
+
+async def say(socket: aiohttp.ClientWebSocketResponse, *texts: str, done: bool = True) -> None:
+    for text in texts:
+        await socket.send_json({"type": "input.text", "text": text})
+    if done:
+        await socket.send_json({"type": "input.done"})
+
+
+async def test_words_are_spoken_as_they_come() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        await say(socket, "word ", done=False)
+        first = await socket.receive(timeout=10)
+        assert first.json()["type"] == "audio.start" and first.json()["sentence_text"] == "word "
+        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.BINARY, "before the text was complete"
+
+
+async def test_an_utterance_has_its_messages_and_its_samples() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        for index in range(2):  # on one connection
+            await say(socket, "word ", "by word")
+            messages, audio = await until(socket, "session.done")
+            assert audio == spoken("word by word", seed=1)
+            start, done, session = messages
+            about = {"utterance_index": index, "sentence_index": 0}
+            assert (start["type"], start["format"], start["sample_rate"]) == ("audio.start", "pcm", 24_000)
+            assert done == {"type": "audio.done", **about, "total_bytes": len(audio), "error": False}
+            assert session == {"type": "session.done", "utterance_index": index, "total_sentences": 1}
+            assert about.items() <= start.items()
+
+
+@pytest.mark.parametrize(
+    ("granularity", "expected"),
+    [
+        ("sentence", ["One, 2.5 of Dr. Who.", 'He said "No!"', "三。", "Four"]),
+        ("clause", ["One,", "2.5 of Dr. Who.", 'He said "No!"', "三。", "Four"]),
+    ],
+)
+async def test_sentences_and_clauses_are_texts_of_their_own(granularity: str, expected: list[str]) -> None:
+    text = 'One, 2.5 of Dr. Who. He said "No!" 三。Four'
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "split_granularity": granularity})
+        await say(socket, *text)  # letter by letter
+        messages, audio = await until(socket, "session.done")
+    starts = [message for message in messages if message["type"] == "audio.start"]
+    assert [start["sentence_text"] for start in starts] == expected
+    assert [start["sentence_index"] for start in starts] == [*range(len(expected))]
+    assert audio == b"".join(spoken(sentence, seed=1) for sentence in expected)
+    assert messages[-1]["total_sentences"] == len(expected)
+
+
+async def test_more_sentences_than_a_server_takes_at_once() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "split_granularity": "sentence"})
+        await say(socket, "Yes. " * 50)
+        messages, audio = await until(socket, "session.done")
+    assert messages[-1]["total_sentences"] == 50 and "error" not in messages[-1]
+    assert audio == spoken("Yes.", seed=1) * 50
+
+
+async def test_without_streaming_each_text_is_one_file() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({"type": "session.config", "voice": "ada", "seed": 1})
+        await say(socket, "word ", "by word")
+        messages, audio = await until(socket, "session.done")
+        with wave.open(io.BytesIO(audio)) as file:
+            assert file.readframes(file.getnframes()) == spoken("word by word", seed=1)
+        assert messages[0]["format"] == "wav"
+        await socket.send_json({"type": "session.config", "response_format": "mp3"})
+        await say(socket, "word")
+        assert (await until(socket, "session.done"))[1][:1] == b"\xff"
+
+
+async def test_words_come_with_the_audio_that_has_them() -> None:
+    text = "one two three four five"
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "word_timestamps": True})
+        await say(socket, text)
+        messages, audio = await until(socket, "session.done")
+    chunks = [message for message in messages if message["type"] == "audio.chunk"]
+    assert audio == spoken(text, seed=1) and messages[0]["word_timestamps"] is True
+    assert [chunk["chunk_id"] for chunk in chunks] == [*range(len(chunks))]
+    assert [word["word"] for chunk in chunks for word in chunk["timestamps"]] == text.split()
+    assert chunks[0]["chunk_start_ms"] == 0 and chunks[-1]["chunk_end_ms"] == len(audio) // 48
+    for chunk in chunks:
+        assert all(word["start_ms"] < chunk["chunk_end_ms"] for word in chunk["timestamps"])
+
+
+async def test_a_cancel_says_what_was_heard_and_frees_the_stream() -> None:
+    engine = FakeEngine(frame_s=0.002)
+    text = "word " * 60
+    async with gateway(engine) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "max_lead_ms": 2000})
+        await say(socket, text, done=False)
+        await until(socket, "audio.start")
+        heard = 0
+        while heard < 1.7 * 48_000:
+            heard += len(await socket.receive_bytes(timeout=10))
+        await socket.send_json({"type": "input.cancel", "played_ms": 1700})
+        messages, _ = await until(socket, "session.done")
+        done, session = messages
+        assert done["type"] == "audio.done" and done["cancelled"] is True
+        assert session["cancelled"] is True and session["spoken_text"] == text[: done["spoken_chars"]]
+        assert 0 < done["spoken_chars"] < len(text) / 2
+        await eventually(lambda: len(engine.live), 0, 2.0)
+        await say(socket, "and on")  # the connection lives on
+        messages, audio = await until(socket, "session.done")
+        assert audio == spoken("and on", seed=1) and messages[-1]["utterance_index"] == 1
+
+
+async def test_a_cancel_after_the_text_stops_all_that_waits() -> None:
+    engine = FakeEngine(frame_s=0.002)
+    async with gateway(engine) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "max_lead_ms": 1000})
+        for _ in range(3):
+            await say(socket, "word " * 60)
+        await until(socket, "audio.start")
+        await socket.send_json({"type": "input.cancel"})
+        for index in range(3):
+            session = (await until(socket, "session.done"))[0][-1]
+            assert session["cancelled"] is True and session["utterance_index"] == index
+        await eventually(lambda: len(engine.live), 0, 2.0)
+
+
+async def test_sglangs_dialect() -> None:
+    config = {name: value for name, value in PCM.items() if name != "type"}
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({"type": "session.config", "session": config})
+        configured = await socket.receive_json(timeout=10)
+        assert (configured["type"], configured["split_granularity"]) == ("session.configured", "sentence")
+        await say(socket, "One. Two", done=False)
+        await socket.send_json({"type": "input.commit"})
+        messages, audio = await until(socket, "input.committed")
+        assert audio == spoken("One.", seed=1) + spoken("Two", seed=1)
+        assert (messages[-1]["segment_sentences"], messages[-1]["total_sentences"]) == (2, 2)
+        await say(socket, "Three.")
+        messages, audio = await until(socket, "session.done")
+        assert audio == spoken("Three.", seed=1) and messages[-1]["total_sentences"] == 3
+        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+
+
+async def test_mistakes_are_told_and_the_connection_lives_on() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        for wrong in (
+            {"type": "sing"},
+            {"type": "input.text", "text": 7},
+            {"type": "input.text", "text": "a" * 200_000},
+            {"type": "input.cancel", "played_ms": -1},
+            {"type": "session.config", "stream_audio": True, "response_format": "mp3"},
+            {"type": "session.config", "ref_audio": "file:///etc/passwd"},
+        ):
+            await socket.send_json(wrong)
+            assert (await socket.receive_json(timeout=10))["type"] == "error", wrong
+        await say(socket, "fine \x07")
+        kinds = [message["type"] for message in (await until(socket, "session.done"))[0]]
+        assert "error" in kinds
+        await say(socket, "word")
+        assert (await until(socket, "session.done"))[1] == spoken("word", seed=1)
+
+
+async def test_what_comes_before_the_config_ends_the_connection() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await say(socket, "word", done=False)
+        assert (await socket.receive_json(timeout=10))["type"] == "error"
+        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+
+
+async def test_session_close_lets_what_was_sent_be_heard() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        await say(socket, "word")
+        await socket.send_json({"type": "session.close"})
+        assert (await until(socket, "session.done"))[1] == spoken("word", seed=1)
+        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+
+
+async def test_a_connection_that_is_cut_frees_its_stream() -> None:
+    engine = FakeEngine(frame_s=0.005)
+    async with gateway(engine) as door:
+        async with connect(door) as socket:
+            await socket.send_json(PCM)
+            await say(socket, "word " * 60)
+            await eventually(lambda: len(engine.live), 1)
+        await eventually(lambda: len(engine.live), 0, 2.0)
+
+
+async def test_a_drain_lets_the_utterance_end() -> None:
+    engine = FakeEngine(frame_s=0.002)
+    async with gateway(engine) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        await say(socket, "word " * 10)
+        await eventually(lambda: len(engine.live), 1)
+        door.drain.set()
+        assert (await until(socket, "session.done"))[1] == spoken("word " * 10, seed=1)
+        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+
+
+async def test_browsers_send_their_key_as_a_subprotocol_and_foreign_pages_are_refused(tmp_path: Any) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(table("ada", ADA))
+    async with gateway(FakeEngine(), server={"api_keys": keys}, headers={"X-API-Key": ADA}) as door:
+        browser = {"headers": {"X-API-Key": "", "Origin": door.url}, "protocols": ("sonorant", f"sonorant-key.{ADA}")}
+        async with connect(door, **browser) as socket:
+            await socket.send_json(PCM)
+            await say(socket, "word")
+            assert (await until(socket, "session.done"))[1] == spoken("word", seed=1)
+        with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+            await connect(door, headers={"Origin": "https://elsewhere.example"})
+        assert caught.value.status == 403

@@ -1,0 +1,57 @@
+"""Where the gateway is, and ears. Without a gateway there is nothing here to collect."""
+
+import os
+import re
+from collections.abc import Callable
+
+import pytest
+
+URL = os.environ.get("SONORANT_GATEWAY_URL", "")
+
+if not URL:
+    collect_ignore_glob = ["*/test_*.py"]
+
+
+@pytest.fixture
+def url() -> str:
+    return URL
+
+
+@pytest.fixture
+def key() -> str:
+    return os.environ["SONORANT_GATEWAY_KEY"]
+
+
+@pytest.fixture
+def streams() -> Callable[[], float]:
+    """How many utterances the gateway is speaking now."""
+    import urllib.request
+
+    def count() -> float:
+        with urllib.request.urlopen(f"{URL}/metrics") as response:
+            lines = response.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("gateway_streams{"))
+
+    return count
+
+
+@pytest.fixture(scope="session")
+def hear() -> Callable[[bytes, int], set[str]]:
+    """The words that a recognizer makes of 16-bit samples."""
+    import numpy as np
+    from pocketsphinx import Decoder
+
+    decoder = Decoder(samprate=16_000, loglevel="FATAL")
+    silence = np.zeros(3200, np.int16)
+
+    def words(pcm: bytes, rate_hz: int) -> set[str]:
+        samples = np.frombuffer(pcm, np.int16)
+        at = np.arange(0, len(samples), rate_hz / 16_000)
+        resampled = np.interp(at, np.arange(len(samples)), samples).astype(np.int16)
+        decoder.start_utt()
+        decoder.process_raw(np.concatenate([silence, resampled, silence]).tobytes(), no_search=False, full_utt=True)
+        decoder.end_utt()
+        hypothesis = decoder.hyp()
+        return set(re.findall(r"[a-z']+", hypothesis.hypstr)) if hypothesis else set()
+
+    return words

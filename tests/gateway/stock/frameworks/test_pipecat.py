@@ -1,0 +1,103 @@
+"""Pipecat's own services, with nothing changed but the address."""
+
+import asyncio
+from typing import Any
+
+from pipecat.frames.frames import (
+    ErrorFrame,
+    InterruptionFrame,
+    LLMFullResponseEndFrame,
+    LLMFullResponseStartFrame,
+    LLMTextFrame,
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+    TTSTextFrame,
+)
+from pipecat.services.cartesia.tts import CartesiaHttpTTSService, CartesiaTTSService
+from pipecat.services.openai.tts import OpenAITTSService
+from pipecat.services.tts_service import TextAggregationMode
+from pipecat.tests.utils import SleepFrame, run_test
+
+TEXT = "Good morning. The house is by the river."
+WORDS = {"good", "morning", "house", "river"}
+LONG = "This is a long story about a house by the river and the people who lived there. " * 6
+
+
+def audio(frames: Any) -> bytes:
+    return b"".join(frame.audio for frame in frames if isinstance(frame, TTSAudioRawFrame))
+
+
+def cartesia(url: str, key: str, **options: Any) -> CartesiaTTSService:
+    settings = CartesiaTTSService.Settings(voice="default")
+    address = f"ws{url.removeprefix('http')}/tts/websocket"
+    return CartesiaTTSService(api_key=key, url=address, settings=settings, **options)
+
+
+def streamed(text: str, pause_s: float = 0.02) -> list[Any]:
+    """As a language model says it, word by word."""
+    frames: list[Any] = [LLMFullResponseStartFrame()]
+    for word in text.split():
+        frames += [LLMTextFrame(f"{word} "), SleepFrame(pause_s)]
+    return [*frames, LLMFullResponseEndFrame()]
+
+
+async def test_openai_speaks(url: str, key: str, hear: Any) -> None:
+    service = OpenAITTSService(api_key=key, base_url=f"{url}/v1")
+    down, up = await run_test(service, frames_to_send=[TTSSpeakFrame(TEXT), SleepFrame(4)])
+    assert not up and len(hear(audio(down), 24_000) & WORDS) >= 2
+
+
+async def test_openai_reports_a_wrong_key(url: str) -> None:
+    service = OpenAITTSService(api_key="wrong", base_url=f"{url}/v1")
+    _, up = await run_test(service, frames_to_send=[TTSSpeakFrame(TEXT), SleepFrame(1)])
+    assert any(isinstance(frame, ErrorFrame) and "401" in frame.error for frame in up)
+
+
+async def test_cartesia_speaks_token_by_token_and_sentence_by_sentence(url: str, key: str, hear: Any) -> None:
+    for mode in (TextAggregationMode.TOKEN, TextAggregationMode.SENTENCE):
+        service = cartesia(url, key, text_aggregation_mode=mode)
+        down, up = await run_test(service, frames_to_send=[*streamed(TEXT), SleepFrame(5)])
+        spoken = [frame.text.strip() for frame in down if isinstance(frame, TTSTextFrame)]
+        assert not up and spoken == TEXT.split(), mode
+        assert len(hear(audio(down), 24_000) & WORDS) >= 2, mode
+
+
+async def test_cartesia_sounds_before_the_text_is_complete(url: str, key: str) -> None:
+    service = cartesia(url, key, text_aggregation_mode=TextAggregationMode.TOKEN)
+    frames = streamed("Good morning to all of you who have come to the house.", 0.2)
+    down, _ = await run_test(service, frames_to_send=[*frames, SleepFrame(4)])
+    kinds = [type(frame) for frame in down]
+    assert kinds.index(TTSAudioRawFrame) < kinds.index(LLMFullResponseEndFrame)
+
+
+async def test_cartesia_interrupted_frees_the_stream(url: str, key: str, streams: Any) -> None:
+    service = cartesia(url, key, text_aggregation_mode=TextAggregationMode.TOKEN)
+    free: list[float] = []
+
+    async def watch() -> None:
+        await asyncio.sleep(0.8)
+        free.append(streams())
+        await asyncio.sleep(1.2)
+        free.append(streams())
+
+    watching = asyncio.create_task(watch())
+    frames = [*streamed(LONG, 0.002), SleepFrame(0.8), InterruptionFrame(), SleepFrame(1.5)]
+    await run_test(service, frames_to_send=frames)
+    await watching
+    assert free[0] >= 1 and free[1] == 0, free
+
+
+async def test_cartesia_over_http(url: str, key: str, hear: Any) -> None:
+    """A short text: the service reads all of it before it plays, and gives up after three seconds."""
+    settings = CartesiaHttpTTSService.Settings(voice="default")
+    service = CartesiaHttpTTSService(api_key=key, base_url=url, settings=settings)
+    down, up = await run_test(service, frames_to_send=[TTSSpeakFrame("Good morning."), SleepFrame(4)])
+    assert not up and hear(audio(down), 24_000) & WORDS
+
+
+async def test_cartesia_reports_what_is_wrong(url: str, key: str) -> None:
+    settings = CartesiaTTSService.Settings(voice="nobody-of-this-name")
+    address = f"ws{url.removeprefix('http')}/tts/websocket"
+    service = CartesiaTTSService(api_key=key, url=address, settings=settings)
+    _, up = await run_test(service, frames_to_send=[*streamed("Hello there."), SleepFrame(1)])
+    assert any(isinstance(frame, ErrorFrame) and "voice_not_found" in frame.error for frame in up)

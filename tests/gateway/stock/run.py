@@ -1,0 +1,78 @@
+"""Let stock clients judge a gateway: `python -m tests.gateway.stock.run [ENVIRONMENT...]`, or `make test-doors`.
+
+Each folder here with a requirements.txt becomes an environment of its own, made anew only when its requirements change.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from tests.e2e.server_process import ServerProcess
+from tests.gateway.gateway_process import GatewayProcess
+from tests.service.keys import ADA, table
+
+HERE = Path(__file__).parent
+ENVIRONMENTS = Path(sys.prefix) / "stock"
+
+
+def python_of(folder: Path) -> Path:
+    """The interpreter of the folder's environment."""
+    requirements = folder / "requirements.txt"
+    made_with = hashlib.sha256(requirements.read_bytes()).hexdigest()
+    environment = ENVIRONMENTS / folder.name
+    stamp = environment / "made-with"
+    if not stamp.exists() or stamp.read_text() != made_with:
+        print(f"making the environment {folder.name}", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", environment], check=True)
+        install = ("-m", "pip", "install", "--quiet", "--requirement", requirements)
+        subprocess.run([environment / "bin" / "python", *install], check=True)
+        stamp.write_text(made_with)
+    return environment / "bin" / "python"
+
+
+def wait_until_ready(url: str) -> None:
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(f"{url}/ready").close()
+            return
+        except urllib.error.HTTPError:
+            time.sleep(0.1)
+    raise AssertionError("the gateway is not ready")
+
+
+def main(names: list[str]) -> int:
+    folders = [
+        path.parent for path in sorted(HERE.glob("*/requirements.txt")) if path.parent.name in names or not names
+    ]
+    interpreters = {folder: python_of(folder) for folder in folders}
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = Path(temporary)
+        (scratch / "keys.toml").write_text(table("ada", ADA))
+        with (
+            ServerProcess(scratch / "server", "--api-keys", str(scratch / "keys.toml")) as server,
+            GatewayProcess(scratch / "gateway", "--server", server.address) as gateway,
+        ):
+            wait_until_ready(gateway.url)
+            environment = {
+                **os.environ,
+                "SONORANT_GATEWAY_URL": gateway.url,
+                "SONORANT_GATEWAY_KEY": ADA,
+            }
+            environment.pop("PYTHONPATH", None)  # they know nothing of us
+            failed = 0
+            for folder, python in interpreters.items():
+                command = [python, "-m", "pytest", "-q", "-c", HERE / "pytest.ini", "--rootdir", HERE, folder]
+                failed |= subprocess.run(command, env=environment).returncode
+            if failed:
+                print(gateway.log, server.log, sep="\n", file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

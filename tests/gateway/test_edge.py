@@ -1,0 +1,247 @@
+"""What strangers may send: everybody gets an answer with a status of its own, and nobody else notices."""
+
+import asyncio
+import base64
+import io
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from aiohttp import FormData
+
+from tests.gateway.harness import Door, gateway
+from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.harness import eventually
+from tests.service.keys import ADA, BOB, table
+
+SAID = "still here"
+
+
+async def assert_well(door: Door) -> None:
+    assert await door.speak(SAID) == (200, spoken(SAID, seed=1))
+
+
+async def raw(door: Door, sent: bytes) -> bytes:
+    """What a connection that sends these bytes gets back until it is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(door.url.rpartition(":")[2]))
+    writer.write(sent)
+    received = b""
+    try:
+        async with asyncio.timeout(10):
+            received = await reader.read()
+    except (ConnectionError, TimeoutError):
+        pass
+    writer.close()
+    return received
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+BODIES = {
+    "not json": b"hello",
+    "not utf-8": b'{"input": "\xff"}',
+    "half a surrogate pair": b'{"input": "\\ud800 hello"}',
+    "deep": b"[" * 100_000,
+    "a list": b"[1]",
+    "a megabyte of text": json.dumps({"input": "word " * 200_000}).encode(),
+    "nothing": b"",
+    "numbers out of range": b'{"input": "a", "top_k": 99999999999999999999, "temperature": 1e999}',
+    "not a number": b'{"input": "a", "temperature": NaN}',
+    "wrong kinds": b'{"input": ["a"], "voice": 7}',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+async def test_bodies_of_all_kinds_get_a_4xx(body: bytes) -> None:
+    async with gateway(FakeEngine()) as door:
+        async with door.http.post("/v1/audio/speech", data=body) as response:
+            error = (await response.json())["error"]
+            assert 400 <= response.status < 500 and error["message"] and response.headers["X-Request-Id"]
+        await assert_well(door)
+
+
+async def test_bodies_that_are_too_large_are_refused() -> None:
+    async with gateway(FakeEngine()) as door:
+        async with door.http.post("/v1/audio/speech", data=io.BytesIO(b" " * 13_000_000)) as response:
+            assert response.status == 413
+        audio = base64.b64encode(bytes(9_000_000)).decode()
+        body = json.dumps({"input": "a", "ref_audio": f"data:audio/wav;base64,{audio}"}).encode()
+        async with door.http.post("/v1/audio/speech", data=io.BytesIO(body)) as response:
+            assert response.status == 413
+        await assert_well(door)
+
+
+async def test_large_bodies_are_few_at_a_time() -> None:
+    """Before anybody looks at a key, since it costs memory."""
+    async with gateway(FakeEngine()) as door:
+        port = int(door.url.rpartition(":")[2])
+        head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
+        for _, writer in held:
+            writer.write(head + b" " * 100_000)
+        refused = [asyncio.create_task(reader.readline()) for reader, _ in held]
+        await eventually(lambda: sum(task.done() for task in refused), 4)
+        assert all(b" 429 " in task.result() for task in refused if task.done())
+        await assert_well(door)
+        for _, writer in held:
+            writer.close()
+        await asyncio.gather(*refused, return_exceptions=True)
+        async with door.http.post("/v1/audio/speech", data=io.BytesIO(b" " * 1_000_000)) as response:
+            assert response.status == 400, "there is room again"
+
+
+HEADS = {
+    "a huge header": b"GET /health HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
+    "many headers": b"GET /health HTTP/1.1\r\n" + b"".join(b"X-%d: a\r\n" % n for n in range(2000)) + b"\r\n",
+    "a huge path": b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
+    "no http": b"\x16\x03\x01 hello\r\n\r\n",
+    "bad chunks": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+    "two lengths": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
+    "length and chunks": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+    b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
+    "a wrong method": b"BREW /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    "a bad key": b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-API-Key: \xc3\xa9\r\nConnection: close\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
+async def test_heads_of_all_kinds_get_a_4xx(head: bytes) -> None:
+    async with gateway(FakeEngine()) as door:
+        assert 400 <= status_of(await raw(door, head)) < 500
+        await assert_well(door)
+
+
+PATHS = (
+    "/../../etc/passwd",
+    "/%2e%2e/%2e%2e/etc/passwd",
+    "//etc/passwd",
+    "/page/../settings.py",
+    "/settings.py",
+    "/v1/models/..%2f..%2fetc%2fpasswd",
+    "/v1/audio/voices/..%2fx",
+    "/%00",
+    "/nothing",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_paths_lead_nowhere_else(path: str) -> None:
+    async with gateway(FakeEngine()) as door:
+        answer = await raw(door, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert 400 <= status_of(answer) < 500 and b"root:" not in answer
+
+
+async def test_heads_that_never_end_are_given_up_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonorant.gateway.serving.KEEPALIVE_S", 0.2)
+    monkeypatch.setattr("sonorant.gateway.http.BODY_TIMEOUT_S", 0.2)
+    async with gateway(FakeEngine()) as door:
+        for sent in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nX: "):
+            assert await asyncio.wait_for(raw(door, sent), 5) == b""
+        slow_body = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{"
+        assert status_of(await asyncio.wait_for(raw(door, slow_body), 9)) == 408
+        await assert_well(door)
+
+
+async def test_connections_are_bounded() -> None:
+    async with gateway(FakeEngine(), max_connections=3) as door:
+        port = int(door.url.rpartition(":")[2])
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        ended = [asyncio.create_task(reader.read()) for reader, _ in held]
+        await eventually(lambda: sum(task.done() for task in ended) >= 3, True)
+        for _, writer in held:
+            writer.close()
+        await asyncio.gather(*ended, return_exceptions=True)
+        await eventually(door.ready, 200)
+
+
+async def test_pages_of_others_may_not_call_unless_they_are_named() -> None:
+    async with gateway(FakeEngine(), cors_origins=("https://good.example",)) as door:
+        for origin, status in ((door.url, 200), ("https://good.example", 200), ("https://bad.example", 403)):
+            async with door.http.get("/v1/models", headers={"Origin": origin}) as response:
+                assert response.status == status
+                allowed = response.headers.get("Access-Control-Allow-Origin")
+                assert allowed == (origin if origin == "https://good.example" else None)
+        preflight = {"Origin": "https://good.example", "Access-Control-Request-Method": "POST"}
+        async with door.http.options("/v1/audio/speech", headers=preflight) as response:
+            assert response.status == 204 and "POST" in response.headers["Access-Control-Allow-Methods"]
+
+
+async def test_keys_and_request_ids_are_passed_on(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text(table("ada", ADA) + table("bob", BOB, 'voices = ["bob"]'))
+    async with gateway(FakeEngine(), server={"api_keys": tmp_path / "keys.toml"}) as door:
+        for headers, status in (
+            ({"Authorization": f"Bearer {ADA}"}, 200),
+            ({"X-API-Key": ADA}, 200),
+            ({}, 401),
+            ({"Authorization": f"Basic {ADA}"}, 401),
+            ({"X-API-Key": BOB}, 403),
+            ({"X-API-Key": "a" * 5000}, 401),
+        ):
+            body = {"input": "a", "voice": "ada", "response_format": "pcm"}
+            sent = {**headers, "X-Request-Id": "mine-7"}
+            async with door.http.post("/v1/audio/speech", json=body, headers=sent) as response:
+                assert response.status == status, headers
+                assert status == 401 or response.headers["X-Request-Id"] == "mine-7"
+
+
+async def deaf(door: Door) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A listener with hardly any buffer who asks for 160 s of audio at 48 kHz, 15 MB, and reads the head only."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+    listener.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(listener, ("127.0.0.1", int(door.url.rpartition(":")[2])))
+    reader, writer = await asyncio.open_connection(sock=listener, limit=8192)
+    body = json.dumps({"input": "word " * 800, "response_format": "pcm", "sample_rate": 48_000}).encode()
+    writer.write(b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
+    return reader, writer
+
+
+async def test_a_listener_who_does_not_read_stops_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine()
+    async with gateway(engine) as door:
+        _, writer = await deaf(door)
+        before = -1
+        async with asyncio.timeout(20):
+            while before != engine.frames_made:  # until nothing moves any more
+                before = engine.frames_made
+                await asyncio.sleep(0.3)
+        assert engine.live and engine.frames_made < 1500, "all is made and waits in memory"
+        await assert_well(door)
+        writer.close()
+        await eventually(lambda: len(engine.live), 0)
+
+
+async def test_a_listener_who_takes_nothing_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonorant.gateway.http.WRITE_TIMEOUT_S", 0.2)
+    engine = FakeEngine()
+    async with gateway(engine) as door:
+        _, writer = await deaf(door)
+        await eventually(lambda: len(engine.live), 0)
+        writer.close()
+
+
+async def test_forms_of_all_kinds_get_a_4xx(tmp_path: Path) -> None:
+    async with gateway(FakeEngine(task="base"), server={"voices_dir": tmp_path}) as door:
+        for fields in ({}, {"name": "x"}, {"name": "???", "prompt": "low"}, {"name": "alloy", "prompt": "low"}):
+            form = FormData(fields, default_to_multipart=True)
+            async with door.http.post("/v1/audio/voices", data=form) as response:
+                assert 400 <= response.status < 500, fields
+        boundary = {"Content-Type": "multipart/form-data; boundary=x"}
+        for body in (
+            b"",
+            b"--x\r\n",
+            b"--x\r\nContent-Disposition: form-data; name=name\r\n\r\n\xff\r\n--x--\r\n",
+            b"z" * 99,
+        ):
+            async with door.http.post("/v1/audio/voices", data=body, headers=boundary) as response:
+                assert 400 <= response.status < 500, body
+        async with door.http.post("/v1/audio/voices", json={"name": "x"}) as response:
+            assert response.status == 400
+        form = FormData({"name": "x", "consent": "yes"})
+        form.add_field("audio_sample", io.BytesIO(bytes(9_000_000)), filename="a.wav")
+        async with door.http.post("/v1/audio/voices", data=form) as response:
+            assert response.status == 413

@@ -1,0 +1,192 @@
+"""The gateway as a process and among servers: readiness, drain, TLS, several on one port, a server that goes."""
+
+import asyncio
+import os
+import re
+import signal
+import ssl
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from sonorant.gateway.serving import Gateway
+from sonorant.gateway.settings import GatewayConfig, parse_args
+from tests.gateway.gateway_process import GatewayProcess
+from tests.gateway.harness import gateway
+from tests.service.certificates import Certificates
+from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.harness import eventually, served
+
+SAID = "word by word"
+
+
+async def test_it_is_ready_when_a_server_serves_and_not_before() -> None:
+    async with gateway(FakeEngine()) as door:
+        async with door.http.get("/ready") as response:
+            assert (await response.json())["servers"] == [{"target": door.server.address, "serving": True}]
+        async with door.http.get("/health") as response:
+            assert response.status == 200
+        door.server.drain.set()
+        await eventually(door.ready, 503)
+        status, error = await door.refusal(SAID)
+        assert status == 503 and error["code"] == "server_unavailable"
+
+
+async def test_calls_go_to_the_server_with_the_fewest_and_past_one_that_is_gone() -> None:
+    engines = [FakeEngine(), FakeEngine()]
+    async with AsyncExitStack() as stack:
+        first, second = [await stack.enter_async_context(served(engine)) for engine in engines]
+        door = await stack.enter_async_context(gateway(FakeEngine(), servers=(first.address, second.address)))
+
+        async def all_serve() -> bool:
+            async with door.http.get("/ready") as response:
+                return all(server["serving"] for server in (await response.json())["servers"])
+
+        await eventually(all_serve, True)
+        for engine in engines:
+            engine.hold()
+        speaking = [asyncio.create_task(door.speak(SAID)) for _ in range(4)]
+        await eventually(lambda: [len(engine.live) for engine in engines], [2, 2])
+        for engine in engines:
+            engine.release()
+        assert {status for status, _ in await asyncio.gather(*speaking)} == {200}
+        first.drain.set()  # its health may not have been heard of yet: the call goes on to the second one
+        assert await door.speak(SAID) == (200, spoken(SAID, seed=1))
+
+
+async def test_a_drain_lets_what_is_spoken_end() -> None:
+    engine = FakeEngine(frame_s=0.005)
+    async with gateway(engine) as door:
+        speaking = asyncio.create_task(door.speak(SAID))
+        await eventually(lambda: len(engine.live), 1)
+        door.drain.set()
+        assert await speaking == (200, spoken(SAID, seed=1))
+        await asyncio.wait_for(door.running, 10)
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await door.ready()
+
+
+async def test_metrics_count_what_was_done() -> None:
+    async with gateway(FakeEngine()) as door:
+        _, audio = await door.speak(SAID)
+        await door.refusal(SAID, voice="nobody")
+        async with door.http.get("/metrics") as response:
+            text = await response.text()
+    assert 'gateway_requests_total{door="openai",status="200"} 1.0' in text
+    assert 'gateway_requests_total{door="openai",status="404"} 1.0' in text
+    assert 'gateway_first_audio_seconds_count{door="openai"} 1.0' in text
+    assert f'gateway_audio_bytes_total{{door="openai"}} {float(len(audio))}' in text
+    assert 'gateway_streams{door="openai"} 0.0' in text
+
+
+async def test_tls_with_certificates_that_are_replaced(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    files = certificates.files()
+    trust = ssl.create_default_context(cadata=certificates.authority.cert_pem.bytes().decode())
+    async with served(FakeEngine()) as behind:
+        config = GatewayConfig(
+            listen="127.0.0.1:0", servers=(behind.address,), tls_certificate=files.certificate, tls_key=files.key
+        )
+        own, drain = Gateway(config), asyncio.Event()
+        running = asyncio.create_task(own.run(drain))
+
+        async def serial() -> int:
+            _, writer = await asyncio.open_connection("127.0.0.1", own.port, ssl=trust, server_hostname="localhost")
+            seen = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+            writer.close()
+            return int(seen, 16)
+
+        before = await serial()
+        certificates.issue()
+
+        async def replaced() -> bool:
+            return await serial() != before
+
+        await eventually(replaced, True)
+        drain.set()
+        await running
+
+
+def test_settings_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, complaint in (
+        (["--listen", "8000"], "is not HOST:PORT"),
+        (["--tls-key", "key.pem"], "TLS needs both"),
+        (["--processes", "0"], "whole number from 1"),
+        (["--default-format", "midi"], "invalid choice"),
+        (["--drain-grace-s", "never"], "number of seconds"),
+        (["--serve", "1:2"], "unrecognized"),
+    ):
+        with pytest.raises(SystemExit):
+            parse_args(arguments)
+        assert complaint in capsys.readouterr().err
+    config = parse_args(["--server", "a:1", "--server", "b:2", "--cors-origin", "*"])
+    assert config.servers == ("a:1", "b:2") and config.cors_origins == ("*",)
+    assert parse_args([]) == GatewayConfig()
+
+
+def children(pid: int) -> list[int]:
+    """Processes that it started to serve; multiprocessing's own is none of them."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+            found.append(int(child))
+    return found
+
+
+async def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
+    async with served(FakeEngine()) as behind:
+        arguments = ("--server", behind.address, "--processes", "2")
+        process = await asyncio.to_thread(GatewayProcess, tmp_path / "log", *arguments)
+        try:
+            await asyncio.to_thread(process.wait_for, "listening")  # the second one
+
+            async def answers() -> bool:
+                try:
+                    async with aiohttp.ClientSession(process.url) as http, http.get("/ready") as response:
+                        return response.status == 200
+                except aiohttp.ClientError:
+                    return False
+
+            await eventually(answers, True)
+
+            async def requests() -> float:
+                async with aiohttp.ClientSession(process.url) as http:
+                    for _ in range(5):  # each by a connection of its own, to whichever process
+                        async with aiohttp.ClientSession(process.url) as fresh, fresh.get("/health") as response:
+                            assert response.status == 200
+                    async with http.get("/metrics") as response:
+                        return float(
+                            re.findall(r'requests_total{door="other",status="200"} (\S+)', await response.text())[0]
+                        )
+
+            assert await requests() >= 5, "each answers for all"
+            workers = await asyncio.to_thread(children, process.process.pid)
+            os.kill(workers[-1], signal.SIGKILL)
+            await asyncio.to_thread(process.wait_for, "listening")
+            await eventually(answers, True)
+        finally:
+            assert await asyncio.to_thread(process.stop) == 0
+
+
+async def test_the_page_and_its_files_are_served_and_load_nothing_of_others() -> None:
+    async with gateway(FakeEngine()) as door:
+        for path, kind in (("/", "html"), ("/page.js", "javascript"), ("/page.css", "css")):
+            async with door.http.get(path) as response:
+                assert response.status == 200 and response.content_type.endswith(kind)
+                assert response.headers["Content-Security-Policy"].startswith("default-src 'self'")
+
+
+async def test_the_document_names_every_path_and_every_field() -> None:
+    async with gateway(FakeEngine()) as door:
+        async with door.http.get("/openapi.json") as response:
+            api = await response.json()
+        async with door.http.get("/docs") as response:
+            page = await response.text()
+    assert api["openapi"].startswith("3.1") and "/v1/audio/speech" in api["paths"]
+    fields = api["components"]["schemas"]["SpeechRequest"]["properties"]
+    assert {"input", "voice", "ref_audio", "stream_format", "max_new_tokens"} <= set(fields)
+    assert "/openapi.json" in page and "http" not in page.replace("HTTP", ""), "nothing comes from elsewhere"
+    refs = set(re.findall(r'"#/components/schemas/(\w+)"', str(api).replace("'", '"')))
+    assert refs <= set(api["components"]["schemas"])

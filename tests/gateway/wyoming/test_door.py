@@ -1,0 +1,160 @@
+"""Home Assistant's door, judged by the wyoming package."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.client import AsyncTcpClient
+from wyoming.error import Error
+from wyoming.event import Event
+from wyoming.info import Describe, Info
+from wyoming.tts import (
+    Synthesize,
+    SynthesizeChunk,
+    SynthesizeStart,
+    SynthesizeStop,
+    SynthesizeStopped,
+    SynthesizeVoice,
+)
+
+from tests.gateway.harness import Door, gateway
+from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.harness import eventually
+from tests.service.keys import ADA, table
+
+LISTEN = {"wyoming_listen": "127.0.0.1:0"}
+SAID = "word by word"
+
+
+def client(door: Door) -> AsyncTcpClient:
+    return AsyncTcpClient("127.0.0.1", door.wyoming_port)
+
+
+async def until(connection: AsyncTcpClient, kind: Any) -> list[Event]:
+    events: list[Event] = []
+    async with asyncio.timeout(10):
+        while not (events and kind.is_type(events[-1].type)):
+            event = await connection.read_event()
+            assert event is not None, events
+            events.append(event)
+    return events
+
+
+def audio(events: list[Event]) -> bytes:
+    assert AudioStart.is_type(events[0].type) and AudioStart.from_event(events[0]).rate == 24_000
+    return b"".join(AudioChunk.from_event(event).audio for event in events if AudioChunk.is_type(event.type))
+
+
+def tones(engine: FakeEngine, said: str) -> bytes:
+    return spoken(said, engine.opened[-1].sampling.seed)
+
+
+async def test_voices_are_described() -> None:
+    async with gateway(FakeEngine(), **LISTEN) as door, client(door) as connection:
+        await connection.write_event(Describe().event())
+        (event,) = await until(connection, Info)
+    (program,) = Info.from_event(event).tts
+    assert program.supports_synthesize_streaming and program.installed
+    assert [voice.name for voice in program.voices] == ["ada", "bob"]
+    assert program.voices[0].languages == ["en", "de"]
+
+
+async def test_a_whole_text_is_spoken() -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN) as door, client(door) as connection:
+        for said in (SAID, "again"):  # on one connection
+            await connection.write_event(Synthesize(said, SynthesizeVoice(name="bob")).event())
+            assert audio(await until(connection, AudioStop)) == tones(engine, said)
+            assert engine.opened[-1].speaker == "bob"
+
+
+async def test_a_text_in_pieces_sounds_before_it_is_complete_and_is_not_said_twice() -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN) as door, client(door) as connection:
+        await connection.write_event(SynthesizeStart(SynthesizeVoice(language="english")).event())
+        await connection.write_event(SynthesizeChunk("word by ").event())
+        first = await until(connection, AudioChunk)
+        await connection.write_event(SynthesizeChunk("word").event())
+        await connection.write_event(Synthesize(SAID).event())  # for servers that do not stream
+        await connection.write_event(SynthesizeStop().event())
+        events = first + await until(connection, SynthesizeStopped)
+    assert audio(events) == tones(engine, SAID) and len(engine.opened) == 1
+    assert AudioStop.is_type(events[-2].type)
+
+
+async def test_what_is_wrong_is_told_and_the_connection_lives_on() -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN) as door, client(door) as connection:
+        await connection.write_event(Synthesize(SAID, SynthesizeVoice(name="nobody")).event())
+        events = await until(connection, Error)
+        assert Error.from_event(events[-1]).code == "voice_not_found"
+        await connection.write_event(Event("synthesize", {"text": 7}))
+        await until(connection, Error)
+        await connection.write_event(Synthesize("...").event())
+        assert len(audio(await until(connection, AudioStop))) >= 960
+        await connection.write_event(Synthesize(SAID).event())
+        assert audio(await until(connection, AudioStop)) == tones(engine, SAID)
+
+
+async def test_one_who_hangs_up_frees_the_stream() -> None:
+    engine = FakeEngine(frame_s=0.005)
+    async with gateway(engine, **LISTEN) as door:
+        async with client(door) as connection:
+            await connection.write_event(Synthesize(SAID * 20).event())
+            await until(connection, AudioChunk)
+            assert len(engine.live) == 1
+        await eventually(lambda: len(engine.live), 0, 2.0)
+
+
+async def test_the_key_of_the_gateway_is_used(tmp_path: Any) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(table("ada", ADA))
+    behind = {"server": {"api_keys": keys}}
+    async with gateway(FakeEngine(), **behind, wyoming_key=ADA, **LISTEN) as door, client(door) as connection:
+        await connection.write_event(Synthesize(SAID).event())
+        assert audio(await until(connection, AudioStop))
+    async with gateway(FakeEngine(), **behind, **LISTEN) as door, client(door) as connection:
+        await connection.write_event(Synthesize(SAID).event())
+        assert Error.from_event((await until(connection, Error))[-1]).code == "invalid_api_key"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"[" * 200_000 + b"\n",
+        b'{"type": "synthesize", "data_length": 9999999999}\n',
+        b'{"type": "synthesize", "payload_length": -1}\n',
+        b"\xff\xfe\n",
+        b"x" * 1_000_000,
+        b'{"type": "synthesize", "data": [1]}\n',
+    ],
+)
+async def test_what_is_no_event_ends_the_connection_and_hurts_nobody(sent: bytes) -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", door.wyoming_port)
+        writer.write(sent)
+        try:
+            async with asyncio.timeout(10):
+                await reader.read()
+        except ConnectionError:
+            pass
+        writer.close()
+        async with client(door) as connection:
+            await connection.write_event(Synthesize(SAID).event())
+            assert audio(await until(connection, AudioStop)) == tones(engine, SAID)
+
+
+async def test_a_drain_lets_the_text_end() -> None:
+    engine = FakeEngine(frame_s=0.005)
+    async with gateway(engine, **LISTEN) as door, client(door) as connection, client(door) as idle:
+        await idle.write_event(Describe().event())
+        await until(idle, Info)
+        await connection.write_event(Synthesize(SAID).event())
+        first = await until(connection, AudioChunk)
+        door.drain.set()
+        assert await idle.read_event() is None
+        assert audio(first + await until(connection, AudioStop)) == tones(engine, SAID)
+        assert await connection.read_event() is None

@@ -1,0 +1,114 @@
+"""What a hostile client does, all at once: `python -m tests.measure.attacks ADDRESS SECONDS`; for `hostile`."""
+
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import uvloop
+
+from sonorant.tts.v1 import speak_pb2
+from sonorant.tts.v1.explain_pb2 import ExplainRequest
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
+from tests.fuzz.http2 import SHAPES
+from tests.fuzz.messages import METHODS, random_message
+from tests.service.harness import Stub, cancel, say
+
+CHINESE = "你好。" * 1365
+EXTREME = {"temperature": 1e-3, "repetition_penalty": 100.0, "top_k": 1}
+PATIENCE_S = 10.0
+
+Attack = Callable[[str, random.Random], Awaitable[None]]
+
+
+def channel(address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1),))
+
+
+async def raw(address: str, rng: random.Random) -> None:
+    """A connection that makes no sense, and is left open for a while."""
+    host, _, port = address.rpartition(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(rng.choice(SHAPES)(address, rng))
+    await asyncio.sleep(rng.random())
+    writer.transport.abort()
+
+
+async def hoard(address: str, rng: random.Random) -> None:
+    """Sessions with a word each, that nobody ends or reads."""
+    async with channel(address) as here:
+        calls = [Stub(here).Speak() for _ in range(50)]
+        for call in calls:
+            await call.write(speak_pb2.SpeakRequest(config={}))
+            await call.write(say("word"))
+        await asyncio.sleep(2)
+        for call in calls:
+            call.cancel()
+
+
+async def long_texts(address: str, rng: random.Random) -> None:
+    async with channel(address) as here:
+        call = Stub(here).Speak()
+        await call.write(speak_pb2.SpeakRequest(config={"text_policy": {"mode": "COMMIT_MODE_SENTENCE"}}))
+        for number in range(5):
+            await call.write(say(CHINESE[:4096], f"u{number}"))
+            await call.write(cancel("*"))
+        call.cancel()
+
+
+async def huge_messages(address: str, rng: random.Random) -> None:
+    async with channel(address) as here:
+        call = Stub(here).Synthesize(SynthesizeRequest(text="a" * 7_000_000), compression=grpc.Compression.Gzip)
+        await call
+
+
+async def explain(address: str, rng: random.Random) -> None:
+    async with channel(address) as here:
+        requests = [ExplainRequest(text="word " * 800) for _ in range(20)]
+        await asyncio.gather(*(Stub(here).Explain(request) for request in requests), return_exceptions=True)
+
+
+async def extremes(address: str, rng: random.Random) -> None:
+    async with channel(address) as here:
+        config: dict[str, Any] = {"sampling": {**EXTREME, "max_frames": 20}}
+        await Stub(here).Synthesize(SynthesizeRequest(text="Hello.", config=config))
+
+
+async def nonsense(address: str, rng: random.Random) -> None:
+    async with channel(address) as here:
+        for _ in range(20):
+            method = rng.choice(METHODS)
+            path = f"/{method.containing_service.full_name}/{method.name}"
+            call = here.stream_stream(path)(iter([random_message(method.input_type, rng).SerializeToString()]))
+            with suppress(grpc.aio.AioRpcError):
+                await call.read()
+            call.cancel()
+
+
+ATTACKS: tuple[Attack, ...] = (raw, raw, raw, hoard, long_texts, huge_messages, explain, extremes, nonsense)
+
+
+async def attack(address: str, seconds: float, seed: int) -> Counter[str]:
+    """All of them at the same time."""
+    until_s, done = time.monotonic() + seconds, Counter[str]()
+
+    async def keep_on(number: int, act: Attack) -> None:
+        rng = random.Random(f"{seed} {number}")
+        while time.monotonic() < until_s:
+            with suppress(grpc.aio.AioRpcError, OSError, TimeoutError, asyncio.InvalidStateError):
+                async with asyncio.timeout(PATIENCE_S):
+                    await act(address, rng)
+            done[act.__name__] += 1
+
+    await asyncio.gather(*(keep_on(number, act) for number, act in enumerate(ATTACKS)))
+    return done
+
+
+if __name__ == "__main__":
+    counts = uvloop.run(attack(sys.argv[1], float(sys.argv[2]), seed=1))
+    print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))

@@ -1,0 +1,188 @@
+"""What the gateway costs: `python -m tests.measure.gateway_cost`. Prints first audio over gRPC and through the gateway
+in turn, processor time per 80 ms of real-time streams, and memory with idle sockets.
+
+Server, gateway and client are processes of their own; the server's engine makes audio at no cost, a frame each 80 ms
+where real time matters.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from sonorant.client import AudioChunk, SpeechClient, synthesis_config
+from tests.gateway.gateway_process import GatewayProcess
+from tests.service.harness import eventually
+
+NUM_CALLS = 300
+NUM_STREAMS = 100
+NUM_SOCKETS = 1000
+REAL_TIME_S = 10.0
+TEXT = "one two three four five six seven " * 20
+PCM = {"type": "session.config", "response_format": "pcm", "stream_audio": True}
+
+
+async def serve(frame_s: float) -> None:
+    """The server's process."""
+    from tests.service import fake_engine
+    from tests.service.harness import served
+
+    fake_engine.CHUNK_RAMP = (1,)  # each frame by itself, as the least favourable listener gets them
+    async with served(fake_engine.FakeEngine(frame_s=frame_s, max_streams=2 * NUM_STREAMS), max_sessions=2000) as here:
+        print(json.dumps({"address": here.address}), flush=True)
+        await asyncio.Event().wait()
+
+
+@contextmanager
+def server(frame_s: float) -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.measure.gateway_cost", "serve", str(frame_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if address := json.loads(line).get("address"):
+                yield address
+                return
+    finally:
+        process.kill()
+        process.wait()
+
+
+@asynccontextmanager
+async def behind_a_gateway(frame_s: float) -> AsyncIterator[tuple[str, GatewayProcess, aiohttp.ClientSession]]:
+    async with contextlib.AsyncExitStack() as stack:
+        address = stack.enter_context(server(frame_s))
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "log"
+        gateway = await asyncio.to_thread(GatewayProcess, log, "--server", address)
+        stack.enter_context(gateway)
+        connector = aiohttp.TCPConnector(limit=0)
+        http = await stack.enter_async_context(aiohttp.ClientSession(gateway.url, connector=connector))
+        await eventually(lambda: is_ready(http), True)
+        yield address, gateway, http
+
+
+async def is_ready(http: aiohttp.ClientSession) -> bool:
+    async with http.get("/ready") as response:
+        return response.status == 200
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+async def first_audio() -> None:
+    async with behind_a_gateway(0.0) as (address, _, http), SpeechClient(address) as client:
+        body = {"input": "one two three", "response_format": "pcm"}
+        times: dict[str, list[float]] = {"gRPC": [], "gateway": []}
+        for _ in range(NUM_CALLS):
+            begin_s = time.perf_counter()
+            async for payload in client.stream("one two three", synthesis_config(encoding="pcm_s16le")):
+                if isinstance(payload, AudioChunk) and len(times["gRPC"]) == len(times["gateway"]):
+                    times["gRPC"].append(time.perf_counter() - begin_s)
+            begin_s = time.perf_counter()
+            async with http.post("/v1/audio/speech", json=body) as response:
+                await response.content.readany()
+                times["gateway"].append(time.perf_counter() - begin_s)
+                await response.read()
+    p50 = {name: statistics.median(values) * 1000 for name, values in times.items()}
+    added = statistics.median(b - a for a, b in zip(times["gRPC"], times["gateway"], strict=True)) * 1000
+    print(
+        f"first audio, p50 of {NUM_CALLS}: gRPC {p50['gRPC']:.2f} ms, gateway {p50['gateway']:.2f} ms, {added:+.2f} ms"
+    )
+
+
+async def real_time(door: str) -> None:
+    async with behind_a_gateway(0.08) as (_, gateway, http):
+        num_bytes = 0
+
+        async def by_http() -> None:
+            nonlocal num_bytes
+            async with http.post("/v1/audio/speech", json={"input": TEXT, "response_format": "pcm"}) as response:
+                async for data in response.content.iter_any():
+                    num_bytes += len(data)
+
+        async def by_socket(path: str, *messages: dict[str, Any]) -> None:
+            nonlocal num_bytes
+            async with http.ws_connect(path) as socket:
+                for message in messages:
+                    await socket.send_json(message)
+                async for received in socket:
+                    if received.type is aiohttp.WSMsgType.BINARY:
+                        num_bytes += len(received.data)
+                    elif "data" in (told := received.json()):
+                        num_bytes += len(told["data"]) * 3 // 4
+
+        texts = ({"type": "input.text", "text": TEXT}, {"type": "input.done"})
+        listeners = {
+            "HTTP": by_http,
+            "WebSocket": lambda: by_socket("/v1/audio/speech/stream", PCM, *texts),
+            "Cartesia": lambda: by_socket("/tts/websocket", {"context_id": "a", "transcript": TEXT, "continue": False}),
+        }
+        tasks = [asyncio.create_task(listeners[door]()) for _ in range(NUM_STREAMS)]
+        await asyncio.sleep(2.0)
+        begin, before = cpu_s(gateway.process.pid), num_bytes
+        await asyncio.sleep(REAL_TIME_S)
+        used_s, num_chunks = cpu_s(gateway.process.pid) - begin, (num_bytes - before) / 3840
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    rate = num_chunks / REAL_TIME_S / 12.5
+    print(f"{door}: {rate:.0f} real-time streams, {used_s / num_chunks * 1e6:.0f} us of processor per 80 ms chunk")
+
+
+async def idle_sockets() -> None:
+    async with behind_a_gateway(0.0) as (_, gateway, http), contextlib.AsyncExitStack() as stack:
+        before = resident_mb(gateway.process.pid)
+        for _ in range(NUM_SOCKETS):
+            socket = await stack.enter_async_context(http.ws_connect("/v1/audio/speech/stream"))
+            await socket.send_json(PCM)
+        after = resident_mb(gateway.process.pid)
+    print(f"memory: {before:.0f} MB, with {NUM_SOCKETS} idle sockets {after:.0f} MB")
+
+
+async def hang_up() -> None:
+    """From a listener's closing the connection to the end of their stream at the gateway."""
+    async with behind_a_gateway(0.08) as (_, _gateway, http):
+        times = []
+        for _ in range(20):
+            response = await http.post("/v1/audio/speech", json={"input": TEXT, "response_format": "pcm"})
+            await response.content.readany()
+            begin_s = time.perf_counter()
+            response.close()
+            while True:
+                text = await (await http.get("/metrics")).text()
+                if 'gateway_streams{door="openai"} 0.0' in text:
+                    break
+            times.append(time.perf_counter() - begin_s)
+    print(
+        f"hang-up: stream over after {statistics.median(times) * 1000:.1f} ms (p50), {max(times) * 1000:.1f} ms at most"
+    )
+
+
+async def main() -> None:
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    await first_audio()
+    for door in ("HTTP", "WebSocket", "Cartesia"):
+        await real_time(door)
+    await idle_sockets()
+    await hang_up()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(float(sys.argv[2])) if sys.argv[1:2] == ["serve"] else main())

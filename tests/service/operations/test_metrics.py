@@ -1,0 +1,243 @@
+"""What a scraper sees of a real server, before and after calls of every kind."""
+
+import asyncio
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from sonorant.engine import EngineState
+from sonorant.service.operations import metrics_port as metrics_port_module
+from sonorant.service.operations.latency import PARTS
+from sonorant.service.ports import CannotListen
+from sonorant.tts.v1 import speak_pb2
+from sonorant.tts.v1.text_to_speech_service_pb2 import (
+    GetCapabilitiesRequest,
+    SynthesizeRequest,
+    SynthesizeStreamRequest,
+)
+from tests.service.fake_engine import FakeEngine
+from tests.service.harness import (
+    Served,
+    Transcript,
+    cancel,
+    config,
+    end,
+    eventually,
+    failure,
+    read_all,
+    read_until,
+    say,
+    served,
+)
+
+SIDE_PORT = {"metrics_listen": "127.0.0.1:0"}
+
+
+async def http(server: Served, request: str) -> tuple[str, str]:
+    """Head and body of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.metrics_port)
+    writer.write(request.encode())
+    head, _, body = (await asyncio.wait_for(reader.read(), 10)).decode().partition("\r\n\r\n")
+    writer.close()
+    return head, body
+
+
+async def scrape(server: Served) -> dict[str, float]:
+    """Every sample as `name{label="value"}`; parsed by Prometheus' own parser."""
+    head, body = await http(server, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert head.startswith("HTTP/1.1 200 ")
+    assert f"Content-Length: {len(body)}" in head
+    samples = {}
+    for family in text_string_to_metric_families(body):
+        assert family.documentation
+        for sample in family.samples:
+            labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+            samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return samples
+
+
+async def counted(server: Served, name: str) -> float:
+    return (await scrape(server)).get(name, 0)
+
+
+async def test_counts_move_with_every_kind_of_call() -> None:
+    async with served(FakeEngine(), **SIDE_PORT) as server:
+        assert (await scrape(server))["tts_first_audio_seconds_count"] == 0
+        await server.stub.Synthesize(SynthesizeRequest(text="ab"))
+        [_ async for _ in server.stub.SynthesizeStream(SynthesizeStreamRequest(text="cd"))]
+        call = server.stub.Speak()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        for utterance_id in ("x", "y"):
+            await call.write(say("ef", utterance_id))
+            await call.write(end(utterance_id))
+        await call.done_writing()
+        await read_all(call)
+        assert (await failure(server.stub.Synthesize(SynthesizeRequest(text=""))))[0] == (
+            grpc.StatusCode.INVALID_ARGUMENT
+        )
+        # A call is over for its client a moment before it is for the server.
+        failed = 'grpc_server_handled_total{code="INVALID_ARGUMENT",method="TextToSpeechService/Synthesize"}'
+        await eventually(lambda: counted(server, failed), 1)
+        seen = await scrape(server)
+        assert seen['grpc_server_handled_total{code="OK",method="TextToSpeechService/Synthesize"}'] == 1
+        assert seen['grpc_server_handled_total{code="OK",method="TextToSpeechService/SynthesizeStream"}'] == 1
+        assert seen['grpc_server_handled_total{code="OK",method="TextToSpeechService/Speak"}'] == 1
+        assert seen['tts_utterances_total{reason="COMPLETED"}'] == 4
+        assert seen["tts_first_audio_seconds_count"] == seen["tts_queue_seconds_count"] == 4
+        for part in PARTS:
+            assert seen[f'tts_budget_seconds_count{{part="{part}"}}'] == 4
+        assert seen["tts_audio_ms_total"] == 4 * 320
+        assert seen["tts_active_utterances"] == 0
+        assert (await scrape(server)) == seen, "looking changes nothing"
+
+
+async def test_what_is_going_on_is_seen_while_it_goes_on() -> None:
+    engine = FakeEngine(frame_s=0.005)
+    async with served(engine, **SIDE_PORT) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        await call.write(say("a" * 50, "x"))
+        await read_until(call, transcript, "audio")
+        seen = await scrape(server)
+        assert seen["tts_active_utterances"] == 1
+        assert (seen["tts_slots"], seen["tts_slots_used"]) == (32, 1)
+        assert seen["tts_slots_used_ratio"] == 1 / 32
+        assert seen["tts_queued_streams"] == 0
+        load = await server.stub.GetCapabilities(GetCapabilitiesRequest())
+        assert (load.active_sessions, load.active_streams, load.max_streams) == (1, 1, engine.max_streams)
+        assert {'tts_ring_bytes{pair="0",ring="commands"}', "tts_engine_backlog"} <= set(seen)
+        await call.write(cancel("x"))
+        await read_until(call, transcript, "done")
+        seen = await scrape(server)
+        assert seen['tts_utterances_total{reason="CANCELLED"}'] == 1
+        assert seen["tts_active_utterances"] == seen["tts_slots_used"] == 0
+        stats = transcript.done["x"].stats
+        assert seen["tts_cancelled_audio_ms_total"] == stats.audio_ms - stats.sent_ms
+        await call.write(say("b" * 50, "y"))
+        await read_until(call, transcript, "audio", "y")
+        call.cancel()
+
+        given_up = 'tts_utterances_total{reason="CALL_ENDED"}'
+        await eventually(lambda: counted(server, given_up), 1)
+        seen = await scrape(server)
+        assert seen["tts_active_utterances"] == 0
+        assert seen['grpc_server_handled_total{code="CANCELLED",method="TextToSpeechService/Speak"}'] == 1
+
+
+async def test_a_pause_within_an_utterance_is_an_underrun() -> None:
+    async with served(FakeEngine(), **SIDE_PORT) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        for number, text in enumerate("ab", 1):
+            await call.write(say(text))
+            while len(transcript.pcm.get("u1", b"")) < number * 2 * 3840:
+                await read_until(call, transcript, "audio")
+            await asyncio.sleep(0.3)  # for 160 ms of audio
+        await call.done_writing()
+        await read_all(call, transcript)
+        seen = await scrape(server)
+        assert seen["tts_underruns_total"] == 1
+        assert seen["tts_frame_gap_seconds_sum"] >= 0.3
+
+
+async def test_utterances_that_wait_for_one_another_are_no_underruns() -> None:
+    paced = config()
+    paced.max_lead_ms = 400
+    async with served(FakeEngine(), **SIDE_PORT) as server:
+        call = server.stub.Speak()
+        requests = [speak_pb2.SpeakRequest(config=paced), say("a" * 4), end(), say("b" * 4), end()]
+        for request in requests:
+            await call.write(request)
+        await call.done_writing()
+        assert len((await read_all(call)).done) == 2
+        assert (await scrape(server))["tts_underruns_total"] == 0
+
+
+async def test_trailers_tell_where_the_time_went() -> None:
+    async with served(FakeEngine()) as server:
+        call = server.stub.Synthesize(SynthesizeRequest(text="ab"))
+        stats = (await call).stats
+        trailers = dict(await call.trailing_metadata())
+        assert trailers["x-audio-ms"] == str(stats.sent_ms) == "320"
+        assert trailers["x-first-audio-ms"] == str(stats.first_audio_ms)
+        assert {"x-queue-ms", "x-generation-ms"} <= set(trailers)
+        budget = {name: float(value) for name, value in trailers.items() if name.startswith("x-budget-")}
+        assert [*budget] == [f"x-budget-{part.replace('_', '-')}-ms" for part in PARTS]
+        assert abs(sum(budget.values()) - stats.first_audio_ms) < 2 + 0.1 * len(budget)
+        call = server.stub.GetCapabilities(GetCapabilitiesRequest())
+        await call
+        assert "x-audio-ms" not in dict(await call.trailing_metadata())
+
+
+async def test_the_side_port_serves_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_port_module, "REQUEST_TIMEOUT_S", 0.2)
+    async with served(FakeEngine(), **SIDE_PORT) as server:
+        assert (await http(server, "GET / HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 404 ")
+        assert (await http(server, "POST /metrics HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 405 ")
+        assert await http(server, "GET /metrics HTTP/1.1\r\nX: " + "a" * 100_000 + "\r\n\r\n") == ("", "")
+        assert await http(server, "GET /metrics HTT") == ("", ""), "whoever is slow is cut off"
+        assert (await scrape(server))["tts_slots"] == 32
+
+
+async def test_a_port_that_is_taken_is_told_by_its_flag() -> None:
+    async with served(FakeEngine(), **SIDE_PORT) as server:
+        with pytest.raises(CannotListen, match="--metrics-listen"):
+            async with served(FakeEngine(), metrics_listen=f"127.0.0.1:{server.metrics_port}"):
+                pass
+
+
+async def test_liveness_stays_while_readiness_goes() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        assert await server.health("liveness") == await server.health("readiness") == 1
+        engine.enter(EngineState.RESTARTING)
+        await server.wait_for_health(2)
+        assert (await server.health("liveness"), await server.health("readiness")) == (1, 2)
+        engine.enter(EngineState.READY)
+        await server.wait_for_health(1)
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        await call.write(say("a"))
+        await read_until(call, transcript, "audio")
+        server.drain.set()
+        await read_until(call, transcript, "go_away")
+        assert (await server.health("liveness"), await server.health("readiness"), await server.health()) == (1, 2, 2)
+        call.cancel()
+
+
+async def test_readiness_for_balancers_comes_and_goes_while_metrics_stay() -> None:
+    engine = FakeEngine(frame_s=0.005)
+    engine.state = EngineState.STARTING
+    async with served(engine, **SIDE_PORT) as server:
+
+        async def ready() -> str:
+            return (await http(server, "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n"))[0].split()[1]
+
+        assert await ready() == "404"
+        engine.enter(EngineState.READY)
+        await eventually(ready, "200")
+        engine.enter(EngineState.RESTARTING)
+        await eventually(ready, "404")
+        engine.enter(EngineState.READY)
+        await eventually(ready, "200")
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        await call.write(say("a", "x"))
+        await read_until(call, transcript, "audio")
+        assert await counted(server, "tts_sessions") == 1
+        assert await counted(server, "tts_sessions_limit") == 1000
+        server.drain.set()
+        await eventually(ready, "404")
+        assert await counted(server, "tts_sessions") == 1
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert await server.exit_code == 0
+
+
+async def test_calls_are_taken_until_balancers_have_seen_that_it_drains() -> None:
+    async with served(FakeEngine(), drain_delay_s=3600, **SIDE_PORT) as server:
+        server.drain.set()
+        await server.wait_for_health(2)
+        assert (await http(server, "GET /ready HTTP/1.1\r\n\r\n"))[0].startswith("HTTP/1.1 404 ")
+        assert (await server.stub.Synthesize(SynthesizeRequest(text="ab"))).stats.sent_ms == 320

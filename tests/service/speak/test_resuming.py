@@ -1,0 +1,234 @@
+"""An utterance that breaks off anywhere goes on in another session, sample by sample, as if nothing had been.
+
+The client's own journal makes the requests, so both halves of the contract are held against each other. The fake
+engine's audio is a function of text and frame, and it refuses codes that do not belong to the text.
+"""
+
+import io
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import grpc
+import pytest
+
+from sonorant.client.journal import Journal
+from sonorant.service.audio.opus import available
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine
+from tests.service.harness import Served, details_of, served
+
+TEXT = "Hello there. How are you? "
+SEED = {"seed": 7}
+SENTENCES = {"mode": speak_pb2.COMMIT_MODE_SENTENCE}
+Script = list[speak_pb2.SpeakRequest | None]
+
+
+def config(policy: dict[str, Any] | None = None, **synthesis: Any) -> speak_pb2.SpeakConfig:
+    return speak_pb2.SpeakConfig(
+        synthesis=synthesis_pb2.SynthesisConfig(sampling=SEED, **synthesis),
+        text_policy=policy,
+        max_lead_ms=0,
+        resumable=True,
+    )
+
+
+def script(journal: Journal) -> Script:
+    """Two sentences with a flush and a pause between, in pieces, and a third."""
+    return [
+        journal.text("", TEXT[:7]),
+        journal.text("", TEXT[7:]),
+        journal.flush("", speak_pb2.Flush(flush_id=1, pause_ms=130)),
+        journal.text("", "And so on."),
+        journal.end(""),
+    ]
+
+
+async def converse(
+    server: Served, requests: Iterable[speak_pb2.SpeakRequest | None]
+) -> AsyncIterator[speak_pb2.SpeakResponse]:
+    call = server.stub.Speak()
+    for request in requests:
+        if request is not None:
+            await call.write(request)
+    await call.done_writing()
+    try:
+        while (response := await call.read()) is not grpc.aio.EOF:
+            yield response
+    finally:
+        call.cancel()
+
+
+async def heard(server: Served, speak: speak_pb2.SpeakConfig, breaks_after: Iterable[int] = ()) -> list[Any]:
+    """What the client's caller is told, by kind; each call breaks off after so many news, but for the last."""
+    journal = Journal(None)
+    requests: Script = [speak_pb2.SpeakRequest(config=speak), *script(journal)]
+    news: list[Any] = []
+    for limit in [*breaks_after, None]:
+        count = 0
+        async for response in converse(server, requests):
+            if response.HasField("session"):
+                assert response.session.resumable
+                continue
+            if journal.take(response):
+                news.append(response)
+                count += 1
+            if count == limit:
+                break
+        requests = [speak_pb2.SpeakRequest(config=speak), *journal.again()]
+    return news
+
+
+def audio(news: list[Any]) -> bytes:
+    return b"".join(response.audio.data for response in news if response.HasField("audio"))
+
+
+def others(news: list[Any]) -> list[str]:
+    return [kind for response in news if (kind := response.WhichOneof("payload")) not in ("audio", "marks")]
+
+
+@pytest.mark.parametrize("policy", [None, SENTENCES])
+@pytest.mark.parametrize(
+    ("encoding", "fields"),
+    [
+        (audio_pb2.AUDIO_ENCODING_PCM_S16LE, {}),
+        (audio_pb2.AUDIO_ENCODING_WAV, {"sample_rate_hz": 16_000}),
+        (audio_pb2.AUDIO_ENCODING_PCM_S16LE, {"sample_rate_hz": 48_000, "frame_duration_ms": 30}),
+        (audio_pb2.AUDIO_ENCODING_MULAW, {}),
+    ],
+)
+async def test_the_audio_is_that_of_an_unbroken_session_wherever_it_breaks(
+    encoding: int, fields: dict[str, int], policy: dict[str, Any] | None
+) -> None:
+    speak = config(policy, audio=audio_pb2.AudioFormat(encoding=encoding, **fields))
+    async with served(FakeEngine()) as server:
+        whole = await heard(server, speak)
+        for limit in range(1, len(whole), 5):
+            broken = await heard(server, speak, [limit])
+            assert audio(broken) == audio(whole), limit
+            assert others(broken) == others(whole), limit
+
+
+async def test_it_may_break_again_and_again_and_heard_frames_are_not_made_again() -> None:
+    engine = FakeEngine()
+    speak = config()
+    async with served(engine) as server:
+        whole = await heard(server, speak)
+        made = engine.frames_made
+        broken = await heard(server, speak, [4] * (len(whole) // 4 - 1))
+        assert audio(broken) == audio(whole)
+        made_before = engine.frames_made
+        broken = await heard(server, speak, [len(whole) - 3])
+        first_segment = len(TEXT) * FRAMES_PER_CHAR
+        assert engine.frames_made - made_before <= made + made - first_segment  # which was all heard
+        last = broken[-1].done
+        assert last.reason == synthesis_pb2.FINISH_REASON_COMPLETED
+        assert last.stats.codec_frames == whole[-1].done.stats.codec_frames == made
+
+
+async def test_at_another_speed_it_is_made_again_from_the_seed() -> None:
+    speak = config(speed=1.5)
+    async with served(FakeEngine()) as server:
+        whole = await heard(server, speak)
+        for limit in (3, len(whole) // 2, len(whole) - 2):
+            assert audio(await heard(server, speak, [limit])) == audio(whole)
+
+
+@pytest.mark.skipif(not available(), reason="Opus needs PyAV")
+async def test_pages_of_ogg_go_on_where_they_were() -> None:
+    import av
+
+    speak = config(audio=audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_OGG_OPUS))
+    async with served(FakeEngine()) as server:
+        whole = await heard(server, speak)
+        for limit in (2, len(whole) // 3, len(whole) - 3):
+            broken = await heard(server, speak, [limit])
+            pages = [int.from_bytes(page[14:18], "little") for page in audio(broken).split(b"OggS")[1:]]
+            assert pages == list(range(len(pages)))
+            sizes = [
+                sum(frame.samples for frame in av.open(io.BytesIO(audio(news))).decode(audio=0))
+                for news in (whole, broken)
+            ]
+            assert sizes[0] == sizes[1]
+
+
+async def test_marks_are_told_once_and_of_every_word() -> None:
+    speak = config()
+    speak.timestamps = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
+    async with served(FakeEngine()) as server:
+        broken = await heard(server, speak, [6, 6])
+    words = [mark.text for response in broken if response.HasField("marks") for mark in response.marks.marks]
+    assert words == (TEXT + "And so on.").split()
+
+
+async def test_text_committed_for_want_of_more_is_committed_there_again() -> None:
+    """In SENTENCE mode each such commit ends a segment, which is heard."""
+    speak = config({**SENTENCES, "max_buffer_delay_ms": 10})
+    engine = FakeEngine()
+    async with served(engine) as server:
+        journal = Journal(None)
+        call = server.stub.Speak()
+        await call.write(speak_pb2.SpeakRequest(config=speak))
+        await call.write(journal.text("", "One and "))
+        news = []
+        while True:
+            response = await call.read()
+            if not response.HasField("session") and journal.take(response):
+                news.append(response)
+            if response.HasField("committed"):
+                break
+        call.cancel()
+        journal.text("", "two.")
+        journal.end("")
+        requests = [speak_pb2.SpeakRequest(config=speak), *journal.again()]
+        async for response in converse(server, requests):
+            if not response.HasField("session") and journal.take(response):
+                news.append(response)
+    assert news[-1].done.stats.codec_frames * FRAME_SAMPLES * 2 == len(audio(news))
+    assert [params.sampling.seed for params in engine.opened[-2:]] == [7, 7]
+
+
+async def test_another_checkpoint_cannot_go_on_with_it() -> None:
+    async with served(FakeEngine()) as server:
+        resume = speak_pb2.Resume(checkpoint="another", replay=synthesis_pb2.SynthesisConfig(sampling=SEED))
+        requests = [
+            speak_pb2.SpeakRequest(config=config()),
+            speak_pb2.SpeakRequest(utterance_id="u1", resume=resume),
+            speak_pb2.SpeakRequest(utterance_id="u1", text="lost"),
+            speak_pb2.SpeakRequest(utterance_id="u2", text="kept"),
+        ]
+        done = {each.utterance_id: each.done async for each in converse(server, requests) if each.HasField("done")}
+    assert details_of(done["u1"].error)["ErrorInfo"].reason == "CHECKPOINT_DIFFERS"
+    assert done["u2"].reason == synthesis_pb2.FINISH_REASON_COMPLETED
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        [audio_pb2.SegmentCodes(segment=1, codes=bytes(8))],
+        [audio_pb2.SegmentCodes(segment=0, codes=bytes(7))],
+        [audio_pb2.SegmentCodes(segment=0, codes=bytes(8 * 2001))],
+    ],
+)
+async def test_codes_that_cannot_be_are_refused(segments: list[audio_pb2.SegmentCodes]) -> None:
+    async with served(FakeEngine()) as server:
+        resume = speak_pb2.Resume(
+            checkpoint="0123456789abcdef",
+            replay=synthesis_pb2.SynthesisConfig(sampling=SEED),
+            received_samples=100_000,
+            segments=segments,
+        )
+        requests = [
+            speak_pb2.SpeakRequest(config=config()),
+            speak_pb2.SpeakRequest(utterance_id="u1", resume=resume),
+        ]
+        done = [each.done async for each in converse(server, requests) if each.HasField("done")]
+    assert done[0].reason == synthesis_pb2.FINISH_REASON_FAILED
+    assert "resume.segments[0]" in done[0].error.message
+
+
+async def test_codes_are_told_only_to_those_who_ask() -> None:
+    async with served(FakeEngine()) as server:
+        requests = [speak_pb2.SpeakRequest(config=speak_pb2.SpeakConfig()), speak_pb2.SpeakRequest(text="Hello.")]
+        responses = [response async for response in converse(server, requests)]
+    assert not responses[0].session.resumable
+    assert not any(response.audio.codes for response in responses)

@@ -1,0 +1,32 @@
+import pytest
+
+from sonorant.service.errors import InvalidField
+from sonorant.service.text.checks import check_characters, check_whole, is_speakable
+
+
+@pytest.mark.parametrize("text", ["a", "7", "é", "你好", "…नमस्ते", "( x )"])
+def test_letters_and_digits_of_any_script_are_speakable(text: str) -> None:
+    assert is_speakable(text)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "?!…", "—", "\u200b"])
+def test_punctuation_and_blanks_are_not(text: str) -> None:
+    assert not is_speakable(text)
+    with pytest.raises(InvalidField, match="nothing to say"):
+        check_whole(text, 100, "text")
+
+
+@pytest.mark.parametrize("char", ["\0", "\x1b", "\x7f", "\x85"])
+def test_control_characters_are_named_with_their_place(char: str) -> None:
+    with pytest.raises(InvalidField, match=rf"U\+{ord(char):04X} at position 2"):
+        check_characters(f"ab{char}", "text")
+
+
+def test_line_breaks_tabs_and_joiners_are_fine() -> None:
+    check_characters("a\tb\r\nc\u200dd\ufeff", "text")
+
+
+def test_length_counts_code_points() -> None:
+    check_whole("é" * 10, 10, "text")
+    with pytest.raises(InvalidField, match="11 characters are over the limit of 10"):
+        check_whole("é" * 11, 10, "text")

@@ -1,0 +1,146 @@
+import itertools
+import unicodedata
+
+import pytest
+import sentencex
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sonorant.service.text.sentences import Sentences, certain_end, first_end, language_code
+
+WORDS = (
+    "Hello world Dr. Smith e.g. 3.5 U.S. he said \"Go. Now.\" (Yes.) yes. OK! What? ... I p.m. Tom's don't end. Then "
+    "again, “Fine.” No. J. R. 今天天气很好。 我们走吧！"
+)
+PROSE = (
+    "I don't know. Let's see what Tom's brother says. We can't go there (not now). \"Really?\" he said. She asked: "
+    "\"Is it 3.5 or 4?\" Dr. Smith's office opens at 9 a.m. on Mondays. Isn't that nice? OK then. See you."
+)
+
+LANGUAGES = (
+    "Chinese",
+    "English",
+    "French",
+    "German",
+    "Italian",
+    "Japanese",
+    "Korean",
+    "Portuguese",
+    "Russian",
+    "Spanish",
+)
+
+
+def cut(*pieces: str) -> list[str]:
+    sentences = Sentences("en")
+    found = [sentence for piece in pieces for sentence in sentences.push(piece)]
+    return [*found, sentences.rest()]
+
+
+def test_prose_is_cut_where_people_would() -> None:
+    assert [sentence.strip() for sentence in cut(PROSE)] == [
+        "I don't know.",
+        "Let's see what Tom's brother says.",
+        "We can't go there (not now).",
+        '"Really?" he said.',
+        'She asked: "Is it 3.5 or 4?"',
+        "Dr. Smith's office opens at 9 a.m. on Mondays.",
+        "Isn't that nice?",
+        "OK then.",
+        "See you.",
+    ]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(WORDS.split()), min_size=1, max_size=20), st.data())
+def test_later_text_moves_no_cut_and_messages_do_not_matter(words: list[str], data: st.DataObject) -> None:
+    text = " ".join(words)
+    pieces, rest = [], text
+    while rest:
+        length = data.draw(st.integers(1, len(rest)))
+        pieces.append(rest[:length])
+        rest = rest[length:]
+    assert cut(*text) == cut(*pieces) == cut(text)
+    assert "".join(cut(text)) == text
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from([*"aA .?!\"'()\n\r,你。", "word " * 20, "Dr. " * 20, "好" * 70]), max_size=60), st.data()
+)
+def test_any_characters_are_cut_alike_however_they_come(parts: list[str], data: st.DataObject) -> None:
+    text = "".join(parts)
+    whole, in_pieces = Sentences("en"), Sentences("en")
+    cuts = [data.draw(st.integers(0, len(text))) for _ in range(3)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(sorted((0, *cuts, len(text))))]
+    assert [sentence for piece in pieces for sentence in in_pieces.push(piece)] == whole.push(text)
+    assert whole.rest() == in_pieces.rest()
+
+
+def test_a_sentence_waits_for_two_words() -> None:
+    assert certain_end("It works. ", "en") == 0
+    assert certain_end("It works. Fine", "en") == 0
+    assert certain_end("It works. Fine a", "en") == len("It works. ")
+    assert certain_end("Ask Dr. Smith or", "en") == 0
+    assert certain_end("你好。今天天气", "zh") == 3
+
+
+# Each of them once held up everybody, or was built to.
+HARD = {
+    "short sentences": ("zh", "你好。" * 300),
+    "a quotation without end": ("zh", "“" + "你好。" * 300),
+    "an aside without end": ("en", "(Aa bb. " * 120),
+    "abbreviations": ("en", "a.a." * 250),
+    "abbreviations and names": ("en", "a. A. " * 160),
+    "doubtful ends, late": ("en", ("aaa " * 110 + "e.g. " * 16) * 2),
+    "paragraphs": ("en", "A\n\n" * 300),
+    "an end without a beginning": ("en", "!? " * 300),
+    "quotations": ("en", '"Aa bb. Cc dd." ' * 60),
+    "nothing but ends": ("en", "." * 1000),
+    "nothing": ("en", " " * 1000),
+    "no end at all": ("en", "word " * 200),
+}
+
+
+@pytest.mark.parametrize("name", HARD)
+def test_the_work_is_in_proportion_to_the_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, text = HARD[name]
+    looked_at, split = 0, sentencex.segment
+
+    def segment(code: str, text: str) -> list[str]:
+        nonlocal looked_at
+        looked_at += len(text)
+        return split(code, text)
+
+    monkeypatch.setattr("sonorant.service.text.sentences.sentencex.segment", segment)
+    whole, by_char = Sentences(code), Sentences(code)
+    sentences = whole.push(text)
+    assert looked_at <= 80 * len(text)
+    looked_at = 0
+    assert [sentence for char in text for sentence in by_char.push(char)] == sentences
+    assert looked_at <= 80 * len(text)
+    assert "".join(sentences) + whole.rest() == text
+
+
+def test_a_quotation_that_is_too_long_is_cut_where_its_sentences_end() -> None:
+    sentences = Sentences("en")
+    text = 'He said "' + "So it is, and it goes on. " * 40
+    found = sentences.push(text)
+    assert found[0] == 'He said "So it is, and it goes on. '
+    assert all(sentence == "So it is, and it goes on. " for sentence in found[1:])
+    assert len(found) > 20
+
+
+def test_every_character_that_ends_a_sentence_is_a_place_to_look_at() -> None:
+    for code in map(language_code, LANGUAGES):
+        for char in map(chr, range(0x20000)):
+            if unicodedata.category(char) == "Po" and first_end(f"Some words{char} More follow", code) < 14:
+                assert Sentences(code).push(f"Some words{char} More follow") == [f"Some words{char} "], (
+                    code,
+                    hex(ord(char)),
+                )
+
+
+def test_languages() -> None:
+    names = ("auto", "", "German", "zh-CN", "fr")
+    assert [language_code(name) for name in names] == ["en", "en", "de", "zh", "fr"]
