@@ -34,9 +34,11 @@ async def raw(address: str, rng: random.Random) -> None:
     """A connection that makes no sense, and is left open for a while."""
     host, _, port = address.rpartition(":")
     _, writer = await asyncio.open_connection(host, int(port))
-    writer.write(rng.choice(SHAPES)(address, rng))
-    await asyncio.sleep(rng.random())
-    writer.transport.abort()
+    try:
+        writer.write(rng.choice(SHAPES)(address, rng))
+        await asyncio.sleep(rng.random())
+    finally:
+        writer.transport.abort()
 
 
 async def hoard(address: str, rng: random.Random) -> None:

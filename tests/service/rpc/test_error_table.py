@@ -19,6 +19,7 @@ from grpc_status import rpc_status
 from sonorant.engine import EngineState, FinishReason
 from sonorant.service.calls import stalled
 from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
+from sonorant.service.speak.segments import MAX_PENDING_FLUSHES
 from sonorant.service.status import DOMAIN
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
@@ -138,6 +139,15 @@ async def one_utterance_too_many(server: Served, engine: FakeEngine) -> Told:
     engine.hold()
     call = await written(server, config(), *[say("a", f"id{n}") for n in range(MAX_OPEN_UTTERANCES)], say("a", "x"))
     transcript = Transcript()
+    await read_until(call, transcript, "done")
+    call.cancel()
+    return in_band(transcript.done["x"])
+
+
+async def one_flush_too_many(server: Served, engine: FakeEngine) -> Told:
+    engine.hold()  # or some were spoken before the last had come
+    flushes = [flush(number, "x") for number in range(MAX_PENDING_FLUSHES + 1)]
+    call, transcript = await written(server, config(), say("a", "x"), *flushes), Transcript()
     await read_until(call, transcript, "done")
     call.cancel()
     return in_band(transcript.done["x"])
@@ -296,8 +306,7 @@ CASES = [
     Case("sessions", one_session_too_many, BUSY, "LIMIT_REACHED", quota("sessions"), settings={"max_sessions": 1}),
     Case("streams", one_stream_too_many, BUSY, "ENGINE_OVERLOADED", quota("streams")),
     Case("utterances", one_utterance_too_many, BUSY, "LIMIT_REACHED", quota("utterances")),
-    Case("flushes", utterance(say("a", "x"), *[flush(n, "x") for n in range(200)]), BUSY, "LIMIT_REACHED",
-         quota("flushes")),
+    Case("flushes", one_flush_too_many, BUSY, "LIMIT_REACHED", quota("flushes")),
     Case("responses", a_client_that_sends_without_reading, BUSY, "LIMIT_REACHED", quota("responses")),
     Case("draining", a_new_call_while_draining, AWAY, "DRAINING", LATER),
     Case("draining, in a session", a_new_utterance_while_draining, AWAY, "DRAINING", LATER, "new session"),
