@@ -8,6 +8,9 @@ TORCH ?= $(or $(shell cat $(VENV)/torch 2>/dev/null),torch==2.13.0)
 # Named after the torch asked for, so that another TORCH installs anew.
 INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
 
+# Several test processes, as tests mostly wait; those of one file stay together. PARALLEL= for one.
+PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test test-slow test-doors test-chart test-gpu fuzz audit sbom lint format proto bench train-voice judge-voice judge-clones check
 
@@ -30,10 +33,10 @@ serve: setup ## run the server, and a gateway to it, in the foreground (ARGS="--
 	@$(BIN)/sonorant-gateway $(GATEWAY) & trap "kill $$!" EXIT INT TERM; $(BIN)/sonorant-server $(ARGS)
 
 test: setup ## run the tests that are quick and need no GPU
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-slow: setup ## run the slow tests that need no GPU
-	@$(BIN)/python -m pytest -m 'slow and not gpu' $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not gpu' $(ARGS)
 
 test-doors: setup ## let stock clients judge the gateway, in environments of their own (ARGS="frameworks")
 	@$(BIN)/python -m tests.gateway.stock.run $(ARGS)

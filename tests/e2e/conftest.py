@@ -1,4 +1,4 @@
-"""One server on the built-in checkpoint for all tests of this folder: what one leaves behind, the last one finds."""
+"""One server on the built-in checkpoint for all tests of this folder: what one leaves behind, the next one finds."""
 
 from collections.abc import AsyncIterator, Iterator
 

@@ -327,15 +327,15 @@ def test_a_checkpoint_with_a_missing_tensor_is_refused_by_name(tmp_path: Path) -
     assert "Traceback" not in ended.stderr
 
 
-async def test_a_second_signal_stops_at_once(server: ServerProcess) -> None:
-    """The end of the server that all these tests were run on."""
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        call, transcript = Stub(channel).Speak(), Transcript()
-        await call.write(speak_pb2.SpeakRequest(config={}))
-        await call.write(say("Never ended"))
-        await read_until(call, transcript, "audio")
-        server.process.send_signal(signal.SIGTERM)
-        await read_until(call, transcript, "go_away")
-        server.process.send_signal(signal.SIGTERM)
-        assert (await failure(call))[0] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-        assert await asyncio.to_thread(server.process.wait, 10) == 1
+async def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "log") as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            call, transcript = Stub(channel).Speak(), Transcript()
+            await call.write(speak_pb2.SpeakRequest(config={}))
+            await call.write(say("Never ended"))
+            await read_until(call, transcript, "audio")
+            server.process.send_signal(signal.SIGTERM)
+            await read_until(call, transcript, "go_away")
+            server.process.send_signal(signal.SIGTERM)
+            assert (await failure(call))[0] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+            assert await asyncio.to_thread(server.process.wait, 10) == 1
