@@ -13,6 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from uv import find_uv_bin
+
 from tests.e2e.server_process import ServerProcess
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.keys import ADA, table
@@ -29,9 +31,10 @@ def python_of(folder: Path) -> Path:
     stamp = environment / "made-with"
     if not stamp.exists() or stamp.read_text() != made_with:
         print(f"making the environment {folder.name}", flush=True)
-        subprocess.run([sys.executable, "-m", "venv", "--clear", environment], check=True)
-        install = ("-m", "pip", "install", "--quiet", "--requirement", requirements)
-        subprocess.run([environment / "bin" / "python", *install], check=True)
+        uv = find_uv_bin()
+        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, environment], check=True)
+        into = ("--python", environment / "bin" / "python")
+        subprocess.run([uv, "pip", "install", "--quiet", *into, "--requirement", requirements], check=True)
         stamp.write_text(made_with)
     return environment / "bin" / "python"
 
