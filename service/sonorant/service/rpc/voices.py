@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +22,7 @@ from sonorant.tts.v1 import voice_pb2, voice_service_pb2, voice_service_pb2_grpc
 
 MAX_UPLOAD_BYTES = 10 * 1024 * 1024
 UPLOAD_TIMEOUT_S = 60.0
+LINGER_S = 5.0  # of a refused upload
 MAX_PAGE_BYTES = 3 * 1024 * 1024
 MAX_UPLOADS = 16  # voices on their way in at the same time, of all callers together
 
@@ -77,7 +79,11 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         self, requests: AsyncIterator[voice_service_pb2.UploadVoiceRequest], context: Any
     ) -> voice_service_pb2.UploadVoiceResponse:
         caller = self._enter()
-        request = await _assemble(requests)
+        try:
+            request = await _assemble(requests)
+        except InvalidField:
+            await _drop_rest(requests)
+            raise
         return voice_service_pb2.UploadVoiceResponse(voice=to_proto(await self._creation.create(request, caller)))
 
     async def DeleteVoice(
@@ -169,6 +175,17 @@ async def _assemble(
         raise InvalidField("create", "the call ended without any message; begin with create")
     create.reference.audio = bytes(audio)
     return create
+
+
+async def _drop_rest(requests: AsyncIterator[voice_service_pb2.UploadVoiceRequest]) -> None:
+    """Read on for a moment: a client that is told while it writes may lose what it is told."""
+    num_bytes = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            async for request in requests:
+                num_bytes += len(request.audio)
+                if num_bytes > MAX_UPLOAD_BYTES:
+                    return
 
 
 def _check_begin(create: voice_service_pb2.CreateVoiceRequest) -> None:
