@@ -1,4 +1,4 @@
-"""A checkpoint that has nothing to say and does not stop, behind a real server."""
+"""A checkpoint that loops, behind a real server."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 GREEDY = {"do_sample": False, "subtalker_do_sample": False, "repetition_penalty": 1.0, "max_frames": 250}
 
 
-async def test_every_call_says_that_and_why_the_model_was_stopped(tmp_path: Path) -> None:
+async def test_a_loop_is_not_heard_in_a_clip_and_a_stream_says_why_it_was_stopped(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path / "tiny")
     with ServerProcess(tmp_path / "log", "--model", str(model), "--num-slots", "2") as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
@@ -21,8 +21,13 @@ async def test_every_call_says_that_and_why_the_model_was_stopped(tmp_path: Path
             clip = await stub.Synthesize(SynthesizeRequest(text="Hello there.", config=synthesis))
             streamed = stub.SynthesizeStream(SynthesizeStreamRequest(text="Hello there.", config=synthesis))
             responses = [response async for response in streamed]
-    assert clip.reason == responses[-1].done.reason == synthesis_pb2.FINISH_REASON_RUNAWAY
-    (warning,) = clip.warnings
+    # Nobody has heard a clip before its end, so it is spoken again, with draws in place of the greedy choice.
+    assert clip.reason == synthesis_pb2.FINISH_REASON_COMPLETED
+    assert not clip.warnings
+    assert (clip.stats.heals, clip.stats.audio_ms) == (1, clip.stats.codec_frames * 80)
+    assert clip.stats.dropped_frames > 96
+    # A stream without a limit of its lead had sent all of it.
+    assert responses[-1].done.reason == synthesis_pb2.FINISH_REASON_RUNAWAY
+    warning = responses[-2].warning
     assert warning.code == "RUNAWAY" and "text tokens" in warning.message
-    assert responses[-2].warning.code == "RUNAWAY"
-    assert 0 < clip.stats.codec_frames < 250
+    assert 0 < responses[-1].done.stats.codec_frames < 250

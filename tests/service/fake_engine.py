@@ -5,6 +5,7 @@ repetition or mix-up of frames or streams shows in the audio. No processes; fram
 """
 
 import asyncio
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -146,14 +147,22 @@ class FakeStream:
             expected = [frame_codes(self.text, k) for k in range(len(self.known_codes))]
             assert self.known_codes.tolist() == expected, "codes of another text, or of other frames"
             self.known_codes = None
-        limit = min(len(self.text) * FRAMES_PER_CHAR, self.params.sampling.max_frames)
+        seed = self.params.sampling.seed
+        silent_from = self.engine.silent_from.get(seed, sys.maxsize)
+        is_lost = self.num_frames >= silent_from
+        limit = min(sys.maxsize if is_lost else len(self.text) * FRAMES_PER_CHAR, self.params.sampling.max_frames)
+        if not is_lost:
+            limit = min(limit, silent_from)
         count = min(limit - self.num_frames, self.credit, CHUNK_RAMP[min(self.num_chunks, len(CHUNK_RAMP) - 1)])
         if count > 0:
             frames = range(self.num_frames, self.num_frames + count)
-            seed = self.params.sampling.seed
-            parts = [frame_samples(self.text[k // FRAMES_PER_CHAR], k, seed) for k in frames]
+            if is_lost:
+                parts = [np.zeros(FRAME_SAMPLES, np.int16)] * count
+                codes = np.array([[k % 64] * NUM_CODEBOOKS for k in frames], np.int16)
+            else:
+                parts = [frame_samples(self.text[k // FRAMES_PER_CHAR], k, seed) for k in frames]
+                codes = np.array([frame_codes(self.text, k) for k in frames], np.int16)
             budget = self.budget() if self.num_frames == 0 else None
-            codes = np.array([frame_codes(self.text, k) for k in frames], np.int16)
             self.events.append(PcmChunk(self.num_frames, count, np.concatenate(parts), codes, budget))
             self.num_frames += count
             self.num_chunks += 1
@@ -164,7 +173,7 @@ class FakeStream:
             asyncio.get_running_loop().call_later(self.engine.frame_s * count, self.rested)
         elif self.num_frames == self.params.sampling.max_frames:
             self.end(FinishReason.MAX_FRAMES)
-        elif self.text_ended and self.num_frames == limit:
+        elif self.text_ended and not is_lost and self.num_frames == len(self.text) * FRAMES_PER_CHAR:
             self.end(FinishReason.COMPLETED)
 
     def budget(self) -> StreamBudget:
@@ -201,6 +210,7 @@ class FakeEngine:
     ) -> None:
         self.frame_s = frame_s
         self.held = False  # streams stand still until released
+        self.silent_from: dict[int, int] = {}  # by seed: the frame from which its streams say nothing, and do not end
         self.frames_made = 0
         self.frames_known = 0  # of those that were opened behind some
         self.busy_s = 0.0  # spent here instead of in the service

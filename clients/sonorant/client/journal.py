@@ -21,6 +21,7 @@ _EVERY = "*"
 class _Segment:
     codes: bytearray = field(default_factory=bytearray)
     complete: bool = False
+    draw: int = 0
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ class _Utterance:
         if voice is not None and not replay.HasField("voice"):
             replay.voice.CopyFrom(voice)  # a one-shot voice, which receipts leave out
         segments = [
-            SegmentCodes(segment=number, codes=bytes(segment.codes), complete=segment.complete)
+            SegmentCodes(segment=number, codes=bytes(segment.codes), complete=segment.complete, draw=segment.draw)
             for number, segment in sorted(self.segments.items())
         ]
         return Resume(
@@ -226,6 +227,7 @@ class Journal:
             utterance.codes_bytes += len(told.codes)
             segment.codes[told.offset :] = told.codes
             segment.complete = segment.complete or told.complete
+            segment.draw = told.draw
         if utterance.codes_bytes > MAX_CODES_BYTES:
             utterance.segments.clear()
 

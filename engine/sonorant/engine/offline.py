@@ -155,7 +155,7 @@ def _run(
                 case PcmBatch():
                     samples.append(record.samples[0].astype(np.float32, copy=False))
                 case EndStream(end=end):
-                    if end.reason is FinishReason.FAILED:
+                    if end.reason in (FinishReason.FAILED, FinishReason.NO_SCORES):
                         raise StreamFailed(end.detail)
                     return np.concatenate(codes), np.concatenate(samples), end
         assert not process.is_idle, "nothing to do, and the stream has not ended"

@@ -28,6 +28,7 @@ class FinishReason(IntEnum):
     FAILED = 4  # this stream broke; `StreamEnd.detail` says why
     UNAVAILABLE = 5  # the workers went down with all streams, or the engine was closed; may be tried again
     RUNAWAY = 6  # it no longer spoke its text; `StreamEnd.detail` says how that showed
+    NO_SCORES = 8  # what the model computed are no finite numbers; `StreamEnd.detail` says what to do
     YIELDED = 7  # between workers and engine only: its slot went to another while it had nothing to say
 
 

@@ -236,7 +236,7 @@ class Scheduler:
             self._watch_suspects(made, codes)
         for stream, first in over:
             if first == BROKEN:
-                self._end(stream, FinishReason.FAILED, NO_SCORES)
+                self._end(stream, FinishReason.NO_SCORES, NO_SCORES)
             else:
                 self._end(stream, FinishReason.COMPLETED)
         return self._take_records()

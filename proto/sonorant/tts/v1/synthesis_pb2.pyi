@@ -143,7 +143,7 @@ class UtteranceStarted(_message.Message):
     def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., replay: _Optional[_Union[SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
 
 class SynthesisStats(_message.Message):
-    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget")
+    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget", "heals", "dropped_frames")
     INPUT_CHARS_FIELD_NUMBER: _ClassVar[int]
     AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
     SENT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,8 @@ class SynthesisStats(_message.Message):
     CODEC_FRAMES_FIELD_NUMBER: _ClassVar[int]
     REAL_TIME_FACTOR_FIELD_NUMBER: _ClassVar[int]
     FIRST_AUDIO_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    HEALS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FRAMES_FIELD_NUMBER: _ClassVar[int]
     input_chars: int
     audio_ms: int
     sent_ms: int
@@ -166,7 +168,9 @@ class SynthesisStats(_message.Message):
     codec_frames: int
     real_time_factor: float
     first_audio_budget: _latency_pb2.LatencyBudget
-    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ...) -> None: ...
+    heals: int
+    dropped_frames: int
+    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., heals: _Optional[int] = ..., dropped_frames: _Optional[int] = ...) -> None: ...
 
 class UtteranceDone(_message.Message):
     __slots__ = ("reason", "error", "stats")

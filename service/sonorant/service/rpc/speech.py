@@ -191,7 +191,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         )
         spec = replace(spec, timestamps=timestamps)
         charge = partial(self._limits.take, caller)
-        utterance = Utterance("", spec, self._reservations, Playout(), max_lead_ms, limit, charge)
+        utterance = Utterance("", spec, self._reservations, Playout(), max_lead_ms, limit, charge, whole=whole)
         call_context.when_over(utterance.abort)
         call_context.when_over(self._admission.enter(caller))
         await self._limits.enter(caller, call_context.when_over)

@@ -22,8 +22,8 @@ class Pacer:
         self._playout = playout
         self._max_lead_ms = max_lead_ms
         self._credit_frames = info.credit_frames
-        self._frame_ms = 1000 / (info.frame_rate_hz * audio.speed)
-        self._least_frames = AHEAD_FRAMES + math.ceil(audio.frame_duration_ms / self._frame_ms)
+        self.frame_ms = 1000 / (info.frame_rate_hz * audio.speed)
+        self._least_frames = AHEAD_FRAMES + math.ceil(audio.frame_duration_ms / self.frame_ms)
         self._changed = asyncio.Event()
         # Not so long that a listener with little in hand would be kept waiting for the last of it.
         self.max_chunk_ms = min(MAX_CHUNK_MS, max_lead_ms / 2) if max_lead_ms else MAX_CHUNK_MS
@@ -49,4 +49,4 @@ class Pacer:
         if not self._max_lead_ms:
             return self._credit_frames
         room_ms = self._playout.room_ms(self._max_lead_ms)
-        return min(self._credit_frames, self._least_frames + int(room_ms / self._frame_ms))
+        return min(self._credit_frames, self._least_frames + int(room_ms / self.frame_ms))

@@ -26,6 +26,7 @@ _OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
 class KnownSegment:
     codes: Int16Array  # [frames, codebooks]
     complete: bool  # there are no more
+    draw: int = 0  # that they were made with, and more would be
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) ->
                 f"{len(told.codes)} bytes are not up to {max_frames} frames of {2 * info.num_codebooks} bytes",
             )
         codes = np.frombuffer(told.codes, "<u2").astype(np.int16).reshape(num_frames, info.num_codebooks)
-        segments.append(KnownSegment(codes, told.complete))
+        segments.append(KnownSegment(codes, told.complete, told.draw))
     return Resumption(
         resume.received_samples,
         resume.received_chunks,
@@ -97,6 +98,9 @@ class Skipped:
     @property
     def has_header(self) -> bool:
         return self._left_headers > 0
+
+    def draw_of_segment(self, number: int) -> int:
+        return self.resumption.segments[number].draw if number < len(self.resumption.segments) else 0
 
     def of_segment(self, number: int) -> tuple[Int16Array | None, bool]:
         """The codes of frames, from its first, that need no audio; and whether these are all of the segment."""

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from sonorant.engine import EngineStream, Int16Array
+from sonorant.engine import EngineStream, Int16Array, SamplingParams
 from sonorant.service.errors import LimitReached
 from sonorant.service.speak.credit import Credit
 from sonorant.service.speak.reservations import Reservation
@@ -14,6 +14,7 @@ from sonorant.service.speak.state import UtteranceState
 from sonorant.service.text.checks import is_speakable
 
 MAX_PENDING_FLUSHES = 64
+SEED_STEP = 0x9E3779B9  # from one draw to the next: far from seeds that somebody counts up
 
 
 @dataclass(slots=True, eq=False)
@@ -26,6 +27,7 @@ class Segment:
     end: EndSegment | None = None  # no more text comes
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # there is an `end`
+    draw: int = 0  # counts up with each time that the model is to say it differently
     codes_bytes: int = 0  # of the codes that were told, those of the session that began it included
     stream: EngineStream | None = None
     credit: Credit | None = None  # of the stream
@@ -105,14 +107,18 @@ class Segments:
                 if not last:
                     self._segments.append(Segment(segment.number + 1))
 
-    def open(self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None) -> None:
-        """Give it its stream, which may make so many frames behind those that are known. Raises what `Reservation.open`
-        raises."""
+    def open(
+        self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None, num_counted: int = 0
+    ) -> None:
+        """Give it its stream, which may make so many frames behind those that are known; `num_counted` of these are
+        among the utterance's frames already. Raises what `Reservation.open` raises."""
         spec = self._state.spec
         params = spec.params
+        sampling = drawn_again(params.sampling, spec.info.default_sampling, segment.draw)
         if spec.max_frames_given:  # for the utterance, not for each of its segments
-            left = params.sampling.max_frames - self._state.num_frames
-            params = replace(params, sampling=replace(params.sampling, max_frames=left))
+            left = params.sampling.max_frames - self._state.num_frames + num_counted
+            sampling = replace(sampling, max_frames=left)
+        params = replace(params, sampling=sampling)
         stream = self._reservation.open(params, credit_frames, known_codes)
         segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
 
@@ -122,3 +128,21 @@ class Segments:
         for segment in self:
             if segment.stream is not None:
                 segment.stream.cancel()
+
+
+def drawn_again(sampling: SamplingParams, default: SamplingParams, draw: int) -> SamplingParams:
+    """The same settings with other chances: those of the first time for 0. What was greedy is drawn, as the checkpoint
+    has it by default, or it would be the same again."""
+    if not draw:
+        return sampling
+    seed = (sampling.seed + draw * SEED_STEP) % 2**32
+    if sampling.do_sample or sampling.subtalker_do_sample:
+        return replace(sampling, seed=seed)
+    return replace(
+        default,
+        seed=seed,
+        do_sample=True,
+        min_frames=sampling.min_frames,
+        max_frames=sampling.max_frames,
+        ignore_eos=sampling.ignore_eos,
+    )

@@ -32,6 +32,8 @@ class Statistics:
         self._queue_s = 0.0
         self._generation_s = 0.0
         self._encode_s = 0.0  # up to the first audio
+        self.num_heals = 0
+        self._dropped_frames = 0
         self._engine_budget: StreamBudget | None = None  # of the first audio
         self._budget: LatencyBudget | None = None
 
@@ -52,11 +54,17 @@ class Statistics:
     def received(self, chunk: PcmChunk) -> None:
         self._state.num_frames += chunk.num_frames
         self._state.received_samples += len(chunk.samples)
-
-    def encoded(self, chunk: PcmChunk, since_s: float) -> None:
-        """One that came before anything went out; on the clock of `time.monotonic`."""
-        self._encode_s += self._clock() - since_s
         self._engine_budget = self._engine_budget or chunk.budget
+
+    def taken_back(self, num_frames: int, num_samples: int) -> None:
+        """They were received, and nobody will hear them."""
+        self._state.num_frames -= num_frames
+        self._state.received_samples -= num_samples
+        self._dropped_frames += num_frames
+
+    def encoded(self, since_s: float) -> None:
+        """Audio before anything went out; on the clock of `time.monotonic`."""
+        self._encode_s += self._clock() - since_s
 
     def ended(self, end: StreamEnd) -> None:
         self._queue_s += end.queue_s
@@ -104,6 +112,8 @@ class Statistics:
             codec_frames=state.num_frames,
             real_time_factor=generation_ms / state.received_ms if state.received_ms else 0.0,
             first_audio_budget=self._budget,
+            heals=self.num_heals,
+            dropped_frames=self._dropped_frames,
         )
 
     def _heard_by_now_ms(self) -> float:

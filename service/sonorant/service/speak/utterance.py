@@ -45,8 +45,11 @@ class Utterance:
         charge: Callable[[int], None],
         ms_per_unit: float = DEFAULT_MS_PER_UNIT,
         resumption: Resumption | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
-        """`charge` is told of characters; with a LimitReached it refuses to have so many spoken now."""
+        """`charge` is told of characters; with a LimitReached it refuses to have so many spoken now. `whole`: nobody
+        hears it before its end."""
         spec = spec.with_seed()
         self.id = utterance_id
         self.state = UtteranceState(utterance_id, spec, resumption)
@@ -60,7 +63,7 @@ class Utterance:
         self._charged_longer_chars = 0
         self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon)
         self._segments = Segments(self.state, Reservation(reservations, resumed=resumption is not None))
-        self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics)
+        self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics, whole=whole)
 
     @property
     def text_ended(self) -> bool:

@@ -130,6 +130,13 @@ class WordTimes:
         part.onset_ms = part.onset_ms or 0.0
         part.audio_ms += num_samples * 1000 / self._rate_hz
 
+    def take_back_audio(self, num_samples: int) -> None:
+        """The last of it, which nobody has heard; more will come in its place."""
+        part = self._sounding()
+        part.audio_ms -= num_samples * 1000 / self._rate_hz
+        if part.onset_ms is not None and part.onset_ms >= part.audio_ms:
+            part.onset_ms = None
+
     def end_audio(self) -> None:
         """All of this part was spoken; what is pushed next belongs to another one."""
         part = self._sounding()

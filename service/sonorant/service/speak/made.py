@@ -1,0 +1,91 @@
+"""What the engine made of one segment. Audio that was not given out yet can still be taken back. Pure.
+
+Whatever goes into the encoder counts as heard: encoders remember, and what they were given cannot be unsaid. So audio
+waits here, as the engine made it, until it is due.
+"""
+
+from collections import deque
+
+import numpy as np
+
+from sonorant.engine import Int16Array, PcmChunk
+from sonorant.service.speak.signs import BAD_REPEATED, BAD_SILENT, SUSPECT_REPEATED, SUSPECT_SILENT, Signs
+
+
+class Made:
+    """Frames are counted from the first of the segment, those that another session made included."""
+
+    def __init__(self, frame_samples: int, num_codebooks: int) -> None:
+        """`frame_samples` at the engine's rate."""
+        self._frame_samples = frame_samples
+        self._codes: list[Int16Array] = [np.empty((0, num_codebooks), np.int16)]  # [frames, codebooks] each, of all
+        self._waiting: deque[Int16Array] = deque()  # samples that were not given out
+        self._signs = Signs()
+        self.num_frames = 0
+        self.num_waiting = 0  # the last of them, not given out
+
+    @property
+    def num_given(self) -> int:
+        return self.num_frames - self.num_waiting
+
+    def known(self, codes: Int16Array) -> None:
+        """Frames [frames, codebooks] that need no audio; before all others."""
+        self._codes.append(codes)
+        self._signs.push(codes)
+        self.num_frames += len(codes)
+
+    def push(self, chunk: PcmChunk) -> None:
+        self._codes.append(chunk.codes)
+        self._waiting.append(chunk.samples)
+        self._signs.push(chunk.codes, chunk.samples)
+        self.num_frames += chunk.num_frames
+        self.num_waiting += chunk.num_frames
+
+    def give(self, num_frames: int) -> tuple[Int16Array, Int16Array]:
+        """The next of those that wait: their codes [frames, codebooks] and samples. They cannot be taken back."""
+        num_frames = min(num_frames, self.num_waiting)
+        codes = self.codes(self.num_frames)[self.num_given : self.num_given + num_frames]
+        samples: list[Int16Array] = []
+        missing = num_frames * self._frame_samples
+        while missing:
+            first = self._waiting.popleft()
+            if len(first) > missing:
+                self._waiting.appendleft(first[missing:])
+                first = first[:missing]
+            samples.append(first)
+            missing -= len(first)
+        self.num_waiting -= num_frames
+        return codes, samples[0] if len(samples) == 1 else np.concatenate(samples)
+
+    def take_back(self, num_frames: int) -> int:
+        """Keep so many, or as many as were given out; how many that are."""
+        num_kept = max(num_frames, self.num_given)
+        codes, rest = self.codes(num_kept), (num_kept - self.num_given) * self._frame_samples
+        samples = np.concatenate(self._waiting)[:rest] if self._waiting else np.empty(0, np.int16)
+        self._codes, self._waiting = [codes], deque([samples] if len(samples) else ())
+        self.num_frames, self.num_waiting = num_kept, num_kept - self.num_given
+        self._signs = Signs()
+        self._signs.push(codes)
+        return num_kept
+
+    def codes(self, num_frames: int) -> Int16Array:
+        """Of the first so many frames: [frames, codebooks]."""
+        if len(self._codes) > 1:
+            self._codes = [np.concatenate(self._codes)]
+        return self._codes[0][:num_frames]
+
+    # Signs of speech gone wrong
+
+    @property
+    def num_suspect(self) -> int:
+        """Frames at the end that had better wait until it is known whether they are speech."""
+        silent, repeated = self._signs.num_silent, self._signs.num_repeated
+        suspect = max(silent if silent >= SUSPECT_SILENT else 0, repeated if repeated >= SUSPECT_REPEATED else 0)
+        return min(suspect, self.num_waiting)
+
+    @property
+    def num_good(self) -> int:
+        """Frames before what is certainly no speech; all, if nothing is."""
+        silent, repeated = self._signs.num_silent, self._signs.num_repeated
+        bad = max(silent if silent >= BAD_SILENT else 0, repeated if repeated >= BAD_REPEATED else 0)
+        return self.num_frames - bad

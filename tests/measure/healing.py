@@ -1,0 +1,104 @@
+"""How speech that goes wrong is mended, and whether speech that does not is left alone.
+
+    python -m tests.measure.healing --num 1000                     # the built-in voice as it is
+    python -m tests.measure.healing --num 100 --temperature 6      # ... with wild draws
+    python -m tests.measure.healing --num 100 --eos-scale 0.2      # ... made to miss its end
+
+Sentences are spoken through a real server: as a stream that is sent 2 s ahead of the listener, or with --whole as a
+clip. A model that misses its end is the same checkpoint whose scores of the end token are scaled down. "Heard" is what
+was sent beyond the length that the sentence has with the checkpoint as it is, half a second granted.
+"""
+
+import argparse
+import asyncio
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import grpc
+from safetensors.torch import load_file, save_file
+
+from sonorant.engine import BUILTIN_VOICE_DIR
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, SynthesisStats
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
+from tests.e2e.server_process import ServerProcess
+from tests.measure.mark_error import SENTENCES
+from tests.service.harness import Stub
+
+CALLS_AT_ONCE = 8
+GRANTED_MS = 500
+
+
+def write_without_end(folder: Path, eos_scale: float) -> Path:
+    """The built-in voice, which ends less often."""
+    shutil.copytree(BUILTIN_VOICE_DIR, folder)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors["talker.codec_head.weight"][load_checkpoint(folder).talker.codec_eos_id] *= eos_scale
+    save_file(tensors, file, {"format": "pt"})
+    return folder
+
+
+async def speak_all(server: ServerProcess, args: argparse.Namespace) -> list[tuple[int, int, SynthesisStats]]:
+    """(number, reason, what was told of it) of each."""
+    places = asyncio.Semaphore(CALLS_AT_ONCE)
+
+    async def one(number: int) -> tuple[int, int, SynthesisStats]:
+        config = SynthesisConfig()
+        config.sampling.seed = args.seed + number
+        config.non_streaming_mode = bool(number // len(SENTENCES) % 2)
+        if args.temperature:
+            config.sampling.temperature = config.sampling.subtalker_temperature = args.temperature
+        text = SENTENCES[number % len(SENTENCES)]
+        async with places:
+            if args.whole:
+                clip = await stub.Synthesize(SynthesizeRequest(text=text, config=config))
+                return number, clip.reason, clip.stats
+            request = SynthesizeStreamRequest(text=text, config=config, max_lead_ms=2000)
+            async for response in stub.SynthesizeStream(request):
+                if response.HasField("done"):
+                    return number, response.done.reason, response.done.stats
+        raise AssertionError("a call ends with done")
+
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        stub = Stub(channel)
+        return await asyncio.gather(*(one(number) for number in range(args.num)))
+
+
+async def main(args: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model = write_without_end(Path(folder) / "voice", args.eos_scale) if args.eos_scale != 1 else BUILTIN_VOICE_DIR
+        with ServerProcess(Path(folder) / "log", "--model", str(model)) as server:
+            told = await speak_all(server, args)
+        lengths_ms: dict[int, int] = {}
+        if args.eos_scale != 1:
+            with ServerProcess(Path(folder) / "log", "--model", str(BUILTIN_VOICE_DIR)) as server:
+                lengths_ms = {number: stats.sent_ms for number, _, stats in await speak_all(server, args)}
+    print(f"{len(told)} utterances: " + ", ".join(f"{n} {FinishReason.Name(r)}" for r, n in reasons(told).items()))
+    lost = [each for each in told if each[2].heals]
+    print(f"set back: {len(lost)}; of these ended well: {sum(reason == 1 for _, reason, _ in lost)}")
+    if lengths_ms:
+        is_unheard = [stats.sent_ms <= lengths_ms[number] + GRANTED_MS for number, _, stats in lost]
+        well = [reason == 1 and unheard for (_, reason, _), unheard in zip(lost, is_unheard, strict=True)]
+        beyond = sorted(stats.sent_ms - lengths_ms[number] for number, _, stats in lost)
+        print(f"ended well, and nothing of it heard: {sum(well)}; sent beyond the usual length, ms: {beyond}")
+
+
+def reasons(told: list[tuple[int, int, SynthesisStats]]) -> Counter[int]:
+    return Counter(reason for _, reason, _ in told)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.healing", description=__doc__)
+    parser.add_argument("--num", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0, help="of the first; each has the next one")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: the checkpoint's")
+    parser.add_argument("--eos-scale", type=float, default=1.0)
+    parser.add_argument("--whole", action="store_true", help="clips in place of streams")
+    return parser
+
+
+if __name__ == "__main__":
+    asyncio.run(main(_parser().parse_args()))
