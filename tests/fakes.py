@@ -109,8 +109,10 @@ def open_stream(
     return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes, known_codes)
 
 
-def begin_stream(stream_id: int, past_codes: Int16Array | None = None, first_frame: int = 0) -> BeginStream:
-    return BeginStream(stream_id, 0.0, 0.0, past_codes, first_frame)
+def begin_stream(
+    stream_id: int, past_codes: Int16Array | None = None, first_frame: int = 0, *, is_stored: bool = False
+) -> BeginStream:
+    return BeginStream(stream_id, 0.0, 0.0, past_codes, first_frame, is_stored)
 
 
 def frame_batch(stream_ids: Sequence[int], frame_indices: Sequence[int], codes: Int16Array) -> FrameBatch:
@@ -272,7 +274,7 @@ class FakeCode2WavRunner:
         self._speakers: dict[int, _Speaker] = {}
 
     def reset(self, slot: int) -> None:
-        assert 0 <= slot < self.num_slots
+        assert 0 <= slot < self.num_slots + self._config.code2wav.stored_streams
         self._speakers[slot] = _Speaker()
 
     def copy(self, source: int, target: int) -> None:

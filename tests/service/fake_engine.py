@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sonorant.engine import (
+    CodecDiffers,
     EncodedReference,
     EngineInfo,
     EngineOverloaded,
@@ -46,6 +47,8 @@ NUM_CODEBOOKS = 4
 NUM_SLOTS = 32
 CHUNK_RAMP = (1, 2, 4, 8, 12)
 _STEPS = (np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
+CODEC = "c0dec0c0dec0c0de"
+NUM_STORED = 3
 SPEAKERS = ("ada", "bob")
 LANGUAGES = ("english", "german")
 
@@ -196,6 +199,49 @@ class FakeStream:
         return self.events.popleft()
 
 
+@dataclass(eq=False)
+class FakeStored:
+    """Of stored codes: the samples of a frame are the sum of its codes."""
+
+    engine: "FakeEngine"
+    segments: deque[npt.NDArray[np.int16]]
+    credit: int
+    num_frames: int = 0  # of the segment
+    num_decoded: int = 0  # of all
+    ended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self.engine.stored.add(self)
+
+    def grant(self, num_frames: int) -> None:
+        self.credit += num_frames
+        self.changed.set()
+
+    def cancel(self) -> None:
+        self.ended = True
+        self.engine.stored.discard(self)
+
+    async def next_event(self) -> PcmChunk | StreamEnd:
+        if not self.segments or self.ended:
+            self.cancel()
+            return StreamEnd(FinishReason.CANCELLED if self.segments else FinishReason.COMPLETED, 0, 0.0, 0.0)
+        while not self.credit:
+            self.changed.clear()
+            await self.changed.wait()
+        first, segment = self.num_frames, self.segments[0]
+        count = min(12, self.credit, len(segment) - first)
+        codes = segment[first : first + count]
+        self.credit -= count
+        self.num_frames += count
+        self.num_decoded += count
+        if self.num_frames == len(segment):
+            self.segments.popleft()
+            self.num_frames = 0
+        samples = np.repeat(codes.sum(1, dtype=np.int16), FRAME_SAMPLES)
+        return PcmChunk(first, count, samples, codes)
+
+
 class FakeEngine:
     """Stands where the service expects an `engine.EnginePool`."""
 
@@ -216,6 +262,7 @@ class FakeEngine:
         self.busy_s = 0.0  # spent here instead of in the service
         self.max_streams = max_streams
         self.live: dict[int, FakeStream] = {}
+        self.stored: set[FakeStored] = set()  # that are live
         self.state = EngineState.READY
         self.on_state: Callable[[EngineState], None] = lambda state: None
         self.num_encoded = 0
@@ -233,6 +280,7 @@ class FakeEngine:
             codebook_size=64,
             hidden_size=8,
             fingerprint=fingerprint,
+            codec=CODEC,
             default_sampling=DEFAULT_SAMPLING,
             takes_instruct=takes_instruct,
             max_context=4096,
@@ -303,6 +351,25 @@ class FakeEngine:
             self.frames_known += len(known_codes)
         self.live[stream.stream_id] = stream
         return stream
+
+    def info_for_codec(self, codec: str) -> EngineInfo:
+        if codec != CODEC:
+            raise CodecDiffers(f"the codes were made with codec {codec}, and this server has {CODEC}")
+        return self.info
+
+    def open_stored(
+        self,
+        codec: str,
+        segments: Sequence[npt.NDArray[np.int16]],
+        past_codes: npt.NDArray[np.int16] | None,
+        credit_frames: int,
+    ) -> "FakeStored":
+        self.info_for_codec(codec)
+        if self.state is not EngineState.READY:
+            raise EngineUnavailable(f"the engine is {self.state}; try again later")
+        if len(self.stored) >= NUM_STORED:
+            raise EngineOverloaded(f"all {NUM_STORED} places for stored codes are in use; try again later")
+        return FakeStored(self, deque(segments), credit_frames)
 
     async def check_reference(self, audio: bytes) -> RecordingInfo:
         """A recording is any bytes but b"bad", and lasts a millisecond a byte."""

@@ -34,6 +34,7 @@ CASES = [
     (engine.EngineUnavailable("x"), grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE", "RetryInfo"),
     (engine.InvalidSynthesis("text", "x"), grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", "BadRequest"),
     (engine.StreamFailed("x"), grpc.StatusCode.INTERNAL, "STREAM_FAILED", None),
+    (engine.CodecDiffers("x"), grpc.StatusCode.FAILED_PRECONDITION, "CODEC_DIFFERS", None),
     (engine.EncodingFailed("x"), grpc.StatusCode.INTERNAL, "ENCODING_FAILED", None),
 ]
 

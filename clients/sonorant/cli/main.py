@@ -11,7 +11,7 @@ from grpc import StatusCode
 
 from sonorant.bench import arguments as bench_arguments
 from sonorant.bench import command as bench
-from sonorant.cli import explain, plan, say, voices
+from sonorant.cli import decode, explain, plan, say, voices
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.errors import SpeechError, in_words
 from sonorant.client.local_server import run_server_command
@@ -53,6 +53,17 @@ def parser() -> argparse.ArgumentParser:
     )
     say.add_arguments(command)
     command.set_defaults(run=say.run)
+
+    command = commands.add_parser(
+        "decode",
+        parents=[common],
+        help="speak stored codes again",
+        description="Speak again what `sonorant say --codes` stored. The model is not asked: it is the same audio.",
+        epilog=decode.EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    decode.add_arguments(command)
+    command.set_defaults(run=decode.run)
 
     command = commands.add_parser(
         "explain",

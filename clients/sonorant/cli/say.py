@@ -28,6 +28,7 @@ examples:
   sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice of `sonorant voices`
   sonorant say --file story.txt --wav story.wav --seed 7 --speed 1.2
   sonorant say "Hello, world." --ogg hello.ogg --bitrate-bps 24000
+  sonorant say "Hello, world." --codes hello.codes              1/170 of the size; sonorant decode speaks it again
   some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
   sonorant say "One word at a time." --word-by-word --pause-ms 200 --raw | aplay -f S16_LE -r 24000
 """
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ).add_mutually_exclusive_group()
     output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file")
     output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file")
+    output.add_argument("--codes", type=Path, metavar="FILE", help="write the model's codes, for `sonorant decode`")
     output.add_argument("--raw", action="store_true", help="write the bytes to stdout, as they come")
 
     parser.add_argument(
@@ -65,7 +67,7 @@ async def run(args: argparse.Namespace) -> int:
     """Speaks; returns the exit status."""
     if not args.raw and args.encoding != "pcm_s16le":
         raise ValueError("--encoding is for --raw; files and players have encodings of their own")
-    played = not (args.wav or args.ogg or args.raw)
+    played = not (args.wav or args.ogg or args.codes or args.raw)
     if played and audio_out.player_command(1) is None:
         raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
     max_lead_ms = args.max_lead_ms
@@ -99,16 +101,12 @@ async def run(args: argparse.Namespace) -> int:
 
 
 def _encoding(args: argparse.Namespace) -> str:
-    return "ogg_opus" if args.ogg else str(args.encoding)
+    return "ogg_opus" if args.ogg else "codes" if args.codes else str(args.encoding)
 
 
 def _output(args: argparse.Namespace, sample_rate_hz: int) -> AbstractAsyncContextManager[audio_out.Write]:
-    if args.wav:
-        return audio_out.wav_file(args.wav, sample_rate_hz)
-    if args.ogg:
-        return audio_out.raw_file(args.ogg)
-    command = None if args.raw else audio_out.player_command(sample_rate_hz)
-    return audio_out.player(command) if command else audio_out.raw_stream(sys.stdout.buffer)
+    raw = sys.stdout.buffer if args.raw else None
+    return audio_out.output(sample_rate_hz, wav=args.wav, encoded=args.ogg or args.codes, raw=raw)
 
 
 async def _send(session: Session, pieces: AsyncIterator[str], listener: Listener) -> None:

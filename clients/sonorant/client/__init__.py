@@ -17,6 +17,7 @@ from sonorant.client.voice_methods import voice_mix
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, Marks, UtteranceDone, UtteranceStarted, Warning
+from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeStarted
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ __all__ = [
     "Access",
     "AccessDenied",
     "AudioChunk",
+    "DecodeStarted",
     "Event",
     "FinishReason",
     "FlushDone",

@@ -8,11 +8,27 @@ import asyncio
 import shutil
 import wave
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 Write: TypeAlias = Callable[[bytes], object]
+
+
+def output(
+    sample_rate_hz: int, *, wav: Path | None, encoded: Path | None, raw: BinaryIO | None
+) -> AbstractAsyncContextManager[Write]:
+    """The one of them that is given, else a player, or nowhere without one. `encoded`: a file of bytes as they come."""
+    if wav:
+        return wav_file(wav, sample_rate_hz)
+    if encoded:
+        return raw_file(encoded)
+    command = None if raw else player_command(sample_rate_hz)
+    if command:
+        return player(command)
+    if raw is None:
+        raise FileNotFoundError("neither ffplay nor aplay is installed")
+    return raw_stream(raw)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ Messages are the proto's own; its comments are their reference. All calls of a p
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
@@ -27,7 +27,7 @@ from sonorant.client.errors import ServerUnavailable, from_rpc_error
 from sonorant.client.session import Payload, Session
 from sonorant.client.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
-from sonorant.tts.v1.audio_pb2 import AudioEncoding, AudioFormat
+from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
 from sonorant.tts.v1.speak_pb2 import (
     SpeakConfig,
@@ -36,8 +36,12 @@ from sonorant.tts.v1.synthesis_pb2 import (
     TIMESTAMP_MODE_PROGRESS,
     Sampling,
     SynthesisConfig,
+    UtteranceDone,
 )
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
+    DecodeConfig,
+    DecodeRequest,
+    DecodeStarted,
     GetCapabilitiesRequest,
     GetCapabilitiesResponse,
     SynthesizeRequest,
@@ -80,18 +84,11 @@ def synthesis_config(
     `reference` is a recording of one (and `transcript` what is said in it), and `mix` is made of several, see
     `voice_mix`.
     """
-    if encoding and encoding not in ENCODINGS:
-        raise ValueError(f"encoding {encoding!r} is unknown; use one of {', '.join(ENCODINGS)}")
     config = SynthesisConfig(
         voice=_selector(voice, design, reference, transcript, mix),
         language=language,
         instructions=instructions,
-        audio=AudioFormat(
-            encoding=AudioEncoding.Value(_ENCODING_PREFIX + (encoding or "unspecified").upper()),
-            sample_rate_hz=sample_rate_hz,
-            frame_duration_ms=frame_duration_ms,
-            bitrate_bps=bitrate_bps,
-        ),
+        audio=_audio_format(encoding, sample_rate_hz, frame_duration_ms, bitrate_bps),
         sampling=Sampling(**sampling),
         speed=speed,
         volume_gain_db=volume_gain_db,
@@ -101,6 +98,17 @@ def synthesis_config(
     if non_streaming_mode is not None:
         config.non_streaming_mode = non_streaming_mode
     return config
+
+
+def _audio_format(encoding: str, sample_rate_hz: int, frame_duration_ms: int, bitrate_bps: int) -> AudioFormat:
+    if encoding and encoding not in ENCODINGS:
+        raise ValueError(f"encoding {encoding!r} is unknown; use one of {', '.join(ENCODINGS)}")
+    return AudioFormat(
+        encoding=AudioEncoding.Value(_ENCODING_PREFIX + (encoding or "unspecified").upper()),
+        sample_rate_hz=sample_rate_hz,
+        frame_duration_ms=frame_duration_ms,
+        bitrate_bps=bitrate_bps,
+    )
 
 
 def _selector(
@@ -178,6 +186,34 @@ class SpeechClient(VoiceMethods):
         request = SynthesizeRequest(config=config, text=text)
         response: SynthesizeResponse = await clips.until_reached(lambda: self._speech.Synthesize(request), self.target)
         return response
+
+    async def decode(
+        self,
+        codes: bytes,
+        *,
+        encoding: str = "",
+        sample_rate_hz: int = 0,
+        frame_duration_ms: int = 0,
+        bitrate_bps: int = 0,
+        speed: float | None = None,
+        volume_gain_db: float | None = None,
+        max_lead_ms: int | None = None,
+    ) -> AsyncGenerator[DecodeStarted | AudioChunk | UtteranceDone, None]:
+        """Sound of stored speech: started, audio chunks, done. `codes`: what came of an utterance with the encoding
+        `codes`, from this server or any other with the same codec. Does not outlive a lost server: call it again."""
+        config = DecodeConfig(
+            audio=_audio_format(encoding, sample_rate_hz, frame_duration_ms, bitrate_bps),
+            speed=speed,
+            volume_gain_db=volume_gain_db,
+        )
+        call: Any = self._speech.Decode(DecodeRequest(config=config, codes=codes, max_lead_ms=max_lead_ms))
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                yield getattr(response, response.WhichOneof("payload"))
+        except grpc.aio.AioRpcError as error:
+            raise from_rpc_error(error, self.target) from None
+        finally:
+            call.cancel()
 
     async def explain(self, text: str, config: SynthesisConfig | None = None) -> ExplainResponse:
         """What would be done for a text: tokens, prompt, settings, limits. Refusals are in the answer, not raised."""

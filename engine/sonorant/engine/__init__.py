@@ -8,6 +8,7 @@ from sonorant.engine.checkpoint.embeddings import MAX_MIXED_VOICES, mix_embeddin
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import (
     CheckpointError,
+    CodecDiffers,
     EncodingFailed,
     EngineError,
     EngineOverloaded,
@@ -26,6 +27,7 @@ from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.pool import EnginePool, PairStats
 from sonorant.engine.serving.routing import Need
 from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp
 from sonorant.engine.settings import (
@@ -63,6 +65,7 @@ __all__ = [
     "ROW_BUCKETS",
     "STEP_S_BUCKETS",
     "CheckpointError",
+    "CodecDiffers",
     "EncodedReference",
     "EncodingFailed",
     "Engine",
@@ -88,6 +91,7 @@ __all__ = [
     "RecordingInfo",
     "SamplingParams",
     "Setting",
+    "StoredStream",
     "StreamBudget",
     "StreamEnd",
     "StreamFailed",

@@ -128,6 +128,9 @@ class Code2WavConfig:
     kept_references: int = setting(
         16, as_count, "N", "references of cloned voices that stay decoded, so that the next utterance starts sooner"
     )
+    stored_streams: int = setting(
+        16, as_positive, "N", "stored codes that are decoded at the same time; each has a place in Code2Wav of its own"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,11 @@ class EngineConfig:
     @property
     def max_streams(self) -> int:
         return self.talker.num_slots + self.talker.max_queued_streams
+
+    @property
+    def num_codec_states(self) -> int:
+        """Of live streams, then of stored ones, then those that references leave, and one that is nobody's."""
+        return self.talker.num_slots + self.code2wav.stored_streams + self.code2wav.kept_references + 1
 
     def threads(self, stage: StageName) -> int:
         num_cores = len(os.sched_getaffinity(0))

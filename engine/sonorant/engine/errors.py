@@ -46,5 +46,9 @@ class StreamFailed(EngineError):
     """This one stream broke inside the engine; others are untouched."""
 
 
+class CodecDiffers(EngineError):
+    """Stored codes of a codec that none of the loaded checkpoints has."""
+
+
 class EncodingFailed(EngineError):
     """The encoder died of one recording, hung on it or broke at it; others are untouched."""

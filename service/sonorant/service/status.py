@@ -7,7 +7,14 @@ from typing import Any
 
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from sonorant.engine import EncodingFailed, EngineOverloaded, EngineUnavailable, InvalidSynthesis, StreamFailed
+from sonorant.engine import (
+    CodecDiffers,
+    EncodingFailed,
+    EngineOverloaded,
+    EngineUnavailable,
+    InvalidSynthesis,
+    StreamFailed,
+)
 from sonorant.service.errors import (
     AudioTooLong,
     CheckpointDiffers,
@@ -135,6 +142,7 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (EngineOverloaded, _Kind(code_pb2.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", lambda e: _quota("streams", e))),
     (Draining, _Kind(code_pb2.UNAVAILABLE, "DRAINING", lambda _: [_retry(RETRY_LATER_MS)])),
     (EngineUnavailable, _Kind(code_pb2.UNAVAILABLE, "ENGINE_UNAVAILABLE", lambda _: [_retry(RETRY_LATER_MS)])),
+    (CodecDiffers, _Kind(code_pb2.FAILED_PRECONDITION, "CODEC_DIFFERS")),
     (InvalidSynthesis, _Kind(code_pb2.INVALID_ARGUMENT, "INVALID_FIELD", _bad_synthesis)),
     (StreamFailed, _Kind(code_pb2.INTERNAL, "STREAM_FAILED")),
     (EncodingFailed, _Kind(code_pb2.INTERNAL, "ENCODING_FAILED")),

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sonorant.cli import decode, say, voices
 from sonorant.cli import main as cli
-from sonorant.cli import say, voices
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
 from sonorant.tts.v1.synthesis_pb2 import Sampling
 from tests.clients.scripted_server import LOUD, scripted_server
@@ -270,9 +270,9 @@ async def test_what_a_server_is() -> None:
 
 
 def test_help_has_examples_that_parse() -> None:
-    examples = cli.EXAMPLES + say.EXAMPLES + voices.EXAMPLES
+    examples = cli.EXAMPLES + say.EXAMPLES + decode.EXAMPLES + voices.EXAMPLES
     lines = [line for line in examples.splitlines() if "sonorant " in line]
-    assert len(lines) == 15
+    assert len(lines) == 20
     for line in lines:
         arguments = line.partition("sonorant ")[2].partition("  ")[0].partition(" |")[0].partition(" >")[0]
         cli.parser().parse_args(shlex.split(arguments))

@@ -37,6 +37,7 @@ class Decoder:
         max_decode_batch: int = 8,
         num_talker_slots: int = 1,
         kept_references: int = 2,
+        stored_streams: int = 1,
     ) -> None:
         config = EngineConfig.of(
             model=MODEL,
@@ -44,6 +45,7 @@ class Decoder:
             chunk_ramp=chunk_ramp,
             max_decode_batch=max_decode_batch,
             kept_references=kept_references,
+            stored_streams=stored_streams,
         )
         self.clock = FakeClock()
         self.batcher = Batcher(config, num_slots, FRAME_S, self.clock)

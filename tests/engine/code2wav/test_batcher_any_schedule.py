@@ -11,7 +11,8 @@ from sonorant.engine.types import FinishReason
 from tests.engine.code2wav.hand_driven import Decoder, codes_of, end
 from tests.fakes import FRAME_SAMPLES, begin_stream, expected_pcm, frame_batch
 
-NUM_STREAMS = 5
+NUM_STREAMS = 7
+STORED = (6, 7)  # of codes that come from elsewhere: they may wait for one another, and nobody for them
 
 actions = st.lists(
     st.tuples(
@@ -29,6 +30,7 @@ actions = st.lists(
     chunk_ramp=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),
     max_decode_batch=st.integers(1, 4),
     num_slots=st.integers(1, 4),
+    stored_streams=st.integers(1, 2),
     kept_references=st.integers(0, 2),
     num_reference_frames=st.lists(st.sampled_from([0, 1, 5, 40]), min_size=NUM_STREAMS, max_size=NUM_STREAMS),
 )
@@ -37,11 +39,13 @@ def test_any_schedule(
     chunk_ramp: tuple[int, ...],
     max_decode_batch: int,
     num_slots: int,
+    stored_streams: int,
     kept_references: int,
     num_reference_frames: list[int],
 ) -> None:
     decoder = Decoder(
         num_slots=num_slots,
+        stored_streams=stored_streams,
         chunk_ramp=chunk_ramp,
         max_decode_batch=max_decode_batch,
         kept_references=kept_references,
@@ -77,12 +81,12 @@ def test_any_schedule(
         """One frame of each, in one batch, as the talker does."""
         ids = [stream_id for stream_id in stream_ids if stream_id not in reasons]
         # While ended streams are drained others may wait, but the talker never has more than its slots at a time.
-        live = [stream_id for stream_id in made if stream_id not in reasons]
+        live = [stream_id for stream_id in made if stream_id not in reasons and stream_id not in STORED]
         for stream_id in ids:
-            if stream_id not in made and len(live) < num_slots:
-                decoder.send(begin_stream(stream_id, references[stream_id]))
+            if stream_id not in made and (stream_id in STORED or len(live) < num_slots):
+                decoder.send(begin_stream(stream_id, references[stream_id], is_stored=stream_id in STORED))
                 made[stream_id] = 0
-                live.append(stream_id)
+                live += [stream_id] * (stream_id not in STORED)
         ids = [stream_id for stream_id in ids if stream_id in made]
         if ids:
             decoder.send(

@@ -67,7 +67,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     batches(),
     st.builds(PushText, stream_ids, st.lists(ids, max_size=20).map(tuple)),
     st.builds(GrantCredit, stream_ids, counts),
-    st.builds(BeginStream, stream_ids, seconds, seconds, st.none() | int16(5, 3), st.integers(0, 5)),
+    st.builds(BeginStream, stream_ids, seconds, seconds, st.none() | int16(5, 3), st.integers(0, 5), st.booleans()),
     st.builds(EndStream, stream_ids, ends),
     st.builds(FirstChunk, stream_ids, *[seconds] * 7),
     st.builds(SilentStream, stream_ids, counts),

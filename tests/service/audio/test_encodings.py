@@ -33,6 +33,7 @@ MULAW = audio_pb2.AUDIO_ENCODING_MULAW
 ALAW = audio_pb2.AUDIO_ENCODING_ALAW
 OPUS = audio_pb2.AUDIO_ENCODING_OPUS
 OGG_OPUS = audio_pb2.AUDIO_ENCODING_OGG_OPUS
+CODES = audio_pb2.AUDIO_ENCODING_CODES
 LOSSLESS = [(encoding, rate_hz) for encoding in (PCM, WAV) for rate_hz in (8_000, 16_000, 24_000, 48_000)]
 LOSSLESS += [(MULAW, 8_000), (ALAW, 8_000)]
 TEXT = "Hello, streams."
@@ -200,7 +201,7 @@ async def test_without_pyav_everything_but_opus_is_served(monkeypatch: pytest.Mo
         request = SynthesizeRequest(text=TEXT, config=synthesis({"encoding": OGG_OPUS}))
         code, message, details = await failure(server.stub.Synthesize(request))
         assert (await server.stub.Synthesize(SynthesizeRequest(text=TEXT, config=synthesis({})))).audio
-    assert list(capabilities.encodings) == [PCM, WAV, MULAW, ALAW, FLAC]
+    assert list(capabilities.encodings) == [PCM, WAV, MULAW, ALAW, FLAC, CODES]
     assert (code, "pip install 'sonorant-server[opus]'" in message) == (grpc.StatusCode.UNIMPLEMENTED, True)
     assert details["ErrorInfo"].reason == "OPUS_NOT_INSTALLED"
     assert details["BadRequest"].field_violations[0].field == "config.audio.encoding"

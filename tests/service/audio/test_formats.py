@@ -16,6 +16,7 @@ from tests.service.sounds import voiced
 PCM = audio_pb2.AUDIO_ENCODING_PCM_S16LE
 WAV = audio_pb2.AUDIO_ENCODING_WAV
 FLAC = audio_pb2.AUDIO_ENCODING_FLAC
+CODES = audio_pb2.AUDIO_ENCODING_CODES
 MULAW = audio_pb2.AUDIO_ENCODING_MULAW
 ALAW = audio_pb2.AUDIO_ENCODING_ALAW
 OPUS = audio_pb2.AUDIO_ENCODING_OPUS
@@ -59,7 +60,7 @@ def test_the_first_codec_frame_is_heard_before_the_second_is_made(encoding: int,
 @pytest.mark.parametrize("rate_hz", (0, 8_000))
 @pytest.mark.parametrize("whole", (False, True))
 def test_every_encoding_is_served_in_streams_or_whole(encoding: int, rate_hz: int, whole: bool) -> None:
-    if encoding == (OPUS if whole else FLAC):
+    if encoding == (OPUS if whole else FLAC) or (encoding == CODES and rate_hz):
         with pytest.raises(InvalidField):
             check(whole=whole, encoding=encoding, sample_rate_hz=rate_hz)
     else:
@@ -107,7 +108,7 @@ def test_decimals_are_as_written() -> None:
 @pytest.mark.parametrize("encoding", (OPUS, OGG_OPUS))
 def test_without_pyav_opus_says_what_to_install(monkeypatch: pytest.MonkeyPatch, encoding: int) -> None:
     monkeypatch.setattr(opus, "av", None)
-    assert set(served_encodings()) == {PCM, WAV, FLAC, MULAW, ALAW}
+    assert set(served_encodings()) == {PCM, WAV, FLAC, MULAW, ALAW, CODES}
     with pytest.raises(NotServed) as caught:
         check(encoding=encoding)
     assert caught.value.reason == "OPUS_NOT_INSTALLED"

@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from sonorant.client.journal import Journal
+from sonorant.service.audio.codes import parse
 from sonorant.service.audio.opus import available
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine
@@ -106,6 +108,26 @@ async def test_the_audio_is_that_of_an_unbroken_session_wherever_it_breaks(
             broken = await heard(server, speak, [limit])
             assert audio(broken) == audio(whole), limit
             assert others(broken) == others(whole), limit
+
+
+@pytest.mark.parametrize("policy", [None, SENTENCES])
+async def test_codes_go_on_where_they_were(policy: dict[str, Any] | None) -> None:
+    """Their records may be cut otherwise; what they say is the same."""
+    speak = config(policy, audio=audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_CODES))
+    async with served(FakeEngine()) as server:
+        whole = await heard(server, speak)
+        stored = parse(audio(whole))
+        assert [len(part) for part in stored.segments] == [len(part) * FRAMES_PER_CHAR for part in parts_of(policy)]
+        for limit in range(1, len(whole), 3):
+            broken = parse(audio(await heard(server, speak, [limit])))
+            assert [np.asarray(part).tolist() for part in broken.parts] == [
+                np.asarray(part).tolist() for part in stored.parts
+            ], limit
+
+
+def parts_of(policy: dict[str, Any] | None) -> list[str]:
+    """What the segmenter makes of the script."""
+    return [TEXT, "And so on."] if policy is None else ["Hello there. ", "How are you? ", "And so on."]
 
 
 async def test_it_may_break_again_and_again_and_heard_frames_are_not_made_again() -> None:

@@ -14,7 +14,8 @@ for the audio that came out. All rows of a batch have the same number of frames.
   later stream in the same voice begins with a copy of it. Likewise the frames that a stream has behind it when it goes
   on here: they were heard before.
 
-Slots are the runner's own: a stream may be decoded here long after its talker slot went to another.
+Slots are the runner's own: a stream may be decoded here long after its talker slot went to another. Stored codes have
+slots beside those of live streams, so that none of these waits for one whose listener takes his time.
 """
 
 import time
@@ -77,6 +78,7 @@ class Stream:
     pending: deque[Int16Array]  # [codebooks] each
     chunk_frames: int  # of the chunk that is next, once it need not wait for more
     reference: bytes = b""  # its codes
+    is_stored: bool = False
     slot: int = NO_SLOT
     num_chunks: int = 0
     num_received: int = 0
@@ -91,8 +93,8 @@ class Stream:
 
 
 class Batcher:
-    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner: `num_slots` for streams, and
-    behind them `kept_references` for the state after references."""
+    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner: `num_slots` for live streams,
+    behind them `stored_streams` for stored ones, and `kept_references` for the state after references."""
 
     def __init__(
         self,
@@ -113,9 +115,11 @@ class Batcher:
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
         self._clock = clock
-        self._num_slots = num_slots
+        first_kept = num_slots + config.code2wav.stored_streams
+        self._num_slots = first_kept
         self._free_slots = list(reversed(range(num_slots)))
-        self._references = KeptReferences(range(num_slots, num_slots + config.code2wav.kept_references))
+        self._free_stored_slots = list(reversed(range(num_slots, first_kept)))
+        self._references = KeptReferences(range(first_kept, first_kept + config.code2wav.kept_references))
         self._copies: list[tuple[int, int]] = []  # for the next plan
         self._streams: dict[int, Stream] = {}
         # Streams with frames to decode, so that a turn need not look at all streams: those that are due, and those
@@ -159,6 +163,7 @@ class Batcher:
             chunk_frames=self._ramp[0],
             reference=b"" if past is None else past[: len(past) - first_frame].tobytes(),
             num_received=first_frame,
+            is_stored=record.is_stored,
         )
         if stream.reference:
             self._with_reference[stream_id] = stream
@@ -213,7 +218,7 @@ class Batcher:
             if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
                 continue
             if stream.slot == NO_SLOT:
-                if not self._free_slots:
+                if not self._free_for(stream):
                     continue  # a stream that has ended will leave one as soon as it is drained
                 new_slots.append(self._take_slot(stream))
             batch.append(stream)
@@ -280,7 +285,7 @@ class Batcher:
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:
         """If its reference is kept and a slot is free."""
-        if not self._free_slots or (kept := self._references.find(stream.reference)) is None:
+        if not self._free_for(stream) or (kept := self._references.find(stream.reference)) is None:
             return
         self._copies.append((kept, self._take_slot(stream)))
         for _ in range(-stream.first_pending):
@@ -288,8 +293,11 @@ class Batcher:
         stream.first_pending = 0
         self._file(stream)
 
+    def _free_for(self, stream: Stream) -> list[int]:
+        return self._free_stored_slots if stream.is_stored else self._free_slots
+
     def _take_slot(self, stream: Stream) -> int:
-        stream.slot = self._free_slots.pop()
+        stream.slot = self._free_for(stream).pop()
         self._with_reference.pop(stream.stream_id, None)
         return stream.slot
 
@@ -321,7 +329,7 @@ class Batcher:
         del self._streams[stream.stream_id]
         self._with_reference.pop(stream.stream_id, None)
         if stream.slot != NO_SLOT:
-            self._free_slots.append(stream.slot)
+            self._free_for(stream).append(stream.slot)
         self._records.append(stream.end)
 
     def _take_records(self) -> list[PcmRecord]:
@@ -331,5 +339,6 @@ class Batcher:
     def check_conservation(self) -> None:
         """Free and used slots are all there are. Raises if that does not hold."""
         num_used = sum(stream.slot != NO_SLOT for stream in self._streams.values())
-        if num_used + len(self._free_slots) != self._num_slots:
-            raise RuntimeError(f"slots leaked: {num_used} used and {len(self._free_slots)} free of {self._num_slots}")
+        num_free = len(self._free_slots) + len(self._free_stored_slots)
+        if num_used + num_free != self._num_slots:
+            raise RuntimeError(f"slots leaked: {num_used} used and {num_free} free of {self._num_slots}")

@@ -74,8 +74,7 @@ class Code2WavRunner:
         with torch.inference_mode():
             is_fused = dtype == torch.float16 and self._device.type == "cuda"
             self._decoder: Decoder = _fused(decoder) if is_fused else decoder
-            # Behind the streams' slots those of kept references; the last one is that of nobody.
-            self._state = self._decoder.new_state(self.num_slots + config.code2wav.kept_references + 1)
+            self._state = self._decoder.new_state(config.num_codec_states)
             if self._device.type == "cuda":
                 self._make_buckets(config)
         self._warm_up(config.code2wav.chunk_ramp)
@@ -149,7 +148,7 @@ class Code2WavRunner:
             for num_rows in row_sizes(bucket_sizes(config.code2wav.max_decode_batch), num_frames, self._max_pass_frames)
         ]
         for num_frames in {1, *config.code2wav.chunk_ramp}:
-            padding = [self.num_slots + config.code2wav.kept_references, *[0] * (num_frames * self._num_codebooks)]
+            padding = [config.num_codec_states - 1, *[0] * (num_frames * self._num_codebooks)]
             sizes = [rows for rows, frames in shapes if frames == num_frames]
             self._buckets[num_frames] = Buckets(partial(self._step, num_frames), padding, sizes, self.passes)
         if config.enforce_eager:

@@ -1,6 +1,7 @@
 """The records of the three rings, as values. `encode`/`decode` turn them into bytes and back.
 
 Ring A, service -> talker:    OpenStream (PushText | GrantCredit)* [EndText] [CancelStream]; Shutdown
+                              of stored codes what ring B has, which the talker passes on
 Ring B, talker -> code2wav:   BeginStream (row of FrameBatch | FlushStream)* EndStream; Shutdown
                               before all that a FrameBatch of SAMPLE_STREAM, if the codec has to find its format
 Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch | SilentStream)+] EndStream
@@ -83,6 +84,7 @@ class BeginStream:
     started_s: float  # when it got its slot
     past_codes: Int16Array | None = None  # [frames, codebooks], decoded for the state they leave, never heard
     first_frame: int = 0  # of those to come; so many of the past ones, the last, are of the stream itself
+    is_stored: bool = False  # no talker makes its frames: they come from the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class PcmBatch:
     codes: Int16Array  # [rows, num_frames, codebooks], which the audio was made of
 
 
-Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | Shutdown
+StoredRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
+Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | StoredRecord | Shutdown
 FrameRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream | Shutdown
 PcmRecord: TypeAlias = FirstChunk | PcmBatch | SilentStream | EndStream
 Record: TypeAlias = Command | FrameRecord | PcmRecord
@@ -171,7 +174,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   EndStream    reason       stream_id     END, detail in UTF-8
 #   EndText, CancelStream, FlushStream: 0, stream_id; Shutdown: 0, 0
 HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what stands there instead)
-BEGIN = struct.Struct("=2dq")  # opened_s, started_s, first_frame
+BEGIN = struct.Struct("=2d2q")  # opened_s, started_s, first_frame, is_stored
 TIMES = struct.Struct("=2d")  # began_s, ended_s
 CODEBOOKS = struct.Struct("=q")  # how many there are
 FIRST_CHUNK = struct.Struct("=7d")  # its times
@@ -244,9 +247,10 @@ def encode(record: Record) -> list[Buffer]:
             return [HEADER.pack(_Kind.CANCEL_STREAM, 0, stream_id)]
         case Shutdown():
             return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
-        case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame):
+        case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, is_stored):
             num_past = 0 if past_codes is None else len(past_codes)
-            head = HEADER.pack(_Kind.BEGIN_STREAM, num_past, stream_id) + BEGIN.pack(opened_s, started_s, first_frame)
+            begin = BEGIN.pack(opened_s, started_s, first_frame, is_stored)
+            head = HEADER.pack(_Kind.BEGIN_STREAM, num_past, stream_id) + begin
             return [head] if past_codes is None else [head, _bytes(past_codes, np.int16)]
         case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
             head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
@@ -293,8 +297,8 @@ def decode(payload: Buffer) -> Record:
             return Shutdown()
         case _Kind.BEGIN_STREAM:
             past_codes = np.frombuffer(body, np.int16, offset=BEGIN.size).reshape(count, -1) if count else None
-            opened_s, started_s, first_frame = BEGIN.unpack_from(body)
-            return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame)
+            opened_s, started_s, first_frame, is_stored = BEGIN.unpack_from(body)
+            return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored))
         case _Kind.FRAME_BATCH:
             return FrameBatch(*_rows(body, count, TIMES.size), *TIMES.unpack_from(body))
         case _Kind.FLUSH_STREAM:

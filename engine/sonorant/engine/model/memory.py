@@ -45,7 +45,7 @@ def code2wav_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
     itemsize = 2 if config.code2wav.dtype == "float16" else 4
     with torch.device("meta"):
         decoder = Code2Wav(checkpoint.codec.decoder)
-        state = decoder.new_state(config.talker.num_slots + config.code2wav.kept_references + 1)
+        state = decoder.new_state(config.num_codec_states)
     values = sum(array.numel() for array in (state.tails, state.keys, state.values))
     weights = _num_values(decoder) * itemsize
     return MemoryNeed(find_device(config.code2wav.device), weights, values * itemsize, values * itemsize)

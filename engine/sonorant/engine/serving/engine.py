@@ -25,8 +25,10 @@ from sonorant.engine.prompt.explain import Explanation, explain_prompt
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_size_of_embedding, check_speaker
 from sonorant.engine.serving.info import engine_info
+from sonorant.engine.serving.keeping import KeptStream, check_codes
 from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream, check_known_codes
 from sonorant.engine.serving.supervisor import Supervisor
 from sonorant.engine.sizes import listeners
@@ -73,10 +75,11 @@ class Engine:
         self._on_state = on_state
         self._supervisor = Supervisor(config, checkpoint, self._deliver, self._enter)
         self._encoder = OnDemandEncoder(config, checkpoint)
-        self._streams: dict[int, EngineStream] = {}  # all that have their places here
-        self._running: dict[int, EngineStream] = {}  # by what the workers know them by
+        self._streams: dict[int, KeptStream] = {}  # all that have their places here
+        self._running: dict[int, KeptStream] = {}  # by what the workers know them by
+        self._num_stored = 0  # of the former
         self._spoken: asyncio.Future[bool] | None = None
-        self.resting: set[EngineStream] = set()
+        self.resting: set[KeptStream] = set()
         self.is_standby = config.is_standby
         self.placement = Placement([self])  # another one where it has replicas
         self._largest_value = LARGEST_VALUE
@@ -171,6 +174,42 @@ class Engine:
         self.placement.add(stream, self)
         return stream
 
+    def open_stored(
+        self,
+        segments: Sequence[Int16Array],
+        past_codes: Int16Array | None = None,
+        credit_frames: int | None = None,
+    ) -> StoredStream:
+        """Codes [frames, codebooks] of segments into sound, without the talker. Raises EngineUnavailable,
+        EngineOverloaded, or InvalidSynthesis for codes that no stream of this engine can have made.
+
+        `past_codes` were decoded before the segments when they were made, those of a clone's reference. Credit is as in
+        `open`. Should the workers end, it goes on with others.
+        """
+        limit = self._config.talker.credit_frames
+        credit_frames = limit if credit_frames is None else min(credit_frames, limit)
+        if credit_frames < 1:
+            raise ValueError(f"stored codes were opened with a credit of {credit_frames} frames; frame 0 needs 1")
+        max_context, num_past = self._config.talker.max_context, 0 if past_codes is None else len(past_codes)
+        for codes in segments if past_codes is None else [*segments, past_codes]:
+            check_codes("codes", codes, self._checkpoint)
+        if (longest := max(map(len, segments), default=0) + num_past) > max_context:
+            raise InvalidSynthesis(
+                "codes",
+                f"a segment of {longest} frames, those before it included, is over max_context, which is {max_context}",
+            )
+        if longest == num_past:
+            raise InvalidSynthesis("codes", "there are no frames in these codes")
+        if self.state is not EngineState.READY:
+            raise EngineUnavailable(f"the engine is {self.state}; try again later")
+        if self._num_stored >= self.max_stored:
+            raise EngineOverloaded(f"all {self.max_stored} places for stored codes are in use; try again later")
+        spoken = [codes for codes in segments if len(codes)]
+        stream = StoredStream(next(_stream_ids), self.placement, spoken, past_codes, credit_frames)
+        self.placement.add(stream, self)
+        self.placement.run(stream)
+        return stream
+
     async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
         """What cloning takes out of a recording (WAV, FLAC, Ogg or MP3); codes are for cloning with its transcript.
 
@@ -231,21 +270,37 @@ class Engine:
         return self.info.max_streams
 
     @property
+    def max_stored(self) -> int:
+        return self._config.code2wav.stored_streams
+
+    @property
+    def num_stored(self) -> int:
+        return self._num_stored
+
+    @property
     def num_places(self) -> int:
-        return len(self._streams) - len(self.resting)
+        return len(self._streams) - len(self.resting) - self._num_stored
 
-    def take_in(self, stream: EngineStream) -> None:
+    def room_for(self, stream: KeptStream, *, queued: bool) -> int:
+        if stream.is_stored:
+            return self.max_stored - self._num_stored
+        return (self.max_streams if queued else self.num_slots) - self.num_places
+
+    def take_in(self, stream: KeptStream) -> None:
         self._streams[stream.stream_id] = stream
+        self._num_stored += stream.is_stored
 
-    def let_go(self, stream: EngineStream) -> None:
+    def let_go(self, stream: KeptStream) -> None:
         self.resting.discard(stream)
         del self._streams[stream.stream_id]
+        self._num_stored -= stream.is_stored
 
-    def begin(self, stream: EngineStream) -> None:
+    def begin(self, stream: KeptStream) -> None:
         self.resting.discard(stream)
         run_id = next(_stream_ids)
         self._running[run_id] = stream
-        self.publish(stream.opening(run_id, time.monotonic()))
+        for command in stream.opening(run_id, time.monotonic()):
+            self.publish(command)
 
     def publish(self, command: Command) -> None:
         self._supervisor.publish(command)
@@ -270,7 +325,7 @@ class Engine:
                     stream = self._running.pop(run_id)
                     if end.reason is FinishReason.YIELDED:
                         self.placement.on_yielded(stream)
-                    else:
+                    elif not stream.goes_on(end):
                         self.placement.end(stream, end)
                     self._tell_if_idle()
 
@@ -281,7 +336,7 @@ class Engine:
             samples, codes = batch.samples[row].copy(), batch.codes[row].copy()
             stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes), budgets.pop(stream.run_id, None))
         self.placement.on_heard(streams)
-        if self._spoken is not None and not self._spoken.done():
+        if self._spoken is not None and not self._spoken.done() and not all(stream.is_stored for stream in streams):
             self._spoken.set_result(True)
 
     def _enter(self, state: EngineState, reason: str) -> None:
@@ -296,15 +351,19 @@ class Engine:
             self._tell_if_idle()
         self._on_state(state)
 
+    @property
+    def _talks(self) -> bool:
+        return not all(stream.is_stored for stream in self._running.values())
+
     async def has_spoken(self) -> bool:
         """Whether audio comes of the streams that run here; False if they are over first, or the workers are."""
-        if not self._running:
+        if not self._talks:
             return False
         self._spoken = asyncio.get_running_loop().create_future()
         return await self._spoken
 
     def _tell_if_idle(self) -> None:
-        if not self._running and self._spoken is not None and not self._spoken.done():
+        if not self._talks and self._spoken is not None and not self._spoken.done():
             self._spoken.set_result(False)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sonorant.engine.checkpoint.config import Checkpoint, TaskName
-from sonorant.engine.checkpoint.fingerprint import fingerprint
+from sonorant.engine.checkpoint.fingerprint import codec_fingerprint, fingerprint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.types import SamplingParams
 
@@ -24,6 +24,7 @@ class EngineInfo:
     codebook_size: int
     hidden_size: int
     fingerprint: str  # of the weights, wherever their folder lies
+    codec: str  # likewise, of the codec alone
     default_sampling: SamplingParams
     takes_instruct: bool
     max_context: int
@@ -46,6 +47,7 @@ def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         codebook_size=checkpoint.code_predictor.vocab_size,
         hidden_size=checkpoint.talker.stack.hidden_size,
         fingerprint=fingerprint(checkpoint, config),
+        codec=codec_fingerprint(checkpoint, config),
         default_sampling=checkpoint.default_sampling,
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.talker.max_context,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sonorant.engine.ipc.messages import Command
+from sonorant.engine.serving.keeping import KeptStream, local_end
 from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.stream import EngineStream, local_end
 from sonorant.engine.serving.suspects import Suspects, Verdict
 from sonorant.engine.types import FinishReason, StreamEnd
 
@@ -22,26 +22,23 @@ class Pair(Protocol):
     state: EngineState
     is_standby: bool
 
-    resting: set[EngineStream]  # streams of its own that have lent their slots: they take no place
-
-    @property
-    def num_slots(self) -> int: ...
-
-    @property
-    def max_streams(self) -> int: ...
+    resting: set[KeptStream]  # streams of its own that have lent their slots: they take no place
 
     @property
     def num_places(self) -> int:
-        """That are taken, of `max_streams`."""
+        """That are taken."""
 
-    def begin(self, stream: EngineStream) -> None:
+    def room_for(self, stream: KeptStream, *, queued: bool) -> int:
+        """How many more of its kind this pair takes now; `queued`: those count, too, that must wait for a slot."""
+
+    def begin(self, stream: KeptStream) -> None:
         """Open it with the workers."""
 
     def publish(self, command: Command) -> None: ...
 
-    def take_in(self, stream: EngineStream) -> None: ...
+    def take_in(self, stream: KeptStream) -> None: ...
 
-    def let_go(self, stream: EngineStream) -> None: ...
+    def let_go(self, stream: KeptStream) -> None: ...
 
     def blame_nobody(self) -> None:
         """The death of its workers was a stream's doing, or helps to find which."""
@@ -50,20 +47,20 @@ class Pair(Protocol):
 class Placement:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self._pairs = pairs
-        self._home: dict[EngineStream, Pair] = {}
-        self._waiting: dict[EngineStream, None] = {}  # to run, in order
-        self._suspects = Suspects[EngineStream]()
+        self._home: dict[KeptStream, Pair] = {}
+        self._waiting: dict[KeptStream, None] = {}  # to run, in order
+        self._suspects = Suspects[KeptStream]()
 
     # What streams ask
 
-    def run(self, stream: EngineStream) -> None:
+    def run(self, stream: KeptStream) -> None:
         self._waiting[stream] = None
         self._place_waiting()
 
-    def send(self, stream: EngineStream, command: Command) -> None:
+    def send(self, stream: KeptStream, command: Command) -> None:
         self._home[stream].publish(command)
 
-    def end(self, stream: EngineStream, end: StreamEnd) -> None:
+    def end(self, stream: KeptStream, end: StreamEnd) -> None:
         """The one place where a stream ends."""
         self._home.pop(stream).let_go(stream)
         self._waiting.pop(stream, None)
@@ -73,15 +70,15 @@ class Placement:
 
     # What pairs tell
 
-    def add(self, stream: EngineStream, pair: Pair) -> None:
+    def add(self, stream: KeptStream, pair: Pair) -> None:
         self._home[stream] = pair
         pair.take_in(stream)
 
-    def on_heard(self, streams: Sequence[EngineStream]) -> None:
+    def on_heard(self, streams: Sequence[KeptStream]) -> None:
         if self._suspects.acquit(streams):
             self._place_waiting()
 
-    def on_yielded(self, stream: EngineStream) -> None:
+    def on_yielded(self, stream: KeptStream) -> None:
         """It had nothing to say, and its slot went to another."""
         if stream.stop():
             self.end(stream, local_end(FinishReason.CANCELLED))
@@ -95,7 +92,7 @@ class Placement:
         self._assign_standbys()
         self._place_waiting()
 
-    def on_death(self, pair: Pair, running: Sequence[EngineStream], reason: str) -> None:
+    def on_death(self, pair: Pair, running: Sequence[KeptStream], reason: str) -> None:
         """Of the workers of a pair. These streams were running there."""
         self._assign_standbys()
         verdict = self._suspects.on_death(running, lambda stream: stream.was_heard) if running else Verdict(None, False)
@@ -128,15 +125,16 @@ class Placement:
                     self.add(stream, pair)
                 pair.begin(stream)
 
-    def _pair_for(self, stream: EngineStream) -> Pair | None:
+    def _pair_for(self, stream: KeptStream) -> Pair | None:
         home = self._home[stream]
-        is_open = home.state is EngineState.READY and (stream not in home.resting or home.num_places < home.max_streams)
+        has_place = stream not in home.resting or home.room_for(stream, queued=True) > 0
+        is_open = home.state is EngineState.READY and has_place
         if is_open and not home.is_standby:
             return home
         serving = [pair for pair in self._pairs if pair.state is EngineState.READY and not pair.is_standby]
         # Elsewhere into a slot, not into a queue that may be longer than the way back; unless there is no way back.
         is_lost = home.state in OVER
-        with_room = [pair for pair in serving if pair.num_places < (pair.max_streams if is_lost else pair.num_slots)]
+        with_room = [pair for pair in serving if pair.room_for(stream, queued=is_lost) > 0]
         return min(with_room, key=lambda pair: pair.num_places, default=home if is_open else None)
 
     def _assign_standbys(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
-from sonorant.engine.errors import CheckpointError, EngineError, EngineOverloaded, EngineUnavailable
+from sonorant.engine.errors import CheckpointError, CodecDiffers, EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.prompt.explain import Explanation
 from sonorant.engine.serving.auto import sized
 from sonorant.engine.serving.engine import Engine, EngineStats
@@ -24,6 +24,7 @@ from sonorant.engine.serving.mps import mps_for, this_machine
 from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.routing import Load, Need, choose_model, choose_pair
 from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp, warm_up
 from sonorant.engine.types import EncodedReference, Float32Array, Int16Array, RecordingInfo, SynthesisParams
@@ -70,6 +71,11 @@ class _Pair:
     def load(self) -> Load:
         serves = self.state is EngineState.READY and not self.engine.is_standby
         return Load(serves, self.engine.num_places, self.engine.num_slots, self.engine.max_streams)
+
+    def load_of_stored(self) -> Load:
+        serves = self.state is EngineState.READY and not self.engine.is_standby
+        limit = self.engine.max_stored
+        return Load(serves, self.engine.num_stored, limit, limit)
 
     async def follow(self, changed: Callable[[], None]) -> None:
         """Have it speak whenever its workers come up, and again if it cannot; `changed` is called after each change."""
@@ -216,6 +222,34 @@ class EnginePool:
         if spare and sum(load.room for load in loads) <= spare:
             raise EngineOverloaded("all streams are in use, or kept for utterances that go on; try again later")
         return pairs[index].engine.open(params, credit_frames, known_codes)
+
+    def info_for_codec(self, codec: str) -> EngineInfo:
+        """Of a checkpoint with this codec. Raises CodecDiffers if there is none."""
+        for info in self.infos:
+            if info.codec == codec:
+                return info
+        served = " and ".join(f"{info.codec} ({info.model})" for info in self.infos)
+        raise CodecDiffers(
+            f"the codes were made with codec {codec}, and this server has {served}; decode them where they were made"
+        )
+
+    def open_stored(
+        self,
+        codec: str,
+        segments: Sequence[Int16Array],
+        past_codes: Int16Array | None = None,
+        credit_frames: int | None = None,
+    ) -> StoredStream:
+        """Stored codes into sound, by any pair whose checkpoint has this codec. Raises CodecDiffers, and what
+        `Engine.open_stored` raises."""
+        self.info_for_codec(codec)
+        pairs = [pair for pair in self._pairs if pair.engine.info.codec == codec]
+        loads = [pair.load_of_stored() for pair in pairs]
+        index = choose_pair(loads)
+        if index is None:
+            states = " and ".join(sorted({pair.state for pair in pairs}))
+            raise EngineUnavailable(f"the engine is {states}; try again later")
+        return pairs[index].engine.open_stored(segments, past_codes, credit_frames)
 
     async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
         """What cloning takes out of a recording, for the first Base checkpoint; see `Engine.encode_reference`."""

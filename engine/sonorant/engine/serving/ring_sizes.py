@@ -24,8 +24,9 @@ from sonorant.engine.ipc.ring import record_bytes
 class RingSizes:
     """Bytes of the three rings.
 
-    Frames: no stream is further ahead than its credit, so `max_streams * credit_frames` is all there can be, on rings B
-    and C alike, in the worst case one frame to a record. Every ring takes at least two of its largest records.
+    Frames: no stream is further ahead than its credit, so `credit_frames` of each, live or stored, is all there can be,
+    on rings B and C alike, in the worst case one frame to a record. Every ring takes at least two of its largest
+    records.
 
     Ring A is bounded by what callers send, and the parent keeps what does not fit. Past codes on ring B have room for
     four of the longest: should more streams begin in one moment, as they do when all of a dead pair go on here, the
@@ -49,7 +50,8 @@ class RingSizes:
         def room(kind: type[Record], **batch: int) -> int:
             return record_bytes(max_bytes(kind, shape, **batch))
 
-        streams, frames = config.max_streams, config.max_streams * config.talker.credit_frames
+        streams = config.max_streams + config.code2wav.stored_streams
+        frames = streams * config.talker.credit_frames
         batch = room(PcmBatch, rows=config.code2wav.max_decode_batch, num_frames=config.talker.credit_frames)
         ends = streams * room(EndStream)
         return cls(

@@ -5,8 +5,8 @@ that were delivered. Knows nothing of workers; whoever keeps it has it run where
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import CancelStream, Command, EndText, GrantCredit, OpenStream, PushText
 from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.serving.keeping import Keeper, check_codes, local_end
 from sonorant.engine.types import (
     FinishReason,
     Int16Array,
@@ -29,21 +30,10 @@ GRANT_LUMP_FRAMES = 8  # so that a stream in step with its listener is not decod
 MAX_CHARS_PER_POSITION = 16  # of text, which is refused beyond before it is looked at; English has about 5 to a token
 
 
-class Keeper(Protocol):
-    """What a stream asks of whoever has it run."""
-
-    def run(self, stream: "EngineStream") -> None:
-        """It has something to go on with and does not run: open it with workers, now or as soon as there are any."""
-
-    def send(self, stream: "EngineStream", command: Command) -> None:
-        """To the workers that run it."""
-
-    def end(self, stream: "EngineStream", end: StreamEnd) -> None:
-        """It is over, and does not run."""
-
-
 class EngineStream:
     """One utterance. An async context manager: leaving it cancels what has not ended, and waits for nothing."""
+
+    is_stored = False
 
     def __init__(
         self,
@@ -173,7 +163,7 @@ class EngineStream:
         has_text = self._text_ended or self._num_frames <= len(self._trailing)
         return has_text and self._num_frames < self._credit_frames + self._granted_frames
 
-    def opening(self, run_id: int, now_s: float) -> OpenStream:
+    def opening(self, run_id: int, now_s: float) -> Sequence[Command]:
         """What opens it with workers, behind all that was delivered; it runs from now on."""
         assert self._plan is not None
         self.run_id = run_id
@@ -185,7 +175,7 @@ class EngineStream:
             text_ended=self._text_ended,
             num_text_tokens=self._num_tokens,
         )
-        return OpenStream(
+        opened = OpenStream(
             run_id,
             plan,
             self._sampling,
@@ -195,6 +185,7 @@ class EngineStream:
             self._params.reference_codes,
             self._known_codes(),
         )
+        return [opened]
 
     def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
         """Audio from the workers; `budget` tells of the first of this run."""
@@ -216,6 +207,9 @@ class EngineStream:
         """It runs no more: its workers are gone, or have given its slot away. True if it has been cancelled."""
         self.run_id = 0
         return self._cancelled or bool(self._silence)
+
+    def goes_on(self, end: StreamEnd) -> bool:
+        return False
 
     def finish(self, end: StreamEnd) -> None:
         self.run_id = 0
@@ -275,26 +269,9 @@ class EngineStream:
         return layout.fit_max_frames(self._params.sampling, self._checkpoint, num_rows, self._max_context)
 
 
-def local_end(reason: FinishReason, detail: str = "") -> StreamEnd:
-    """Of a stream that no worker had when it ended."""
-    return StreamEnd(reason, num_frames=0, queue_s=0.0, generation_s=0.0, detail=detail)
-
-
 def check_known_codes(codes: Int16Array, params: SynthesisParams, checkpoint: Checkpoint) -> None:
     """Raise InvalidSynthesis unless a stream can go on behind these frames."""
-    num_codebooks, codebook_size = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
-    if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != num_codebooks:
-        raise InvalidSynthesis(
-            "known_codes",
-            f"known_codes are {codes.dtype} {codes.shape}, {checkpoint.name} needs int16 (frames, {num_codebooks}); "
-            "give those that came with the audio",
-        )
-    if len(codes) and (codes.min() < 0 or codes.max() >= codebook_size):
-        raise InvalidSynthesis(
-            "known_codes",
-            f"known_codes run from {codes.min()} to {codes.max()}, a code is 0 to {codebook_size - 1}; give those that "
-            "came with the audio",
-        )
+    check_codes("known_codes", codes, checkpoint)
     if len(codes) > params.sampling.max_frames:
         raise InvalidSynthesis(
             "known_codes", f"{len(codes)} frames are known, and max_frames is {params.sampling.max_frames}"

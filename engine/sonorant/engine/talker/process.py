@@ -12,7 +12,16 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import Inbox, Outbox
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
-from sonorant.engine.ipc.messages import Command, FrameRecord, Shutdown
+from sonorant.engine.ipc.messages import (
+    BeginStream,
+    Command,
+    EndStream,
+    FlushStream,
+    FrameBatch,
+    FrameRecord,
+    Shutdown,
+    StoredRecord,
+)
 from sonorant.engine.ipc.worker import serve, tell_loaded
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.scheduler import Scheduler
@@ -35,12 +44,19 @@ def run(
 ) -> None:
     """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
     while True:
+        passing: list[StoredRecord] = []  # of stored codes, of which there is nothing to be made here
         for command in inbox.drain():
-            if isinstance(command, Shutdown):
-                outbox.publish([command])
-                return
-            scheduler.on_record(command)
+            match command:
+                case Shutdown():
+                    outbox.publish([command])
+                    return
+                case BeginStream() | FrameBatch() | FlushStream() | EndStream():
+                    passing.append(command)
+                case _:
+                    scheduler.on_record(command)
         heartbeat.busy()
+        if passing:
+            outbox.publish(passing)
         step = turn(outbox, scheduler, runner)
         heartbeat.idle(step, runner.passes)
         if not step.num_rows:

@@ -18,6 +18,7 @@ class AudioEncoding(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AUDIO_ENCODING_MULAW: _ClassVar[AudioEncoding]
     AUDIO_ENCODING_ALAW: _ClassVar[AudioEncoding]
     AUDIO_ENCODING_FLAC: _ClassVar[AudioEncoding]
+    AUDIO_ENCODING_CODES: _ClassVar[AudioEncoding]
 AUDIO_ENCODING_UNSPECIFIED: AudioEncoding
 AUDIO_ENCODING_PCM_S16LE: AudioEncoding
 AUDIO_ENCODING_WAV: AudioEncoding
@@ -26,6 +27,7 @@ AUDIO_ENCODING_OPUS: AudioEncoding
 AUDIO_ENCODING_MULAW: AudioEncoding
 AUDIO_ENCODING_ALAW: AudioEncoding
 AUDIO_ENCODING_FLAC: AudioEncoding
+AUDIO_ENCODING_CODES: AudioEncoding
 
 class AudioFormat(_message.Message):
     __slots__ = ("encoding", "sample_rate_hz", "frame_duration_ms", "bitrate_bps")

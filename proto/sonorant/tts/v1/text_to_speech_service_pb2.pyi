@@ -70,6 +70,46 @@ class SynthesizeStreamResponse(_message.Message):
     warning: _synthesis_pb2.Warning
     def __init__(self, started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ...) -> None: ...
 
+class DecodeConfig(_message.Message):
+    __slots__ = ("audio", "speed", "volume_gain_db")
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    SPEED_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_GAIN_DB_FIELD_NUMBER: _ClassVar[int]
+    audio: _audio_pb2.AudioFormat
+    speed: float
+    volume_gain_db: float
+    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ...) -> None: ...
+
+class DecodeRequest(_message.Message):
+    __slots__ = ("config", "codes", "max_lead_ms")
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    config: DecodeConfig
+    codes: bytes
+    max_lead_ms: int
+    def __init__(self, config: _Optional[_Union[DecodeConfig, _Mapping]] = ..., codes: _Optional[bytes] = ..., max_lead_ms: _Optional[int] = ...) -> None: ...
+
+class DecodeStarted(_message.Message):
+    __slots__ = ("audio", "audio_ms", "checkpoint")
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    audio: _audio_pb2.AudioFormat
+    audio_ms: int
+    checkpoint: str
+    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., audio_ms: _Optional[int] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+
+class DecodeResponse(_message.Message):
+    __slots__ = ("started", "audio", "done")
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    AUDIO_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    started: DecodeStarted
+    audio: _audio_pb2.AudioChunk
+    done: _synthesis_pb2.UtteranceDone
+    def __init__(self, started: _Optional[_Union[DecodeStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ...) -> None: ...
+
 class GetCapabilitiesRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

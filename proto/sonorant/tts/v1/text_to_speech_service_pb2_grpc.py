@@ -85,6 +85,11 @@ class TextToSpeechServiceStub(object):
                 request_serializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
                 response_deserializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
                 _registered_method=True)
+        self.Decode = channel.unary_stream(
+                '/sonorant.tts.v1.TextToSpeechService/Decode',
+                request_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.DecodeRequest.SerializeToString,
+                response_deserializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.DecodeResponse.FromString,
+                _registered_method=True)
         self.GetCapabilities = channel.unary_unary(
                 '/sonorant.tts.v1.TextToSpeechService/GetCapabilities',
                 request_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesRequest.SerializeToString,
@@ -156,6 +161,16 @@ class TextToSpeechServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Decode(self, request, context):
+        """Stored speech in any encoding, from the codes that came with AUDIO_ENCODING_CODES: started, audio*, done. What is heard is
+        what was spoken, but for the rounding of samples. The model is not asked, so any checkpoint with the same codec will do.
+        Nothing is kept here; codes of another codec are FAILED_PRECONDITION (`CODEC_DIFFERS`). Costs a place among
+        `max_sessions` and, of a key's text per minute, 15 characters per second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetCapabilities(self, request, context):
         """What this server can do, and how busy it is.
         """
@@ -185,6 +200,11 @@ def add_TextToSpeechServiceServicer_to_server(servicer, server):
                     servicer.Explain,
                     request_deserializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainRequest.FromString,
                     response_serializer=sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainResponse.SerializeToString,
+            ),
+            'Decode': grpc.unary_stream_rpc_method_handler(
+                    servicer.Decode,
+                    request_deserializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.DecodeRequest.FromString,
+                    response_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.DecodeResponse.SerializeToString,
             ),
             'GetCapabilities': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCapabilities,
@@ -329,6 +349,33 @@ class TextToSpeechService(object):
             '/sonorant.tts.v1.TextToSpeechService/Explain',
             sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainRequest.SerializeToString,
             sonorant_dot_tts_dot_v1_dot_explain__pb2.ExplainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Decode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/sonorant.tts.v1.TextToSpeechService/Decode',
+            sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.DecodeRequest.SerializeToString,
+            sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.DecodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

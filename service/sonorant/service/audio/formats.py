@@ -7,6 +7,7 @@ from sonorant.service.audio.stretch import SPEEDS
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import InvalidField, NotServed
 from sonorant.tts.v1 import audio_pb2, synthesis_pb2
+from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeConfig
 
 RATES_HZ = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 FRAME_DURATIONS_MS = range(10, 1001)
@@ -15,16 +16,26 @@ TELEPHONE_RATE_HZ = 8_000
 
 _TELEPHONE = (audio_pb2.AUDIO_ENCODING_MULAW, audio_pb2.AUDIO_ENCODING_ALAW)
 _OPUS = (audio_pb2.AUDIO_ENCODING_OGG_OPUS, audio_pb2.AUDIO_ENCODING_OPUS)
-_OTHERS = (audio_pb2.AUDIO_ENCODING_PCM_S16LE, audio_pb2.AUDIO_ENCODING_WAV, audio_pb2.AUDIO_ENCODING_FLAC)
+_CODES = audio_pb2.AUDIO_ENCODING_CODES
+_OTHERS = (
+    audio_pb2.AUDIO_ENCODING_PCM_S16LE,
+    audio_pb2.AUDIO_ENCODING_WAV,
+    audio_pb2.AUDIO_ENCODING_FLAC,
+    _CODES,
+)
 
 
 def served_encodings() -> list[audio_pb2.AudioEncoding]:
     return sorted((*_OTHERS, *_TELEPHONE, *(_OPUS if opus.available() else ())))
 
 
-def check_audio(config: synthesis_pb2.SynthesisConfig, info: EngineInfo, path: str, *, whole: bool) -> AudioSpec:
+def check_audio(
+    config: synthesis_pb2.SynthesisConfig | DecodeConfig, info: EngineInfo, path: str, *, whole: bool
+) -> AudioSpec:
     """`path` is where the config stands in its request; `whole` = the audio goes out in one message."""
     audio = config.audio
+    if audio.encoding == _CODES:
+        _check_codes(config, info, path)
     encoding = audio.encoding or audio_pb2.AUDIO_ENCODING_PCM_S16LE
     _check_encoding(encoding, f"{path}.audio.encoding", whole)
     rate_hz = _rate_hz(audio.sample_rate_hz, encoding, info, f"{path}.audio.sample_rate_hz")
@@ -58,6 +69,22 @@ def _check_encoding(encoding: int, field: str, whole: bool) -> None:
         raise InvalidField(field, "bare packets in one piece cannot be told apart; use AUDIO_ENCODING_OGG_OPUS")
     if encoding == audio_pb2.AUDIO_ENCODING_FLAC and not whole:
         raise InvalidField(field, "FLAC is for Synthesize only; use AUDIO_ENCODING_WAV or AUDIO_ENCODING_OGG_OPUS")
+
+
+def _check_codes(config: synthesis_pb2.SynthesisConfig | DecodeConfig, info: EngineInfo, path: str) -> None:
+    """Nothing may be asked of codes that only sound can have."""
+    audio, frame_ms = config.audio, round(1000 / info.frame_rate_hz)
+    for field, asked, only in (
+        ("speed", config.speed or 1.0, 1.0),
+        ("volume_gain_db", config.volume_gain_db, 0.0),
+        ("audio.sample_rate_hz", audio.sample_rate_hz or info.sample_rate_hz, info.sample_rate_hz),
+        ("audio.frame_duration_ms", audio.frame_duration_ms or frame_ms, frame_ms),
+    ):
+        if asked != only:
+            raise InvalidField(
+                f"{path}.{field}",
+                "codes are what the model made, as it made it; leave it unset, or set it for Decode",
+            )
 
 
 def _rate_hz(asked_hz: int, encoding: int, info: EngineInfo, field: str) -> int:

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 import soundfile
 
+from sonorant.engine import Int16Array
 from sonorant.service.audio import g711
 from sonorant.service.audio.gain import amplify
 from sonorant.service.audio.ogg import OggOpusWriter
@@ -51,6 +52,10 @@ class AudioSpec:
             bitrate_bps=self.bitrate_bps,
         )
 
+    def pause(self, duration_ms: int) -> Samples:
+        """At the engine's rate, and as much longer as `speed` makes it shorter."""
+        return np.zeros(round(duration_ms * self.native_rate_hz * self.speed / 1000), np.int16)
+
     def file(self, stream: bytes) -> bytes:
         """The same audio as a whole, now that its length is known."""
         if self.encoding == audio_pb2.AUDIO_ENCODING_WAV:
@@ -72,7 +77,7 @@ class Piece:
 
 
 class AudioWriter:
-    """The audio of one utterance on its way out."""
+    """The sound of one utterance on its way out."""
 
     def __init__(self, spec: AudioSpec, serial: int = 0) -> None:
         """`serial`: of the stream in an Ogg container, 32 bits."""
@@ -90,6 +95,12 @@ class AudioWriter:
         self._begun = True
         header = self._frames.header()
         return [Piece(header, 0)] if header else []
+
+    def speech(self, samples: Samples, codes: Int16Array) -> list[Piece]:
+        return self.push(samples)
+
+    def pause(self, duration_ms: int) -> list[Piece]:
+        return self.push(self._spec.pause(duration_ms))
 
     def push(self, samples: Samples) -> list[Piece]:
         """Every frame that is now complete."""

@@ -20,12 +20,13 @@ from sonorant.service.errors import Unauthenticated
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.tracing import Tracer
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
-from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeResponse, SynthesizeResponse, SynthesizeStreamResponse
 
 MAX_REQUEST_ID_CHARS = 64
 _PREFIX = "/sonorant.tts.v1."
 _RIVA_PREFIX = "/nvidia.riva.tts."
 _RIVA_CONFIG = f"{_RIVA_PREFIX}RivaSpeechSynthesis/GetRivaSynthesisConfig"  # its clients ask without their key
+_WITH_CHUNKS = (SpeakResponse, SynthesizeStreamResponse, DecodeResponse)
 _OPEN_SERVICES = {"health": ("/grpc.health.",), "reflection": ("/grpc.reflection.",)}
 
 
@@ -101,7 +102,7 @@ def _without_audio(serializer: Callable[[Any], bytes]) -> Callable[[Any], bytes]
     def serialize(response: Any) -> bytes:
         if isinstance(response, SynthesizeResponse):
             response.ClearField("audio")
-        elif isinstance(response, SpeakResponse | SynthesizeStreamResponse) and response.HasField("audio"):
+        elif isinstance(response, _WITH_CHUNKS) and response.HasField("audio"):
             response.audio.ClearField("data")
         return serializer(response)
 

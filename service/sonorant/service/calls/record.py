@@ -16,7 +16,7 @@ from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.tracing import Tracer, add_steps, end_span
 from sonorant.tts.v1 import audio_pb2, latency_pb2, synthesis_pb2
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
-from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse, SynthesizeStreamResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeResponse, SynthesizeResponse, SynthesizeStreamResponse
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -64,7 +64,7 @@ class CallRecord:
                     first_audio_ns = self._start_ns + stats.first_audio_ms * 1_000_000
                     self._first_audio(self._live[""], stats.first_audio_budget, first_audio_ns)
                 self._done("", response.reason, stats)
-            case SynthesizeStreamResponse():
+            case SynthesizeStreamResponse() | DecodeResponse():
                 self._payload("", response)
             case SpeakResponse():
                 self._payload(response.utterance_id, response)
@@ -90,7 +90,7 @@ class CallRecord:
         duration_ms = round((time.monotonic() - self._start_s) * 1000)
         log.info("call ended", extra={"method": self._method, "code": name, "duration_ms": duration_ms, **self._ids})
 
-    def _payload(self, utterance_id: str, response: SpeakResponse | SynthesizeStreamResponse) -> None:
+    def _payload(self, utterance_id: str, response: SpeakResponse | SynthesizeStreamResponse | DecodeResponse) -> None:
         match response.WhichOneof("payload"):
             case "session":
                 self._ids["session_id"] = response.session.session_id

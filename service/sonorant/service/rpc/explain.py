@@ -3,7 +3,8 @@
 import asyncio
 from dataclasses import asdict
 
-from sonorant.engine import EngineError, EnginePool, InvalidSynthesis
+from sonorant.engine import EngineError, EngineInfo, EnginePool, InvalidSynthesis
+from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import RequestError
@@ -83,10 +84,12 @@ def _tell_prompt(
     for name, value, limit in (
         ("positions", len(explanation.rows) + frames, explanation.max_context),
         ("frames", frames, explanation.max_frames),
-        ("response_bytes", round(seconds * _bytes_per_s(spec.audio)), max_response_bytes),
+        ("response_bytes", round(seconds * _bytes_per_s(spec.audio, spec.info)), max_response_bytes),
     ):
         response.limits.add(name=name, value=value, limit=limit)
 
 
-def _bytes_per_s(audio: AudioSpec) -> float:
+def _bytes_per_s(audio: AudioSpec, info: EngineInfo) -> float:
+    if audio.encoding == audio_pb2.AUDIO_ENCODING_CODES:
+        return CodesHeader.of(info).frame_bytes * info.frame_rate_hz
     return audio.bitrate_bps / 8 or audio.sample_rate_hz * _BYTES_PER_SAMPLE.get(audio.encoding, 2)

@@ -19,6 +19,7 @@ from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import AudioTooLong
 from sonorant.service.rpc.explain import explain
 from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
+from sonorant.service.speak.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.speak.delivery import Message
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.playout import Playout
@@ -138,6 +139,25 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         async for response in session.outbox.responses():
             yield response
 
+    async def Decode(
+        self, request: text_to_speech_service_pb2.DecodeRequest, context: Any
+    ) -> AsyncIterator[text_to_speech_service_pb2.DecodeResponse]:
+        call = call_context.current()
+        max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
+        call_context.when_over(self._admission.enter(call.caller))
+        await self._limits.enter(call.caller, call_context.when_over)
+        # In a thread, since an hour of codes takes long enough to be heard by others.
+        spec = await asyncio.to_thread(check_decode, request, self._engine)
+        await self._limits.prepare(call.caller, spec.num_chars)
+        self._limits.take(call.caller, spec.num_chars)
+        decoding = Decoding(spec, self._engine, max_lead_ms)
+        call_context.when_over(decoding.abort)
+        await self._greet(context, call)
+        outbox: Outbox[text_to_speech_service_pb2.DecodeResponse] = Outbox()
+        self._run(_decode_whole(decoding, outbox), outbox)
+        async for response in outbox.responses():
+            yield response
+
     async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse:
         call = call_context.current()
         call_context.when_over(self._admission.enter(call.caller))
@@ -243,6 +263,22 @@ async def _speak_whole(
 
     try:
         done = utterance.done(await utterance.speak(send))
+    except (Exception, asyncio.CancelledError) as error:  # one that nobody asked for is an error like others
+        outbox.close(error)
+    else:
+        outbox.post(respond(done=done))
+        outbox.close()
+
+
+async def _decode_whole(decoding: Decoding, outbox: Outbox[text_to_speech_service_pb2.DecodeResponse]) -> None:
+    respond = text_to_speech_service_pb2.DecodeResponse
+
+    async def send(message: DecodeMessage, on_taken: Callable[[], None] | None = None) -> None:
+        payload = "audio" if isinstance(message, audio_pb2.AudioChunk) else "started"
+        await outbox.send(respond(**{payload: message}), on_taken)
+
+    try:
+        done = await decoding.run(send)
     except (Exception, asyncio.CancelledError) as error:  # one that nobody asked for is an error like others
         outbox.close(error)
     else:

@@ -18,7 +18,8 @@ from sonorant.engine import (
     StreamEnd,
     StreamFailed,
 )
-from sonorant.service.audio.writer import AudioWriter, Piece
+from sonorant.service.audio.output import joined, writer_for
+from sonorant.service.audio.writer import Piece
 from sonorant.service.speak.credit import Credit
 from sonorant.service.speak.made import Made
 from sonorant.service.speak.pacer import Pacer
@@ -66,7 +67,8 @@ class Delivery:
         self._pacer = pacer
         self._statistics = statistics
         self._whole = whole
-        self._writer = AudioWriter(state.spec.audio, serial=state.spec.params.sampling.seed)
+        params = state.spec.params
+        self._writer = writer_for(state.spec.audio, state.spec.info, params.reference_codes, params.sampling.seed)
         self._skipped = Skipped(state.resumption or Resumption(), state.spec.audio, state.spec.info.frame_samples)
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be told with the next audio
         self._started = False
@@ -115,7 +117,7 @@ class Delivery:
         if known is not None:
             segment.codes_bytes = known.size * 2
             self._made.known(known)
-            self._encoded(self._skip(len(known)), segment)
+            self._encoded(self._skip(known), segment)
         if stream is None:
             await segment.closed.wait()
             self._word_times.end_audio()
@@ -136,7 +138,7 @@ class Delivery:
             if not self._pieces:
                 await self._encode(segment)
             if self._pieces:
-                await self._send_audio(self._joined(self._pieces), segment, send)
+                await self._send_audio(joined(self._pieces, self._audio, self._pacer.max_chunk_ms), segment, send)
         return FinishReason.COMPLETED if self._end is None else _reason(self._end)
 
     def _begin(self, segment: Segment, known: Int16Array | None = None) -> EngineStream:
@@ -178,7 +180,7 @@ class Delivery:
             if self._state.spec.resumable:
                 self._tell_codes(segment, codes)
             start_s = time.monotonic()
-            self._encoded(self._writer.push(samples), segment)
+            self._encoded(self._writer.speech(samples, codes), segment)
             if self._statistics.awaits_budget:
                 self._statistics.encoded(start_s)
         if self._end is not None and not self._made.num_waiting:
@@ -195,13 +197,13 @@ class Delivery:
         is_cut = self._end is not None and self._end.reason is not FinishReason.COMPLETED
         self._encoded(self._writer.end() if is_cut else self._after(segment), segment)
 
-    def _skip(self, num_frames: int) -> list[Piece]:
+    def _skip(self, codes: Int16Array) -> list[Piece]:
         """In place of frames that the listener has: as much silence, which will be dropped."""
-        num_samples = num_frames * self._state.spec.info.frame_samples
-        self._state.num_frames += num_frames
+        num_samples = len(codes) * self._state.spec.info.frame_samples
+        self._state.num_frames += len(codes)
         self._state.received_samples += num_samples
         self._word_times.skip_audio(num_samples)
-        return self._writer.push(np.zeros(num_samples, np.int16))
+        return self._writer.speech(np.zeros(num_samples, np.int16), codes)
 
     def _unheard(self, pieces: list[Piece], segment: Segment) -> list[Piece]:
         """Without those that the listener has from another session."""
@@ -331,26 +333,11 @@ class Delivery:
             return self._writer.end()
         pieces: list[Piece] = []
         if segment.end.pause_ms and self._state.received_samples:
-            rate_hz = self._audio.native_rate_hz * self._audio.speed
-            silence = np.zeros(round(segment.end.pause_ms * rate_hz / 1000), np.int16)
-            self._word_times.push_audio(silence)
-            pieces = self._writer.push(silence)
+            self._word_times.push_audio(self._audio.pause(segment.end.pause_ms))
+            pieces = self._writer.pause(segment.end.pause_ms)
         elif not segment.speakable:
             return []
         return pieces + self._writer.flush()
-
-    def _joined(self, pieces: deque[Piece]) -> Piece:
-        """The next piece, and with it more of those that are there, if that is allowed."""
-        first = pieces.popleft()
-        if not self._audio.may_join or not first.num_samples:
-            return first
-        limit = self._pacer.max_chunk_ms * self._audio.sample_rate_hz // 1000
-        data, num_samples = [first.data], first.num_samples
-        while pieces and pieces[0].num_samples and num_samples + pieces[0].num_samples <= limit:
-            piece = pieces.popleft()
-            data.append(piece.data)
-            num_samples += piece.num_samples
-        return Piece(b"".join(data), num_samples) if len(data) > 1 else first
 
     async def _send_audio(self, piece: Piece, segment: Segment, send: Send) -> None:
         num_samples = piece.num_samples

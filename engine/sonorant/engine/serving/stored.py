@@ -1,0 +1,174 @@
+"""Stored codes on their way back to sound: all frames are known, no talker is asked, Code2Wav alone works.
+
+A segment is what a model spoke in one piece. Code2Wav begins each anew, so each is a run of its own; the stream keeps
+its place over all of them. Its records travel the way of all others, through the talker, which passes them on.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sonorant.engine.ipc.messages import BeginStream, Command, EndStream, FlushStream, FrameBatch
+from sonorant.engine.serving.keeping import Keeper, local_end
+from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamBudget, StreamEnd
+
+GRANT_LUMP_FRAMES = 8  # so that frames do not come to the decoder one by one
+
+
+class StoredStream:
+    """An async context manager, as EngineStream: leaving it cancels what has not ended, and waits for nothing."""
+
+    outlives_workers = True
+    is_stored = True
+
+    def __init__(
+        self,
+        stream_id: int,
+        keeper: Keeper,
+        segments: Sequence[Int16Array],
+        past_codes: Int16Array | None,
+        credit_frames: int,
+    ) -> None:
+        """`segments` [frames, codebooks] each, at least one frame of at least one; `past_codes` are decoded before
+        each of them for the state they leave, and not heard."""
+        self.stream_id = stream_id
+        self.ended = False  # all of it is decoded, and waits here to be taken
+        self.run_id = 0
+        self._keeper = keeper
+        self._segments = deque(segments)  # the first is being decoded
+        self._past_codes = past_codes
+        self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
+        self._credit_frames = credit_frames  # that may be decoded, of all segments
+        self._granted_frames = 0  # not yet among them
+        self._frames_before = 0  # of segments that are done
+        self._num_delivered = 0  # of this one
+        self._num_sent = 0  # of this one, to the workers that run it
+        self._end_sent = False
+        self._cancelled = False
+        self._was_heard = False
+        self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
+
+    # For callers
+
+    def grant(self, num_frames: int) -> None:
+        """So many more frames may be decoded."""
+        self._granted_frames += num_frames
+        if self._granted_frames < self._lump_frames or self._cancelled or self.ended:
+            return
+        self._credit_frames += self._granted_frames
+        self._granted_frames = 0
+        if self.run_id:
+            self._send_more()
+        elif self.can_go_on:
+            self._keeper.run(self)
+
+    def cancel(self) -> None:
+        """Stop. No more audio comes, the end does. Does nothing after the end or a second time."""
+        if self._cancelled or self.ended:
+            return
+        self._cancelled = True
+        while not self._events.empty():
+            self._events.get_nowait()
+        if not self.run_id:
+            self._keeper.end(self, local_end(FinishReason.CANCELLED))
+        elif not self._end_sent:  # else it ends within its credit
+            self._end_sent = True
+            self._keeper.send(self, EndStream(self.run_id, local_end(FinishReason.CANCELLED)))
+
+    async def next_event(self) -> PcmChunk | StreamEnd:
+        """The next chunk in order, its `first_frame` counted within its segment, or the end: exactly one, after which
+        this must not be called again. No chunk has frames of two segments."""
+        return await self._events.get()
+
+    async def __aenter__(self) -> "StoredStream":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cancel()
+
+    # For the keeper
+
+    @property
+    def was_heard(self) -> bool:
+        return self._was_heard
+
+    @property
+    def can_go_on(self) -> bool:
+        if self._cancelled or self.ended:
+            return False
+        is_decoded = self._num_delivered == len(self._segments[0])  # and only its end was lost
+        return is_decoded or self._frames_before + self._num_delivered < self._credit_frames
+
+    def opening(self, run_id: int, now_s: float) -> Sequence[Command]:
+        self.run_id = run_id
+        self._num_sent, self._end_sent = self._num_delivered, False
+        heard = self._segments[0][: self._num_delivered]
+        past = [codes for codes in (self._past_codes, heard) if codes is not None and len(codes)]
+        begin = BeginStream(
+            run_id,
+            now_s,
+            now_s,
+            np.concatenate(past) if past else None,
+            first_frame=self._num_delivered,
+            is_stored=True,
+        )
+        return [begin, *self._more()]
+
+    def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
+        self._num_delivered += chunk.num_frames
+        if not self._was_heard and budget is not None:
+            chunk = replace(chunk, budget=budget)
+        self._was_heard = True
+        if not self._cancelled:
+            self._events.put_nowait(chunk)
+
+    def on_silence(self, num_frames: int) -> None:
+        """It was spoken so."""
+
+    def goes_on(self, end: StreamEnd) -> bool:
+        self.run_id = 0
+        if self._cancelled or end.reason is not FinishReason.COMPLETED or len(self._segments) == 1:
+            return False
+        self._frames_before += len(self._segments.popleft())
+        self._num_delivered = 0
+        if self.can_go_on:
+            self._keeper.run(self)
+        return True
+
+    def stop(self) -> bool:
+        self.run_id = 0
+        return self._cancelled
+
+    def finish(self, end: StreamEnd) -> None:
+        self.run_id = 0
+        self.ended = True
+        self._events.put_nowait(end)
+
+    # Frames on their way
+
+    def _send_more(self) -> None:
+        for command in self._more():
+            self._keeper.send(self, command)
+
+    def _more(self) -> list[Command]:
+        """Frames, as far as credit goes, and the end behind the last of the segment."""
+        if self._end_sent:
+            return []
+        codes, start = self._segments[0], self._num_sent
+        stop = self._num_sent = min(len(codes), self._credit_frames - self._frames_before)
+        now_s = time.monotonic()
+        commands: list[Command] = []
+        if start < stop:
+            indices = np.arange(start, stop, dtype=np.int32)
+            ids = np.full(stop - start, self.run_id, np.int64)
+            commands.append(FrameBatch(ids, indices, codes[start:stop], now_s, now_s))
+        if stop == len(codes):
+            self._end_sent = True
+            commands.append(EndStream(self.run_id, StreamEnd(FinishReason.COMPLETED, len(codes), 0.0, 0.0)))
+        else:
+            commands.append(FlushStream(self.run_id))
+        return commands
