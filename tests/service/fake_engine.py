@@ -120,6 +120,13 @@ class FakeStream:
     def flush_text(self) -> None:
         self.num_text_flushes += 1
 
+    def frames_in_common(self, pieces: Sequence[str | None]) -> int:
+        if self.params.non_streaming_mode:
+            return 0
+        other = "".join(piece for piece in pieces if piece is not None)
+        same = [one == two for one, two in zip(other, self.text, strict=False)]
+        return [*same, False].index(False) * FRAMES_PER_CHAR
+
     def grant(self, num_frames: int) -> None:
         self.credit += num_frames
         self.advance()

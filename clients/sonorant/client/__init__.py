@@ -15,7 +15,7 @@ from sonorant.client.playback import PlaybackMeter
 from sonorant.client.session import ALL_UTTERANCES, Event, Resumed, Session
 from sonorant.client.voice_methods import voice_mix
 from sonorant.tts.v1.audio_pb2 import AudioChunk
-from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway
+from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway, Revised
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, Marks, UtteranceDone, UtteranceStarted, Warning
 from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeStarted
 
@@ -36,6 +36,7 @@ __all__ = [
     "Marks",
     "PlaybackMeter",
     "Resumed",
+    "Revised",
     "ServerBusy",
     "ServerUnavailable",
     "Session",

@@ -7,8 +7,19 @@ bounded by what the server takes: the text of the open utterances and, up to a l
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from sonorant.client.texts import apply, joined
 from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
-from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, PlaybackReport, Resume, SpeakRequest, SpeakResponse
+from sonorant.tts.v1.speak_pb2 import (
+    Cancel,
+    EndUtterance,
+    Flush,
+    PlaybackReport,
+    Resume,
+    Revise,
+    Revised,
+    SpeakRequest,
+    SpeakResponse,
+)
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, SynthesisConfig, UtteranceDone, UtteranceStarted
 from sonorant.tts.v1.voice_pb2 import VoiceSelector
 
@@ -26,7 +37,7 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Utterance:
-    requests: list[SpeakRequest] = field(default_factory=list)  # text, flushes, end
+    requests: list[SpeakRequest] = field(default_factory=list)  # text, flushes, end; revisions that were not answered
     text_ended: bool = False
     # Its call failed it or cut it short: the server swallows the rest of its text, and so does this side from then on.
     over: bool = False
@@ -47,6 +58,17 @@ class _Utterance:
     started_again: bool = False
     # It was over before the server was lost: the next one has never heard of it.
     forgotten: bool = False
+
+    def revised(self, revised: Revised) -> None:
+        """The answer to the first revision that has none yet."""
+        place = next((k for k, request in enumerate(self.requests) if request.HasField("revise")), None)
+        if place is None:
+            return
+        text = self.requests[place].revise.text[revised.text_char :]
+        holds = Revise(from_char=revised.from_char, text=text)
+        self.requests[: place + 1] = apply(self.requests[:place], holds)
+        self.committed_chars = [chars for chars in self.committed_chars if chars <= revised.from_char]
+        self.marked_chars = min(self.marked_chars, revised.from_char)
 
     def resume(self, voice: VoiceSelector | None) -> Resume:
         assert self.started is not None
@@ -109,6 +131,10 @@ class Journal:
         elif utterance.over:
             return None
         return self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, text=text))
+
+    def revise(self, utterance_id: str, revise: Revise) -> SpeakRequest | None:
+        utterance_id = utterance_id or self._current
+        return self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, revise=revise))
 
     def flush(self, utterance_id: str, flush: Flush) -> SpeakRequest | None:
         utterance_id = utterance_id or self._current
@@ -174,6 +200,8 @@ class Journal:
                     utterance.flushes_to_skip -= 1
                     return False
                 utterance.num_flushes_done += 1
+            case "revised":
+                utterance.revised(response.revised)
             case "committed":
                 utterance.committed_chars.append(response.committed.chars)
                 return False
@@ -216,7 +244,7 @@ class Journal:
                 utterance.resumed = utterance.started_again = True
                 utterance.flushes_to_skip = utterance.num_flushes_done
                 yield SpeakRequest(utterance_id=utterance_id, resume=utterance.resume(self._voice))
-            yield from _joined(utterance.requests)
+            yield from joined(utterance.requests)
 
     def _take_audio(self, utterance: _Utterance, audio: AudioChunk) -> None:
         if audio.data:
@@ -250,21 +278,3 @@ class Journal:
     def _leave(self, utterance_id: str) -> None:
         if utterance_id == self._current:
             self._current = ""
-
-
-def _joined(requests: list[SpeakRequest]) -> Iterator[SpeakRequest]:
-    """Texts in succession as one: any cutting of a text is the same text."""
-    text: list[SpeakRequest] = []
-    for request in requests:
-        if request.HasField("text"):
-            text.append(request)
-            continue
-        yield from _one(text)
-        text = []
-        yield request
-    yield from _one(text)
-
-
-def _one(texts: list[SpeakRequest]) -> Iterator[SpeakRequest]:
-    if texts:
-        yield SpeakRequest(utterance_id=texts[0].utterance_id, text="".join(request.text for request in texts))

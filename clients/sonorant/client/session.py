@@ -20,6 +20,8 @@ from sonorant.tts.v1.speak_pb2 import (
     FlushDone,
     GoAway,
     PlaybackReport,
+    Revise,
+    Revised,
     SessionStarted,
     SpeakConfig,
     SpeakRequest,
@@ -44,7 +46,9 @@ class Resumed:
     session_id: str  # of the next server
 
 
-Payload: TypeAlias = UtteranceStarted | AudioChunk | Marks | FlushDone | UtteranceDone | Warning | GoAway | Resumed
+Payload: TypeAlias = (
+    UtteranceStarted | AudioChunk | Marks | FlushDone | Revised | UtteranceDone | Warning | GoAway | Resumed
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,11 @@ class Session:
     async def send_text(self, text: str, utterance_id: str = "") -> None:
         """Appended to the utterance exactly as it is: give the spaces between words, too."""
         await self._send(lambda: self._journal.text(utterance_id, text))
+
+    async def revise(self, from_char: int, text: str, utterance_id: str = "") -> None:
+        """The utterance's text from there on is another. A `Revised` event says from where on that holds: what was sent
+        of the audio stays."""
+        await self._send(lambda: self._journal.revise(utterance_id, Revise(from_char=from_char, text=text)))
 
     async def flush(self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0) -> None:
         """Speak all that was sent so far to its end, and be silent for a while; the utterance stays open."""

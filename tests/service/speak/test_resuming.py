@@ -16,7 +16,7 @@ from sonorant.client.journal import Journal
 from sonorant.service.audio.codes import parse
 from sonorant.service.audio.opus import available
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine
+from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine, spoken
 from tests.service.harness import Served, details_of, served
 
 TEXT = "Hello there. How are you? "
@@ -254,3 +254,39 @@ async def test_codes_are_told_only_to_those_who_ask() -> None:
         responses = [response async for response in converse(server, requests)]
     assert not responses[0].session.resumable
     assert not any(response.audio.codes for response in responses)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_a_revised_text_goes_on_revised(is_answered: bool) -> None:
+    """Lost before its answer came, a revision is taken to hold in full."""
+    engine = FakeEngine()
+    async with served(engine) as server:
+        engine.hold()
+        journal = Journal(None)
+        call = server.stub.Speak()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        for request in (
+            journal.text("", "Hello world. "),
+            journal.flush("", speak_pb2.Flush(flush_id=1)),
+            journal.revise("", speak_pb2.Revise(from_char=6, text="there. How")),
+            journal.text("", " are you?"),
+        ):
+            await call.write(request)
+        news = []
+        while is_answered:
+            response = await call.read()
+            if response.HasField("revised"):
+                assert list(response.revised.flush_ids) == [1]
+                engine.release()
+            if not response.HasField("session") and journal.take(response):
+                news.append(response)
+            if len(audio(news)) > 10 * FRAME_SAMPLES * 2:
+                break
+        call.cancel()
+        engine.release()
+        journal.end("")
+        async for response in converse(server, [speak_pb2.SpeakRequest(config=config()), *journal.again()]):
+            if not response.HasField("session") and journal.take(response):
+                news.append(response)
+    assert audio(news) == spoken("Hello there. How are you?", SEED["seed"])
+    assert not any(response.HasField("flush_done") for response in news)

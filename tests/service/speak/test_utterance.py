@@ -290,3 +290,29 @@ async def test_max_frames_are_those_of_the_whole_utterance() -> None:
     assert await one.speak(heard.send) is FinishReason.MAX_FRAMES
     assert engine.opened[-1].sampling.max_frames == 1
     assert speak_pb2.FlushDone.__name__ in heard.kinds
+
+
+async def test_text_that_was_taken_back_pays_for_what_comes_in_its_place() -> None:
+    engine, caller = FakeEngine(), Caller()
+    one = utterance(engine, caller=caller)
+    write(one, "Hello world")
+    assert one.revise(6, "there")[0].from_char == 6
+    assert caller.charged == 11
+    one.revise(0, "So " * 5)
+    assert caller.charged == 15
+    one.revise(0, "")
+    write(one, "Again.")
+    assert caller.charged == 21
+    one.end()
+    heard = Heard()
+    await one.speak(heard.send)
+    assert heard.pcm == spoken("Again.", 7)
+
+
+async def test_pronunciations_are_charged_once_however_often_the_text_is_revised() -> None:
+    caller = Caller()
+    one = utterance(FakeEngine(), caller=caller, pronunciations={"SQL": "sequel"})
+    write(one, "SQL it is ")
+    for _ in range(3):
+        one.revise(7, "is ")
+    assert caller.charged == len("sequel it is ")

@@ -58,11 +58,12 @@ class EngineStream:
         self._checkpoint = checkpoint
         self._max_context = max_context
         self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
+        self._tokenizer = tokenizer
         self._tokens = tokenizer.stream()
         self._prompt = layout.PromptAssembler(params, checkpoint, tokenizer)
         self._min_rows = self._prompt.min_rows
         self._num_chars = 0
-        self._num_tokens = 0
+        self._ids: list[int] = []  # of all its text
         self._text_ended = False
         self._cancelled = False
         self._silence = ""  # why it was cancelled, if not by its caller
@@ -106,10 +107,28 @@ class EngineStream:
             return
         self._text_ended = True
         ids = self._tokens.end()
-        if not ids and not self._num_tokens:
+        if not ids and not self._ids:
             self._keeper.end(self, local_end(FinishReason.COMPLETED))  # nothing to say
             return
         self._take(ids, ended=True)
+
+    def frames_in_common(self, pieces: Sequence[str | None]) -> int:
+        """So many first frames know nothing but what this text has in common with the one that was pushed.
+
+        Pieces are as pushed, None where the text was flushed; more may follow them. Frame k is made of the prompt and
+        the k tokens that trail it, so where the whole text is in the prompt there are none.
+        """
+        if self._plan is None or self._params.non_streaming_mode:
+            return 0
+        tokens, ids = self._tokenizer.stream(), list[int]()
+        for piece in pieces:
+            ids += tokens.flush() if piece is None else tokens.push(piece)
+        num_common = next(
+            (number for number, (one, other) in enumerate(zip(ids, self._ids, strict=False)) if one != other),
+            min(len(ids), len(self._ids)),
+        )
+        num_in_prompt = len(self._ids) + self._text_ended - len(self._trailing)
+        return max(0, num_common - num_in_prompt + 1)
 
     def grant(self, num_frames: int) -> None:
         """So many more frames may be made. What was granted and not taken stays within `EngineInfo.credit_frames`."""
@@ -173,7 +192,7 @@ class EngineStream:
             self._plan,
             trailing=tuple(self._trailing),
             text_ended=self._text_ended,
-            num_text_tokens=self._num_tokens,
+            num_text_tokens=len(self._ids),
         )
         opened = OpenStream(
             run_id,
@@ -221,11 +240,11 @@ class EngineStream:
     # Text and credit on their way
 
     def _take(self, ids: list[int], ended: bool = False) -> None:
-        self._num_tokens += len(ids)
+        self._ids += ids
         if self._params.non_streaming_mode:
-            self._fit_max_frames(self._min_rows + self._num_tokens)
+            self._fit_max_frames(self._min_rows + len(self._ids))
         else:
-            layout.check_num_tokens(self._num_tokens, self._max_context)
+            layout.check_num_tokens(len(self._ids), self._max_context)
         self._prompt.push_text(ids)
         if ended:
             self._prompt.end_text()

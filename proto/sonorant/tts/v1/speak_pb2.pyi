@@ -54,6 +54,14 @@ class Flush(_message.Message):
     pause_ms: int
     def __init__(self, flush_id: _Optional[int] = ..., pause_ms: _Optional[int] = ...) -> None: ...
 
+class Revise(_message.Message):
+    __slots__ = ("from_char", "text")
+    FROM_CHAR_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    from_char: int
+    text: str
+    def __init__(self, from_char: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
 class EndUtterance(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -89,7 +97,7 @@ class Resume(_message.Message):
     def __init__(self, replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., received_samples: _Optional[int] = ..., received_chunks: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[_audio_pb2.SegmentCodes, _Mapping]]] = ..., committed_chars: _Optional[_Iterable[int]] = ..., played_ms: _Optional[int] = ...) -> None: ...
 
 class SpeakRequest(_message.Message):
-    __slots__ = ("utterance_id", "config", "text", "flush", "end", "cancel", "playback", "resume")
+    __slots__ = ("utterance_id", "config", "text", "flush", "end", "cancel", "playback", "resume", "revise")
     UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +106,7 @@ class SpeakRequest(_message.Message):
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     PLAYBACK_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    REVISE_FIELD_NUMBER: _ClassVar[int]
     utterance_id: str
     config: SpeakConfig
     text: str
@@ -106,7 +115,8 @@ class SpeakRequest(_message.Message):
     cancel: Cancel
     playback: PlaybackReport
     resume: Resume
-    def __init__(self, utterance_id: _Optional[str] = ..., config: _Optional[_Union[SpeakConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., end: _Optional[_Union[EndUtterance, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., playback: _Optional[_Union[PlaybackReport, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ...) -> None: ...
+    revise: Revise
+    def __init__(self, utterance_id: _Optional[str] = ..., config: _Optional[_Union[SpeakConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., end: _Optional[_Union[EndUtterance, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., playback: _Optional[_Union[PlaybackReport, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., revise: _Optional[_Union[Revise, _Mapping]] = ...) -> None: ...
 
 class SessionStarted(_message.Message):
     __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms", "resumable")
@@ -132,6 +142,16 @@ class Committed(_message.Message):
     chars: int
     def __init__(self, chars: _Optional[int] = ...) -> None: ...
 
+class Revised(_message.Message):
+    __slots__ = ("from_char", "text_char", "flush_ids")
+    FROM_CHAR_FIELD_NUMBER: _ClassVar[int]
+    TEXT_CHAR_FIELD_NUMBER: _ClassVar[int]
+    FLUSH_IDS_FIELD_NUMBER: _ClassVar[int]
+    from_char: int
+    text_char: int
+    flush_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, from_char: _Optional[int] = ..., text_char: _Optional[int] = ..., flush_ids: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class FlushDone(_message.Message):
     __slots__ = ("flush_id", "audio_ms")
     FLUSH_ID_FIELD_NUMBER: _ClassVar[int]
@@ -147,7 +167,7 @@ class GoAway(_message.Message):
     def __init__(self, drain_ms: _Optional[int] = ...) -> None: ...
 
 class SpeakResponse(_message.Message):
-    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away", "committed")
+    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away", "committed", "revised")
     UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +178,7 @@ class SpeakResponse(_message.Message):
     WARNING_FIELD_NUMBER: _ClassVar[int]
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    REVISED_FIELD_NUMBER: _ClassVar[int]
     utterance_id: str
     session: SessionStarted
     started: _synthesis_pb2.UtteranceStarted
@@ -168,4 +189,5 @@ class SpeakResponse(_message.Message):
     warning: _synthesis_pb2.Warning
     go_away: GoAway
     committed: Committed
-    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ...) -> None: ...
+    revised: Revised
+    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., revised: _Optional[_Union[Revised, _Mapping]] = ...) -> None: ...

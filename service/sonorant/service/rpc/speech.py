@@ -230,7 +230,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         """The requests, each once the limits know of its text."""
         async with aclosing(requests):
             async for request in requests:
-                await self._limits.prepare(caller, len(request.text))
+                await self._limits.prepare(caller, len(request.text) + len(request.revise.text))
                 yield request
 
     def _run(self, work: Coroutine[Any, Any, None], outbox: Outbox[Any]) -> None:

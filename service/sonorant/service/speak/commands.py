@@ -71,6 +71,25 @@ class Commands:
         check_utterance_id(utterance_id)
         self._turns.stop(self._turns.get(utterance_id) or self._begin(utterance_id), error)
 
+    async def revise(self, utterance_id: str, revise: speak_pb2.Revise) -> None:
+        check_utterance_id(utterance_id)
+        wanted = utterance_id or self._current_id
+        entry = self._turns.get(wanted)
+        if entry is None or entry.utterance.text_ended:
+            self._warn_inactive(wanted, "revise")
+            return
+        rest: list[str] = []
+        self._turns.change(entry, self._revise, entry, revise, rest)
+        for piece in rest:
+            await asyncio.sleep(0)  # others have their turn
+            self._turns.change(entry, entry.utterance.push, piece)
+        self._commit_later(entry)
+
+    def _revise(self, entry: Open, revise: speak_pb2.Revise, rest: list[str]) -> None:
+        revised, text = entry.utterance.revise(revise.from_char, revise.text)
+        rest += slices(text)
+        self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, revised=revised))
+
     def flush(self, utterance_id: str, flush: speak_pb2.Flush) -> None:
         check_utterance_id(utterance_id)
         wanted = utterance_id or self._current_id

@@ -59,7 +59,7 @@ class Made:
 
     def take_back(self, num_frames: int) -> int:
         """Keep so many, or as many as were given out; how many that are."""
-        num_kept = max(num_frames, self.num_given)
+        num_kept = min(max(num_frames, self.num_given), self.num_frames)
         codes, rest = self.codes(num_kept), (num_kept - self.num_given) * self._frame_samples
         samples = np.concatenate(self._waiting)[:rest] if self._waiting else np.empty(0, np.int16)
         self._codes, self._waiting = [codes], deque([samples] if len(samples) else ())

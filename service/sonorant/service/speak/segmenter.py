@@ -64,6 +64,7 @@ class Segmenter:
         self.ended = False
         self._policy = policy
         self._max_chars = max_chars
+        self._lexicon = lexicon
         self._respeller = Respeller(lexicon)
         self._sentences = Sentences(policy.language)
         self._uncommitted = ""
@@ -73,6 +74,18 @@ class Segmenter:
         """Raises InvalidField unless all of it may be pushed."""
         check_length(self.num_chars + len(text), self._max_chars, "text")
         check_characters(text, "text")
+
+    def check_revision(self, from_char: int, text: str) -> None:
+        """Raises InvalidField unless this may be the text from there on."""
+        check_length(from_char + len(text), self._max_chars, "revise.text")
+        check_characters(text, "revise.text")
+
+    def restart(self, num_chars: int) -> None:
+        """Of the text only so much has come, which is the beginning of a segment."""
+        self.num_chars = num_chars
+        self._respeller = Respeller(self._lexicon)
+        self._sentences = Sentences(self._policy.language)
+        self._uncommitted = ""
 
     def push(self, text: str) -> list[Event]:
         """Text that was checked."""

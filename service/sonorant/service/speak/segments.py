@@ -22,6 +22,8 @@ class Segment:
     """Committed text. It is held until something in it can be spoken, then goes to the engine as it comes."""
 
     number: int = 0  # within the utterance
+    start_char: int = 0  # of the utterance's text
+    num_chars: int = 0  # of what was committed, as it was written
     spoken: list[str | None] = field(default_factory=list)  # all of it; None: the tail was released
     speakable: bool = False
     end: EndSegment | None = None  # no more text comes
@@ -29,15 +31,31 @@ class Segment:
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # there is an `end`
     draw: int = 0  # counts up with each time that the model is to say it differently
     codes_bytes: int = 0  # of the codes that were told, those of the session that began it included
+    revised: bool = False  # its text, while it was spoken: it has no stream until it is set back
     stream: EngineStream | None = None
     credit: Credit | None = None  # of the stream
+
+    @property
+    def num_longer(self) -> int:
+        """By so many characters what is spoken is longer than what was written."""
+        return sum(len(text) for text in self.spoken if text is not None) - self.num_chars
+
+    @property
+    def is_ready(self) -> bool:
+        return self.speakable or self.end is not None
+
+    async def until_ready(self) -> None:
+        """There is something to say, or there never will be. A revision may undo it."""
+        while not self.is_ready:
+            self.ready.clear()
+            await self.ready.wait()
 
     def push(self, text: str) -> None:
         """Raises InvalidSynthesis."""
         self.spoken.append(text)
         if self.stream is not None:
             self.stream.push_text(text)
-        elif not self.speakable and is_speakable(text):
+        if not self.speakable and is_speakable(text):
             self.speakable = True
             self.ready.set()
 
@@ -65,6 +83,14 @@ class Segment:
                 stream.push_text(text)
         if self.end is not None:
             stream.end_text()
+
+    def empty(self) -> None:
+        """Its text is another. The stream, if there is one, must be detached."""
+        self.spoken = []
+        self.num_chars = 0
+        self.speakable = False
+        self.end = None
+        self.closed.clear()
 
     def detach(self) -> None:
         """The stream is lost."""
@@ -97,7 +123,8 @@ class Segments:
         """Raises InvalidSynthesis."""
         segment = self._segments[-1]
         match event:
-            case Text(spoken=spoken):
+            case Text(written=written, spoken=spoken):
+                segment.num_chars += len(written)
                 if spoken:
                     segment.push(spoken)
             case ReleaseTail():
@@ -105,7 +132,27 @@ class Segments:
             case EndSegment(last=last):
                 segment.close(event)
                 if not last:
-                    self._segments.append(Segment(segment.number + 1))
+                    self._segments.append(Segment(segment.number + 1, segment.start_char + segment.num_chars))
+
+    def at(self, char: int) -> Segment:
+        """The one that a place of the text is in; of two that meet there, the later one."""
+        return next(segment for segment in reversed(self._segments) if segment.start_char <= char)
+
+    def end_char(self, segment: Segment) -> int:
+        """Up to which the text is spoken by this one and those before it."""
+        return segment.start_char + segment.num_chars
+
+    def revise(self, segment: Segment) -> list[EndSegment]:
+        """Its text is another from some place on, and there are none behind it: the ends that are no more."""
+        ends = [segment.end] if segment.end is not None else []
+        while (last := self._segments[-1]) is not segment:
+            self._segments.pop()
+            if last.stream is not None:
+                last.stream.cancel()
+            if last.end is not None:
+                ends.append(last.end)
+        segment.empty()
+        return ends
 
     def open(
         self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None, num_counted: int = 0
@@ -120,6 +167,7 @@ class Segments:
             sampling = replace(sampling, max_frames=left)
         params = replace(params, sampling=sampling)
         stream = self._reservation.open(params, credit_frames, known_codes)
+        segment.revised = False
         segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
 
     def cancel(self) -> None:

@@ -100,6 +100,8 @@ class Session:
                 await self._resume(request.utterance_id, request.resume)
             case "text":
                 await self._commands.text(request.utterance_id, request.text)
+            case "revise":
+                await self._commands.revise(request.utterance_id, request.revise)
             case "flush":
                 self._commands.flush(request.utterance_id, request.flush)
             case "end":
@@ -111,7 +113,7 @@ class Session:
             case "playback":
                 self._commands.report(request.utterance_id, request.playback.played_ms)
             case _:
-                raise InvalidField("payload", "set one of config, text, flush, end, cancel, playback, resume")
+                raise InvalidField("payload", "set one of config, text, flush, end, cancel, playback, resume, revise")
 
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._caller)

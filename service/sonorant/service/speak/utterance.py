@@ -1,22 +1,26 @@
 """One utterance: its text on the way in, its audio on the way out. Knows no RPC and no other utterance."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Sequence
 
 from google.rpc.status_pb2 import Status
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
+from sonorant.service.errors import InvalidField
 from sonorant.service.speak.delivery import Delivery, Send
 from sonorant.service.speak.pacer import Pacer
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import UtteranceSpec
 from sonorant.service.speak.reservations import Reservation, Reservations
-from sonorant.service.speak.resumption import Resumption
-from sonorant.service.speak.segmenter import EndSegment, Event, Segmenter, Text
-from sonorant.service.speak.segments import Segments
+from sonorant.service.speak.resumption import CHARS_PER_S, Resumption
+from sonorant.service.speak.segmenter import EndSegment, Event, ReleaseTail, Segmenter, Text
+from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
 from sonorant.service.speak.word_times import DEFAULT_MS_PER_UNIT, WordTimes
-from sonorant.tts.v1 import synthesis_pb2
+from sonorant.service.text.checks import slices
+from sonorant.service.text.revision import place
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
 PREFILL_FRAMES = 4  # of a segment whose turn has not come: enough to go on from without a gap
 
@@ -61,6 +65,7 @@ class Utterance:
         self._charge = charge
         self._longer_chars = 0  # by which what is spoken is longer than what was written for it
         self._charged_longer_chars = 0
+        self._commits: list[int] = []  # places in the text that were committed because no more came for a while
         self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon)
         self._segments = Segments(self.state, Reservation(reservations, resumed=resumption is not None))
         self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics, whole=whole)
@@ -91,6 +96,35 @@ class Utterance:
             begin = end
         self._commit(self._segmenter.push(text[begin:]))
 
+    def revise(self, from_char: int, text: str) -> tuple[speak_pb2.Revised, str]:
+        """Its text from there on is another. What is told of it, and what of the text is left to be pushed.
+
+        Raises InvalidField, LimitReached or InvalidSynthesis.
+        """
+        written = "".join(self.state.written)
+        if from_char > len(written):
+            raise InvalidField("revise.from_char", f"{from_char} is over the {len(written)} characters that came")
+        at = place(written, from_char, self._delivery.heard_to(written), text)
+        text = text[at.text_char :]
+        self._segmenter.check_revision(at.from_char, text)
+        segment = self._segments.at(at.from_char)
+        first = next(slices(text))
+        events = self._again(segment, written[segment.start_char : at.from_char]) + self._segmenter.push(first)
+        num_dropped = self._delivery.revise(segment, _spoken(events))
+        self._longer_chars -= sum(each.num_longer for each in self._segments if each.number >= segment.number)
+        ends = self._segments.revise(segment)
+        self.word_times.revise_text(segment.start_char)
+        self.state.written = [written[: at.from_char], first]
+        lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.state.spec.info.frame_rate_hz)
+        if (more := len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)) > 0:
+            self._charge(more)
+        self.statistics.text(first)
+        self._commit(events)
+        flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
+        return speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids), text[
+            len(first) :
+        ]
+
     def flush(self, flush_id: int, pause_ms: int = 0) -> None:
         """Raises LimitReached, InvalidField or InvalidSynthesis."""
         self._segments.check_flush()
@@ -102,6 +136,7 @@ class Utterance:
 
     def commit_tail(self) -> None:
         """No text has come for the time of the policy. Raises InvalidSynthesis or LimitReached."""
+        self._commits.append(self._segmenter.num_chars)
         self._commit(self._segmenter.commit_tail())
 
     def prefill(self) -> bool:
@@ -110,6 +145,8 @@ class Utterance:
         Raises InvalidSynthesis.
         """
         for number, segment in enumerate(self._segments):
+            if segment.revised:
+                return False
             if segment.stream is None:
                 if not segment.speakable:
                     if segment.end is None:
@@ -149,6 +186,18 @@ class Utterance:
         """Stop the engine's work at once."""
         self._segments.cancel()
 
+    def _again(self, segment: Segment, text: str) -> list[Event]:
+        """What became of the beginning of a segment when it was pushed, with the commits in it."""
+        start = segment.start_char
+        self._commits = [at for at in self._commits if at <= start + len(text)]
+        events: list[Event] = []
+        begin = 0
+        self._segmenter.restart(start)
+        for end in sorted({at - start for at in self._commits if at > start}):
+            events += self._segmenter.push(text[begin:end]) + self._segmenter.commit_tail()
+            begin = end
+        return events + self._segmenter.push(text[begin:])
+
     def _commit(self, events: Iterable[Event]) -> None:
         self._charge_longer(events)
         for event in events:
@@ -175,3 +224,17 @@ class Utterance:
         if (more := self._longer_chars - self._charged_longer_chars) > 0:
             self._charge(more)
             self._charged_longer_chars = self._longer_chars
+
+
+def _spoken(events: Sequence[Event]) -> list[str | None]:
+    """What of it is for the first segment, as `Segment.spoken`."""
+    spoken: list[str | None] = []
+    for event in events:
+        match event:
+            case Text(spoken=text) if text:
+                spoken.append(text)
+            case ReleaseTail():
+                spoken.append(None)
+            case EndSegment():
+                break
+    return spoken

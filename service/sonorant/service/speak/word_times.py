@@ -59,6 +59,7 @@ def units(word: str) -> int:
 class _Part:
     """A segment: its words that were not told yet, and what is known of its audio."""
 
+    start: int = 0  # offset of its text
     words: deque[tuple[int, str, int]] = field(default_factory=deque)  # with their offsets before, their units after
     units_left: int = 0  # in these
     units: int = 0
@@ -115,7 +116,17 @@ class WordTimes:
             self._add(part, self._num_chars - len(part.unfinished), part.unfinished)
             part.unfinished = ""
         part.text_end = self._num_chars
-        self._parts.append(_Part())
+        self._parts.append(_Part(self._num_chars))
+
+    def revise_text(self, start: int) -> None:
+        """The part that begins there has another text, which comes next, and none follows it. What was told stays."""
+        while len(self._parts) > 1 and self._parts[-1].start > start:
+            self._parts.pop()
+        part = self._parts[-1]
+        part.words.clear()
+        part.units = part.units_left = 0
+        part.unfinished, part.text_end, part.audio_ended = "", None, False
+        self._num_chars = start
 
     def push_audio(self, samples: Samples) -> None:
         part = self._sounding()
@@ -130,9 +141,10 @@ class WordTimes:
         part.onset_ms = part.onset_ms or 0.0
         part.audio_ms += num_samples * 1000 / self._rate_hz
 
-    def take_back_audio(self, num_samples: int) -> None:
+    def take_back_audio(self, num_samples: int, *, was_ended: bool) -> None:
         """The last of it, which nobody has heard; more will come in its place."""
-        part = self._sounding()
+        part = next(part for part in reversed(self._parts) if part.audio_ended) if was_ended else self._sounding()
+        part.audio_ended = False
         part.audio_ms -= num_samples * 1000 / self._rate_hz
         if part.onset_ms is not None and part.onset_ms >= part.audio_ms:
             part.onset_ms = None
@@ -192,7 +204,7 @@ class WordTimes:
 
     def _add(self, part: _Part, start: int, word: str) -> None:
         spoken = self._respell(word)
-        if any(map(str.isalnum, spoken)):
+        if start >= self._text_ends[-1] and any(map(str.isalnum, spoken)):
             num_units = units(spoken)
             part.words.append((start, word, num_units))
             part.units += num_units
