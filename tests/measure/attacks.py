@@ -1,11 +1,11 @@
-"""What a hostile client does, all at once: `python -m tests.measure.attacks ADDRESS SECONDS`; for `hostile`."""
+"""What a hostile client does: `python -m tests.measure.attacks ADDRESS SECONDS [ATTACK...]`; for `hostile`."""
 
 import asyncio
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -95,9 +95,10 @@ async def nonsense(address: str, rng: random.Random) -> None:
 ATTACKS: tuple[Attack, ...] = (raw, raw, raw, hoard, long_texts, huge_messages, explain, extremes, nonsense)
 
 
-async def attack(address: str, seconds: float, seed: int) -> Counter[str]:
-    """All of them at the same time."""
+async def attack(address: str, seconds: float, seed: int, names: Sequence[str]) -> Counter[str]:
+    """Those with these names, or all of them, at the same time."""
     until_s, done = time.monotonic() + seconds, Counter[str]()
+    chosen = [act for act in ATTACKS if not names or act.__name__ in names]
 
     async def keep_on(number: int, act: Attack) -> None:
         rng = random.Random(f"{seed} {number}")
@@ -107,10 +108,11 @@ async def attack(address: str, seconds: float, seed: int) -> Counter[str]:
                     await act(address, rng)
             done[act.__name__] += 1
 
-    await asyncio.gather(*(keep_on(number, act) for number, act in enumerate(ATTACKS)))
+    await asyncio.gather(*(keep_on(number, act) for number, act in enumerate(chosen)))
     return done
 
 
 if __name__ == "__main__":
-    counts = uvloop.run(attack(sys.argv[1], float(sys.argv[2]), seed=1))
+    print("ready", flush=True)
+    counts = uvloop.run(attack(sys.argv[1], float(sys.argv[2]), seed=1, names=sys.argv[3:]))
     print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))

@@ -2,7 +2,8 @@
 
 First without it, then with it, on a server of its own with the built-in voice. Listeners hear utterances at the pace of
 speech and compare every sample with the same text spoken alone; the caller opens a call ten times a second. The client,
-a process of its own, does all that `tests.measure.attacks` has. Exit code 1 if a listener lost audio.
+a process of its own, does all that `tests.measure.attacks` has, or only `--attacks NAME...`. Exit code 1 if a listener
+lost audio.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,22 +76,30 @@ async def utterance(stub: Any, heard: Heard) -> bytes:
     return bytes(pcm)
 
 
-async def call_often(stub: Any, waits_ms: list[float], until_s: float) -> None:
+async def call_often(stub: Any, heard: Heard, waits_ms: list[float], until_s: float) -> None:
     while time.monotonic() < until_s:
         start_s = time.monotonic()
-        await stub.GetCapabilities(GetCapabilitiesRequest())
+        try:
+            await stub.GetCapabilities(GetCapabilitiesRequest())
+        except grpc.aio.AioRpcError as error:
+            heard.refusals[f"calls: {error.code().name}: {error.details()}"] += 1
         waits_ms.append((time.monotonic() - start_s) * 1000)
         await asyncio.sleep(EVERY_S)
 
 
-async def phase(name: str, stub: Any, address: str, expected: bytes, seconds: float, *, hostile: bool) -> bool:
-    heard, waits_ms, until_s = Heard(), [], time.monotonic() + seconds
+async def phase(
+    name: str, stub: Any, address: str, expected: bytes, seconds: float, attacks: Sequence[str] | None
+) -> bool:
+    """`attacks`: the names of those that are made meanwhile; empty = all, None = none."""
+    heard, waits_ms = Heard(), []
     others: Any = None
-    if hostile:
-        command = ("nice", sys.executable, "-m", "tests.measure.attacks", address, str(seconds))
+    if attacks is not None:
+        command = ("nice", sys.executable, "-m", "tests.measure.attacks", address, str(seconds), *attacks)
         others = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        await others.stdout.readline()  # it takes seconds to start
+    until_s = time.monotonic() + seconds
     listeners = (listen(stub, heard, expected, until_s) for _ in range(NUM_LISTENERS))
-    await asyncio.gather(*listeners, call_often(stub, waits_ms, until_s))
+    await asyncio.gather(*listeners, call_often(stub, heard, waits_ms, until_s))
     median, p99, most = np.percentile(waits_ms, (50, 99, 100))
     longest_ms = max(heard.gaps_ms, default=0)
     print(
@@ -104,14 +114,14 @@ async def phase(name: str, stub: Any, address: str, expected: bytes, seconds: fl
     return not heard.lost and not heard.refusals
 
 
-async def run(seconds: float) -> bool:
+async def run(seconds: float, attacks: Sequence[str]) -> bool:
     print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder) / "log") as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = Stub(channel)
             expected = await utterance(stub, Heard())
-            await phase("alone", stub, server.address, expected, seconds / 3, hostile=False)
-            good = await phase("with a hostile", stub, server.address, expected, seconds, hostile=True)
+            await phase("alone", stub, server.address, expected, seconds / 3, None)
+            good = await phase("with a hostile", stub, server.address, expected, seconds, attacks)
         errors = [line for line in server.log.splitlines() if '"level": "error"' in line]
         print(*errors[:5], sep="\n")
     return good and not errors
@@ -120,7 +130,11 @@ async def run(seconds: float) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0)
-    sys.exit(not uvloop.run(run(parser.parse_args().seconds)))
+    parser.add_argument(
+        "--attacks", nargs="*", default=[], metavar="NAME", help="of tests.measure.attacks; default: all"
+    )
+    args = parser.parse_args()
+    sys.exit(not uvloop.run(run(args.seconds, args.attacks)))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
 from sonorant.service.operations.admin_port import admin_server
 from sonorant.service.operations.metrics_port import listening_socket
 from sonorant.service.settings import ServiceConfig
+from sonorant.service.taking import Server
 
 MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # what is over the limit itself gets an error of ours
 MAX_METADATA_BYTES = 8 * 1024
@@ -42,7 +43,7 @@ class CannotListen(Exception):
         super().__init__(f"cannot listen on {address} ({error}); is another server running there? Choose with {flag}")
 
 
-def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> tuple[grpc.aio.Server, int]:
+def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> tuple[Server, int]:
     """A server that is yet to be started, and its port. Raises CannotListen or TlsError."""
     options = (
         *_OPTIONS,
@@ -50,7 +51,7 @@ def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) 
         ("grpc.max_allowed_incoming_connections", _max_connections(config.max_sessions)),
         ("grpc.enable_channelz", int(config.admin_listen is not None)),
     )
-    server = grpc.aio.server(options=options, interceptors=[interceptor])
+    server = Server([interceptor], options)
     credentials = server_credentials(config.tls) if config.tls else None
     try:
         if credentials is not None:

@@ -25,6 +25,10 @@ from sonorant.service.voices.opening import open_named
 
 log = logging.getLogger("sonorant.service")
 
+# How long a thread that works, such as Explain's, may keep the event loop from going on. The loop gives the interpreter
+# up several times per turn, so that Python's own 5 ms would make turns of 10 to 20 ms for as long as that thread works.
+SWITCH_S = 0.0005
+
 
 async def serve(config: ServiceConfig) -> int:
     """Run until a signal. The first one drains (or stops the loading), the second one stops at once."""
@@ -82,6 +86,7 @@ def main() -> None:
 
 def _serve(config: ServiceConfig) -> int:
     logs.set_up()
+    sys.setswitchinterval(SWITCH_S)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection takes one, and shells allow few
     try:

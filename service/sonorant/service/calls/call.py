@@ -16,6 +16,7 @@ from grpc_status import rpc_status
 
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
+from sonorant.service.calls.newcomers import Newcomers
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import END_OF_REQUESTS_S, checked
 from sonorant.service.calls.stalled import Stalled
@@ -38,6 +39,7 @@ class Call:
         refusal: RequestError | None,
         request_timeout_s: float,
         stalled: Stalled,
+        newcomers: Newcomers,
         record: CallRecord | None,
     ) -> None:
         """`record`: None for health and reflection, which are asked all the time and tell nothing of the server."""
@@ -48,6 +50,7 @@ class Call:
         self._refusal = refusal
         self._request_timeout_s = request_timeout_s
         self._stalled = stalled
+        self._newcomers = newcomers
         self._record = record
         self._rpc: Any = None  # gRPC's side of it, while it lasts
         self._task: asyncio.Task[Any] | None = None
@@ -61,6 +64,8 @@ class Call:
         call_context.when_over(self._over)
         self._stalled.follow(self)
         try:
+            if self._record is not None:
+                await self._newcomers.enter(rpc.peer())
             if self._refusal is not None:
                 raise self._refusal
             begins = "config" if self._method == SPEAK else "the request"

@@ -9,7 +9,7 @@ MAX_INSTRUCTION_CHARS = 1024
 WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # for a regular expression; see `is_wide`
 _WIDE_ONE = re.compile(rf"[{WIDE}]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all of category Cc but tab and line breaks
-_SLICE_CHARS = 256  # what is done with so much text at once takes a few milliseconds at the worst
+_SLICE_CHARS = 64  # what is done with so much text at once takes a few milliseconds at the worst
 
 
 def check_characters(text: str, field: str) -> None:
