@@ -15,7 +15,23 @@ from sonorant.bench.loads import Load
 from sonorant.cli.main import parser
 from tests.e2e.server_process import ServerProcess
 
-LOADS = ("--closed", "1", "2", "--open", "4", "--paced", "2", "--frames", "12", "--seconds", "1", "--warm-up-s", "0.5")
+LOADS = (
+    "--closed",
+    "1",
+    "2",
+    "--open",
+    "4",
+    "--paced",
+    "2",
+    "--frames",
+    "12",
+    "--seconds",
+    "1",
+    "--warm-up-s",
+    "0.5",
+    "--paced-seconds",
+    "3",
+)
 ENVIRONMENT = {**os.environ, "SONORANT_CLIENT_COMMIT": "c0ffee"}
 
 
@@ -57,7 +73,7 @@ async def test_all_loads_measured_compared_and_plotted(server: ServerProcess, tm
         assert 0 < least <= median <= most
     closed, _, _, paced = result["runs"][:4]
     assert closed["mean_audio_s"] == pytest.approx(0.96)
-    assert paced["ok"] == 2 and paced["seconds"] == 1
+    assert paced["ok"] == 2 and paced["seconds"] == 3
     assert closed["client"]["processes"] == 1 and paced["client"]["processes"] == 2
 
     status, table, _ = await bench("--compare", str(path), str(path))

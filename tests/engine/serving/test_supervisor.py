@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,6 +40,7 @@ from sonorant.engine.serving import supervisor
 from sonorant.engine.serving.ring_sizes import RingSizes
 from sonorant.engine.serving.workers import Workers
 from sonorant.engine.types import PromptPlan
+from tests.child_pids import child_pids
 from tests.engine.processes import run_engine
 from tests.engine.speech import say, speech, until_idle
 from tests.fakes import begin_stream, frame_batch
@@ -58,9 +60,15 @@ def worker_pids(engine: Engine) -> list[int]:
     return [child.pid for child in workers.children] if workers else []
 
 
-def assert_no_children() -> None:
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+@pytest.fixture
+def assert_no_children() -> Callable[[], None]:
+    """Whether the test's own are gone; a server that tests share may be there."""
+    others = child_pids()
+
+    def check() -> None:
+        assert child_pids() <= others
+
+    return check
 
 
 class Watched:
@@ -92,7 +100,7 @@ async def take_all(stream: EngineStream, grants: bool) -> list[PcmChunk | Stream
 
 @pytest.mark.slow
 async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_and_every_stream_ends_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assert_no_children: Callable[[], None]
 ) -> None:
     monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,) * 5)
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
@@ -213,7 +221,9 @@ async def test_the_worker_that_died_is_named_and_not_the_one_that_left_because_o
     await engine.close()
 
 
-async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
+    caplog: pytest.LogCaptureFixture, assert_no_children: Callable[[], None]
+) -> None:
     watched, is_broken = Watched(), False
 
     def on_state(state: EngineState) -> None:
@@ -249,7 +259,7 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(caplog: pyte
     assert_no_children()
 
 
-async def test_too_few_open_files_are_reported_and_leave_nothing() -> None:
+async def test_too_few_open_files_are_reported_and_leave_nothing(assert_no_children: Callable[[], None]) -> None:
     limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
     free = [fd for fd in range(1000) if fd not in fds]
     num_before = num_fds()
@@ -264,7 +274,9 @@ async def test_too_few_open_files_are_reported_and_leave_nothing() -> None:
         assert_no_children()
 
 
-async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(
+    tmp_path: Path, assert_no_children: Callable[[], None]
+) -> None:
     fds = num_fds()
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
     (model / "speech_tokenizer" / "model.safetensors").unlink()
@@ -274,7 +286,7 @@ async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(tm
     assert_no_children()
 
 
-async def test_starting_can_be_cancelled() -> None:
+async def test_starting_can_be_cancelled(assert_no_children: Callable[[], None]) -> None:
     fds = num_fds()
     task = asyncio.create_task(Engine.start(CONFIG))
     await asyncio.sleep(0.2)
@@ -286,7 +298,7 @@ async def test_starting_can_be_cancelled() -> None:
 
 
 @pytest.mark.slow
-def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing() -> None:
+def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing(assert_no_children: Callable[[], None]) -> None:
     async def close_while_speaking() -> None:
         engine = await Engine.start(CONFIG)
         heard = await say(engine, "Hello there.")

@@ -57,7 +57,7 @@ class VoiceRegistry:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._files.mkdir(exist_ok=True, mode=0o700)
             self._db = sqlite3.connect(folder / DATABASE, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-            self._db.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(self._db)
             self._db.execute("PRAGMA synchronous = FULL")
             with self._transaction("IMMEDIATE"):
                 self._set_up(folder)
@@ -253,6 +253,19 @@ class VoiceRegistry:
 def _voice(row: tuple[object, ...]) -> StoredVoice:
     about, file, file_digest = row[:3]
     return StoredVoice(about_from_json(str(about)), str(file), bytes(file_digest))  # type: ignore[call-overload]
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Of several that open a new database at once, SQLite lets all but one fail at this, whatever its timeout says."""
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.01)
 
 
 @contextmanager
