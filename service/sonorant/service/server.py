@@ -30,6 +30,7 @@ from sonorant.service.rpc.services import add_services
 from sonorant.service.rpc.speech import TextToSpeechServicer
 from sonorant.service.rpc.voices import VoiceServicer
 from sonorant.service.settings import ServiceConfig
+from sonorant.service.speak.phrases import Phrases
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.opening import opener
 from sonorant.service.voices.presets import Presets
@@ -106,8 +107,10 @@ async def serve(
         parts.callback(announce, "stopped")
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
         limits = shared_limits or OwnLimits()
-        speech = TextToSpeechServicer(engine, chooser, admission, tasks, config.max_text_chars, limits)
-        voices = VoiceServicer(engine, presets, chooser, stored, num_callers)
+        phrases = Phrases(config.phrase_cache_bytes)
+        metrics.follow_phrases(phrases)
+        speech = TextToSpeechServicer(engine, chooser, admission, tasks, config.max_text_chars, limits, phrases)
+        voices = VoiceServicer(engine, presets, chooser, stored, num_callers, phrases)
         add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
         readiness.tell(engine, EngineState.STARTING)
 

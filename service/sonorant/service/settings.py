@@ -144,6 +144,9 @@ class ServiceConfig:
     max_voices: int = setting(10_000, as_positive, "N", "voices that are kept, of all callers together")
     max_voice_bytes: int = setting(1_000_000_000, as_positive, "N", "size of all files of kept voices")
     voice_cache_bytes: int = setting(100_000_000, as_count, "N", "memory for voices that were used lately")
+    phrase_cache_bytes: int = setting(
+        0, as_count, "N", "memory for phrases that are spoken again and again with the same seed; 0 keeps none"
+    )
     tls_certificate: Path | None = setting(None, Path, "FILE", "PEM file of the server's certificate and its chain")
     tls_key: Path | None = setting(None, Path, "FILE", "PEM file of the certificate's key")
     tls_client_ca: Path | None = setting(

@@ -7,6 +7,7 @@ from typing import Any
 
 from sonorant.service.errors import InvalidField
 from sonorant.service.speak.outbox import Outbox
+from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import check_synthesis
 from sonorant.service.speak.reservations import Reservations
@@ -16,6 +17,8 @@ from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
 from tests.service.fake_engine import FakeEngine
+
+NO_PHRASES = CallerPhrases(Phrases(0), "")
 
 
 class Session:
@@ -30,7 +33,9 @@ class Session:
     def begin(self, utterance_id: str, text: str = "") -> Open:
         choice = VoiceChoice(self.engine.info, "voice", voice_id="ada", speaker="ada")
         spec = check_synthesis(synthesis_pb2.SynthesisConfig(), choice, self.engine, "c", non_streaming_default=False)
-        made = Utterance(utterance_id, spec, self.reservations, Playout(), 0, 1000, lambda num_chars: None)
+        made = Utterance(
+            utterance_id, spec, self.reservations, Playout(), 0, 1000, lambda num_chars: None, phrases=NO_PHRASES
+        )
         entry = self.turns.begin(made)
         if text:
             self.turns.change(entry, made.push, text)

@@ -9,6 +9,7 @@ import pytest
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
 from sonorant.service.errors import InvalidField, LimitReached
+from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import UtteranceSpec, check_synthesis
 from sonorant.service.speak.reservations import Reservations
@@ -18,6 +19,8 @@ from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine, spoken
 from tests.service.harness import eventually
+
+NO_PHRASES = CallerPhrases(Phrases(0), "")
 
 CREDIT_OF_A_LONG_TEXT = "a" * 60  # more frames than the engine makes unasked
 
@@ -73,7 +76,7 @@ def utterance(
 
 
 def of(made: UtteranceSpec, reservations: Reservations, caller: Caller) -> Utterance:
-    return Utterance("u", made, reservations, Playout(), 0, 1000, caller.charge)
+    return Utterance("u", made, reservations, Playout(), 0, 1000, caller.charge, phrases=NO_PHRASES)
 
 
 def write(to: Utterance, text: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.service.voices.cache import VoiceCache
+from sonorant.service.voices.cache import LruCache
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 12)), m
 
 @given(st.integers(0, 30), STEPS)
 def test_what_was_used_last_stays(max_bytes: int, steps: list[tuple[int, int | None]]) -> None:
-    cache: VoiceCache[int, Value] = VoiceCache(max_bytes)
+    cache: LruCache[int, Value] = LruCache(max_bytes)
     model: list[tuple[int, Value]] = []  # the one used last is the last
     for key, num_bytes in steps:
         known = next((value for other, value in model if other == key), None)

@@ -129,21 +129,23 @@ class Warning(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class UtteranceStarted(_message.Message):
-    __slots__ = ("audio", "voice_id", "seed", "replay", "checkpoint")
+    __slots__ = ("audio", "voice_id", "seed", "replay", "checkpoint", "from_phrase_cache")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     VOICE_ID_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    FROM_PHRASE_CACHE_FIELD_NUMBER: _ClassVar[int]
     audio: _audio_pb2.AudioFormat
     voice_id: str
     seed: int
     replay: SynthesisConfig
     checkpoint: str
-    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., replay: _Optional[_Union[SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+    from_phrase_cache: bool
+    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., replay: _Optional[_Union[SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., from_phrase_cache: bool = ...) -> None: ...
 
 class SynthesisStats(_message.Message):
-    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget", "heals", "dropped_frames")
+    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget", "heals", "dropped_frames", "kept_frames")
     INPUT_CHARS_FIELD_NUMBER: _ClassVar[int]
     AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
     SENT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -157,6 +159,7 @@ class SynthesisStats(_message.Message):
     FIRST_AUDIO_BUDGET_FIELD_NUMBER: _ClassVar[int]
     HEALS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FRAMES_FIELD_NUMBER: _ClassVar[int]
     input_chars: int
     audio_ms: int
     sent_ms: int
@@ -170,7 +173,8 @@ class SynthesisStats(_message.Message):
     first_audio_budget: _latency_pb2.LatencyBudget
     heals: int
     dropped_frames: int
-    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., heals: _Optional[int] = ..., dropped_frames: _Optional[int] = ...) -> None: ...
+    kept_frames: int
+    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., heals: _Optional[int] = ..., dropped_frames: _Optional[int] = ..., kept_frames: _Optional[int] = ...) -> None: ...
 
 class UtteranceDone(_message.Message):
     __slots__ = ("reason", "error", "stats")

@@ -5,6 +5,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from sonorant.engine import EnginePool
 from sonorant.service.operations.engine_metrics import EngineCollector
 from sonorant.service.operations.latency import PARTS
+from sonorant.service.operations.phrase_metrics import PhraseCollector, PhraseCounts
 
 _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 
@@ -65,3 +66,7 @@ class Metrics:
     def follow(self, engine: EnginePool) -> None:
         """Tell how busy the engine is, as of when it is asked."""
         self.registry.register(EngineCollector(engine))
+
+    def follow_phrases(self, phrases: PhraseCounts) -> None:
+        """Likewise of the phrase cache."""
+        self.registry.register(PhraseCollector(phrases))

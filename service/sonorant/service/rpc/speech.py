@@ -22,6 +22,7 @@ from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.speak.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.speak.delivery import Message
 from sonorant.service.speak.outbox import Outbox
+from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import check_lead, check_synthesis, check_timestamps
 from sonorant.service.speak.reservations import Reservations
@@ -53,6 +54,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         tasks: asyncio.TaskGroup,
         max_text_chars: int,
         limits: Limits,
+        phrases: Phrases,
     ) -> None:
         """`tasks` outlives every call; the tasks of a session run in it, and end with the call."""
         self._engine = engine
@@ -62,6 +64,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._max_text_chars = max_text_chars
         self._limits = limits
         self._reservations = Reservations(engine)
+        self._phrases = phrases
         self._sessions: set[Session] = set()
         self._explaining = asyncio.Lock()  # one at a time: it is for people, and takes 20 ms of everybody's
 
@@ -130,6 +133,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             call.request_id,
             call.caller.text_limit(self._max_text_chars),
             charge,
+            CallerPhrases(self._phrases, call.caller.name),
         )
         self._sessions.add(session)  # before it is greeted: a drain may begin meanwhile
         call_context.when_over(lambda _call: self._sessions.discard(session))
@@ -211,7 +215,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         )
         spec = replace(spec, timestamps=timestamps)
         charge = partial(self._limits.take, caller)
-        utterance = Utterance("", spec, self._reservations, Playout(), max_lead_ms, limit, charge, whole=whole)
+        phrases = CallerPhrases(self._phrases, caller.name)
+        utterance = Utterance(
+            "", spec, self._reservations, Playout(), max_lead_ms, limit, charge, whole=whole, phrases=phrases
+        )
         call_context.when_over(utterance.abort)
         call_context.when_over(self._admission.enter(caller))
         await self._limits.enter(caller, call_context.when_over)

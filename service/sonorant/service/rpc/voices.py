@@ -12,6 +12,7 @@ from sonorant.service.access.places import Places
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import InvalidField, VoiceNotFound, VoiceUnusable
+from sonorant.service.speak.phrases import Phrases
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.creation import VoiceCreation
 from sonorant.service.voices.presets import Presets
@@ -35,11 +36,13 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         chooser: VoiceChooser,
         stored: StoredVoices | None,
         num_callers: Callable[[], int],
+        phrases: Phrases,
     ) -> None:
         """`stored`: None on a server that keeps no voices; `num_callers` as in Places."""
         self._engine = engine
         self._presets = presets
         self._stored = stored
+        self._phrases = phrases
         self._creation = VoiceCreation(engine, presets, chooser, stored)
         self._uploads = Places("uploads", MAX_UPLOADS, num_callers)
 
@@ -94,6 +97,7 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         removed = self._stored is not None and await self._stored.remove(call_context.current().caller, name)
         if not removed and not request.allow_missing:
             raise VoiceNotFound(name)
+        self._phrases.forget(call_context.current().caller.name, name)
         return voice_service_pb2.DeleteVoiceResponse()
 
     async def ExportVoice(

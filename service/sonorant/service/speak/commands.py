@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from sonorant.service.errors import Draining, InvalidField, LimitReached
 from sonorant.service.speak.outbox import Outbox
+from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import SpeakSpec, UtteranceSpec, check_utterance_id
 from sonorant.service.speak.reservations import Reservations
@@ -26,6 +27,7 @@ class Commands:
         reservations: Reservations,
         max_text_chars: int,
         charge: Callable[[int], None],
+        phrases: CallerPhrases,
     ) -> None:
         """`charge` is told of each text; with a LimitReached it refuses to have so many characters spoken now."""
         self.spec: SpeakSpec | None = None  # for utterances that begin now; None = no config has come
@@ -36,6 +38,7 @@ class Commands:
         self._reservations = reservations
         self._max_text_chars = max_text_chars
         self._charge = charge
+        self._phrases = phrases
         self._current_id: str | None = None  # what "" means, until its `end` or `cancel`
         self._num_minted = 0
 
@@ -177,6 +180,7 @@ class Commands:
             charge or self._charge,
             self._turns.ms_per_unit,
             resumption,
+            phrases=self._phrases,
         )
         self._current_id = utterance_id
         entry = self._turns.begin(utterance)

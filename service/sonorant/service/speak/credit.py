@@ -1,15 +1,19 @@
 """How much audio the engine may make for one segment: what was sent, and so much ahead of it. Pure."""
 
-from sonorant.engine import EngineStream, StoredStream
+from typing import Protocol
+
 from sonorant.service.audio.writer import AudioSpec
+
+
+class Granted(Protocol):
+    def grant(self, num_frames: int) -> None:
+        """So many more frames may be made."""
 
 
 class Credit:
     """Of one stream. What was sent before the segment, and frames received before it, do not count."""
 
-    def __init__(
-        self, stream: EngineStream | StoredStream, allowed_frames: int, audio: AudioSpec, frame_samples: int
-    ) -> None:
+    def __init__(self, stream: Granted, allowed_frames: int, audio: AudioSpec, frame_samples: int) -> None:
         """The stream was opened with `allowed_frames`; `frame_samples` are at the engine's rate."""
         self._stream = stream
         self._allowed_frames = allowed_frames

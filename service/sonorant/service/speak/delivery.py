@@ -1,9 +1,11 @@
 """The audio of one utterance on its way out: from the engine's streams through encoding and pacing to who sends it."""
 
+import asyncio
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -29,6 +31,8 @@ Message: TypeAlias = (
     | speak_pb2.FlushDone
     | synthesis_pb2.Warning
 )
+# For the end of a text that is a phrase so far: whoever sends text and end sends them together.
+PHRASE_WAIT_S = 0.005
 _ENDS_WELL = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY)
 
 
@@ -73,6 +77,12 @@ class Delivery:
 
         Raises what ended it otherwise: EngineOverloaded, EngineUnavailable, InvalidSynthesis, StreamFailed.
         """
+        try:
+            return await self._run(send)
+        finally:
+            self._making.give_up_phrase()
+
+    async def _run(self, send: Send) -> FinishReason:
         while True:
             segment = self._segments.current
             reason = await self._speak(segment, send)
@@ -115,12 +125,17 @@ class Delivery:
         making.begin(segment)
         self._finished = self._begun = False
         await segment.until_ready()
+        if segment.stream is None and segment.speakable and self._segments.may_be_phrase(segment):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PHRASE_WAIT_S):
+                    await segment.closed.wait()
+            await segment.until_ready()  # a revision may have come instead
         known, is_all = self._skipped.of_segment(segment.number) if segment.speakable else (None, False)
         if segment.speakable and not is_all:
             if segment.stream is None:
                 segment.draw = self._skipped.draw_of_segment(segment.number)
             making.open(segment, known)
-        await self._start(send)
+        await self._start(segment, send)
         self._begin_writing(segment)
         if known is not None:
             segment.codes_bytes = known.size * 2
@@ -202,7 +217,7 @@ class Delivery:
         self._making.extend_credit()
         return unheard
 
-    async def _start(self, send: Send) -> None:
+    async def _start(self, segment: Segment, send: Send) -> None:
         """What comes first, once."""
         if self._started:
             return
@@ -215,6 +230,7 @@ class Delivery:
                 seed=spec.params.sampling.seed,
                 replay=spec.replay(),
                 checkpoint=spec.info.fingerprint,
+                from_phrase_cache=segment.is_kept,
             )
         )
         for warned in spec.warnings:

@@ -17,6 +17,7 @@ from sonorant.engine import (
 )
 from sonorant.service.speak.made import Made
 from sonorant.service.speak.pacer import Pacer
+from sonorant.service.speak.phrases import PhraseStream
 from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
@@ -50,8 +51,9 @@ class Making:
         self._reopened = False  # workers that die of an utterance are not to die one after another
         self._frames_before = 0  # that were made when the stream was opened
         self._stream_over = False  # it has told its end
+        self._spoken = segments.gather()  # of the stream
         self.segment: Segment | None = None
-        self.stream: EngineStream | None = None
+        self.stream: EngineStream | PhraseStream | None = None
         self.made = Made(self._info.frame_samples, self._info.num_codebooks)
         self.end: StreamEnd | None = None  # of the segment's speech
 
@@ -146,10 +148,16 @@ class Making:
         self._pacer.changed()
         return before - self.made.num_frames
 
+    def give_up_phrase(self) -> None:
+        """The utterance is over."""
+        self._spoken.give_up()
+
     # The stream
 
     def _take_up(self, segment: Segment) -> None:
         self.stream, self._stream_over = segment.stream, False
+        self._spoken.give_up()
+        self._spoken = self._segments.gather()
         self._begin_credit(segment)
 
     def _begin_credit(self, segment: Segment) -> None:
@@ -162,7 +170,9 @@ class Making:
     def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> None:
         if isinstance(event, PcmChunk):
             self.made.push(event)
-            self._statistics.received(event)
+            self._statistics.received(event, is_kept=segment.is_kept)
+            if segment.repeatable is not None and not segment.is_kept:
+                self._spoken.add(event)
             self._word_times.push_audio(event.samples)
             if self.made.num_waiting > self.num_due:  # what is held back needs company
                 self.extend_credit()
@@ -171,8 +181,9 @@ class Making:
         self._statistics.ended(event)
         if event.reason is FinishReason.COMPLETED:
             self._word_times.end_audio()
+            self._segments.keep(segment, self._spoken)
 
-    async def _stop(self, stream: EngineStream) -> None:
+    async def _stop(self, stream: EngineStream | PhraseStream) -> None:
         """Its place is free then."""
         stream.cancel()
         while not self._stream_over:
@@ -204,7 +215,8 @@ class Making:
 
     @property
     def _may_heal(self) -> bool:
-        return self._num_heals < MAX_HEALS and not self._state.spec.params.sampling.ignore_eos
+        is_kept = self.segment is not None and self.segment.is_kept
+        return self._num_heals < MAX_HEALS and not (is_kept or self._state.spec.params.sampling.ignore_eos)
 
     def _num_good(self) -> int | None:
         """Behind how many frames it should be set back, since it no longer speaks and not all of that was given out."""

@@ -5,9 +5,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from sonorant.engine import EngineStream, Int16Array, SamplingParams
+from sonorant.engine import EngineStream, Int16Array, SamplingParams, SynthesisParams
 from sonorant.service.errors import LimitReached
 from sonorant.service.speak.credit import Credit
+from sonorant.service.speak.phrases import CallerPhrases, PhraseStream, SpokenPhrase, is_greedy
 from sonorant.service.speak.reservations import Reservation
 from sonorant.service.speak.segmenter import EndSegment, Event, ReleaseTail, Text
 from sonorant.service.speak.state import UtteranceState
@@ -32,8 +33,9 @@ class Segment:
     draw: int = 0  # counts up with each time that the model is to say it differently
     codes_bytes: int = 0  # of the codes that were told, those of the session that began it included
     revised: bool = False  # its text, while it was spoken: it has no stream until it is set back
-    stream: EngineStream | None = None
+    stream: EngineStream | PhraseStream | None = None
     credit: Credit | None = None  # of the stream
+    repeatable: SynthesisParams | None = None  # what decides over all of it, with its text; None: or chance does
 
     @property
     def num_longer(self) -> int:
@@ -73,7 +75,7 @@ class Segment:
         if self.stream is not None:
             self.stream.end_text()
 
-    def attach(self, stream: EngineStream, credit: Credit) -> None:
+    def attach(self, stream: EngineStream | PhraseStream, credit: Credit) -> None:
         """Raises InvalidSynthesis."""
         self.stream, self.credit = stream, credit
         for text in self.spoken:
@@ -94,13 +96,19 @@ class Segment:
 
     def detach(self) -> None:
         """The stream is lost."""
-        self.stream = self.credit = None
+        self.stream = self.credit = self.repeatable = None
+
+    @property
+    def is_kept(self) -> bool:
+        """It was spoken before."""
+        return isinstance(self.stream, PhraseStream)
 
 
 class Segments:
-    def __init__(self, state: UtteranceState, reservation: Reservation) -> None:
+    def __init__(self, state: UtteranceState, reservation: Reservation, phrases: CallerPhrases) -> None:
         self._state = state
         self._reservation = reservation
+        self._phrases = phrases
         self._segments = deque([Segment()])
 
     def __iter__(self) -> Iterator[Segment]:
@@ -160,15 +168,44 @@ class Segments:
         """Give it its stream, which may make so many frames behind those that are known; `num_counted` of these are
         among the utterance's frames already. Raises what `Reservation.open` raises."""
         spec = self._state.spec
+        params = self._params(segment, num_counted)
+        if known_codes is None and not segment.draw and (spec.seed_given or is_greedy(params)):
+            segment.repeatable = params
+        phrase = None
+        if segment.repeatable is not None and segment.end is not None:
+            phrase = self._phrases.find_and_count(spec.voice_id, params, segment.spoken)
+        stream: EngineStream | PhraseStream
+        if phrase is not None:
+            stream = PhraseStream(phrase, spec.info.frame_samples)
+        else:
+            stream = self._reservation.open(params, credit_frames, known_codes)
+        segment.revised = False
+        segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
+
+    def may_be_phrase(self, segment: Segment) -> bool:
+        """Its text so far was spoken before, by itself: if no more comes, it is there."""
+        spec, params = self._state.spec, self._params(segment, 0)
+        if segment.end is not None or not (spec.seed_given or is_greedy(params)):
+            return False
+        return self._phrases.find(spec.voice_id, params, segment.spoken) is not None
+
+    def gather(self) -> SpokenPhrase:
+        """For what the current segment says."""
+        return self._phrases.gather()
+
+    def keep(self, segment: Segment, spoken: SpokenPhrase) -> None:
+        """All of it was made, at the first try."""
+        if segment.repeatable is not None:
+            spoken.keep(self._state.spec.voice_id, segment.repeatable, segment.spoken)
+
+    def _params(self, segment: Segment, num_counted: int) -> SynthesisParams:
+        spec = self._state.spec
         params = spec.params
         sampling = drawn_again(params.sampling, spec.info.default_sampling, segment.draw)
         if spec.max_frames_given:  # for the utterance, not for each of its segments
             left = params.sampling.max_frames - self._state.num_frames + num_counted
             sampling = replace(sampling, max_frames=left)
-        params = replace(params, sampling=sampling)
-        stream = self._reservation.open(params, credit_frames, known_codes)
-        segment.revised = False
-        segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
+        return replace(params, sampling=sampling)
 
     def cancel(self) -> None:
         """Stop the engine's work at once, and give the place back."""

@@ -16,6 +16,7 @@ from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
 from sonorant.service.speak.commands import Commands
 from sonorant.service.speak.outbox import Outbox
+from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import SpeakSpec, check_speak_config, check_synthesis
 from sonorant.service.speak.reservations import Reservations
@@ -37,6 +38,7 @@ class Session:
         request_id: str,
         max_text_chars: int,
         charge: Callable[[int], None],
+        phrases: CallerPhrases,
     ) -> None:
         """`charge` is told of each text; with a LimitReached it refuses to have so many characters spoken now."""
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
@@ -47,7 +49,9 @@ class Session:
         self._max_text_chars = max_text_chars
         self._playout = Playout()
         self._turns = Turns(self.outbox, request_id)
-        self._commands = Commands(self._turns, self._playout, self.outbox, reservations, max_text_chars, charge)
+        self._commands = Commands(
+            self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases
+        )
         self._spec: SpeakSpec | None = None  # of the session: the first that came
         self._configured = asyncio.Event()
         self._drain_ms: int | None = None  # the server drains

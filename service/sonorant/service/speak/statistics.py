@@ -34,6 +34,7 @@ class Statistics:
         self._encode_s = 0.0  # up to the first audio
         self.num_heals = 0
         self._dropped_frames = 0
+        self._kept_frames = 0
         self._engine_budget: StreamBudget | None = None  # of the first audio
         self._budget: LatencyBudget | None = None
 
@@ -51,8 +52,9 @@ class Statistics:
         if not self._first_text_s and is_speakable(text):
             self._first_text_s = self._clock()
 
-    def received(self, chunk: PcmChunk) -> None:
+    def received(self, chunk: PcmChunk, *, is_kept: bool = False) -> None:
         self._state.num_frames += chunk.num_frames
+        self._kept_frames += chunk.num_frames if is_kept else 0
         self._state.received_samples += len(chunk.samples)
         self._engine_budget = self._engine_budget or chunk.budget
 
@@ -110,6 +112,7 @@ class Statistics:
             first_audio_ms=self._first_audio_ms or 0,
             generation_ms=generation_ms,
             codec_frames=state.num_frames,
+            kept_frames=self._kept_frames,
             real_time_factor=generation_ms / state.received_ms if state.received_ms else 0.0,
             first_audio_budget=self._budget,
             heals=self.num_heals,

@@ -9,6 +9,7 @@ from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
 from sonorant.service.errors import InvalidField
 from sonorant.service.speak.delivery import Delivery, Send
 from sonorant.service.speak.pacer import Pacer
+from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import UtteranceSpec
 from sonorant.service.speak.reservations import Reservation, Reservations
@@ -50,6 +51,7 @@ class Utterance:
         ms_per_unit: float = DEFAULT_MS_PER_UNIT,
         resumption: Resumption | None = None,
         *,
+        phrases: CallerPhrases,
         whole: bool = False,
     ) -> None:
         """`charge` is told of characters; with a LimitReached it refuses to have so many spoken now. `whole`: nobody
@@ -67,7 +69,7 @@ class Utterance:
         self._charged_longer_chars = 0
         self._commits: list[int] = []  # places in the text that were committed because no more came for a while
         self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon)
-        self._segments = Segments(self.state, Reservation(reservations, resumed=resumption is not None))
+        self._segments = Segments(self.state, Reservation(reservations, resumed=resumption is not None), phrases)
         self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics, whole=whole)
 
     @property
@@ -153,6 +155,8 @@ class Utterance:
                         return False
                     continue
                 if number > 0 and self.state.spec.max_frames_given:  # how many are left is known only in its turn
+                    return False
+                if self._segments.may_be_phrase(segment):
                     return False
                 try:
                     self._segments.open(segment, PREFILL_FRAMES)

@@ -1,7 +1,7 @@
 """What was used last, within a bound of bytes. Not for several threads."""
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, Protocol, TypeVar
 
 
@@ -14,7 +14,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value", bound=Sized)
 
 
-class VoiceCache(Generic[Key, Value]):
+class LruCache(Generic[Key, Value]):
     def __init__(self, max_bytes: int) -> None:
         """0 keeps nothing."""
         self.num_bytes = 0
@@ -38,3 +38,11 @@ class VoiceCache(Generic[Key, Value]):
         while self.num_bytes > self._max_bytes:
             _, dropped = self._values.popitem(last=False)
             self.num_bytes -= dropped.num_bytes
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def drop(self, is_unwanted: Callable[[Key], bool]) -> None:
+        """Looks at every key."""
+        for key in [key for key in self._values if is_unwanted(key)]:
+            self.num_bytes -= self._values.pop(key).num_bytes

@@ -25,7 +25,7 @@ from sonorant.engine import (
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound, VoiceUnusable
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
-from sonorant.service.voices.cache import VoiceCache
+from sonorant.service.voices.cache import LruCache
 from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.requests import MAX_TRANSCRIPT_CHARS
 from sonorant.service.voices.store import VoiceAbout, VoiceTensors
@@ -78,7 +78,7 @@ class VoiceChooser:
         self._engine = engine
         self._presets = presets
         self._stored = stored
-        self._recordings: VoiceCache[tuple[bytes, bool], _Encoded] = VoiceCache(REMEMBERED_RECORDINGS_BYTES)
+        self._recordings: LruCache[tuple[bytes, bool], _Encoded] = LruCache(REMEMBERED_RECORDINGS_BYTES)
 
     async def choose(self, selector: voice_pb2.VoiceSelector, path: str, caller: Caller) -> VoiceChoice:
         """`path` is where the selector stands in its request.

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import VoiceNotFound
-from sonorant.service.voices.cache import VoiceCache
+from sonorant.service.voices.cache import LruCache
 from sonorant.service.voices.file import pack, unpack
 from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceAbout, VoiceLimits, VoiceStore, VoiceTensors
 
@@ -48,7 +48,7 @@ class StoredVoices:
         self._config = config
         self._reads = _Lane(open_store)  # who speaks does not wait for what is being written
         self._writes = _Lane(open_store)
-        self._cache: VoiceCache[str, VoiceTensors] = VoiceCache(config.cache_bytes)
+        self._cache: LruCache[str, VoiceTensors] = LruCache(config.cache_bytes)
 
     async def find(self, caller: Caller, voice_id: str) -> StoredVoice:
         """Raises VoiceNotFound."""

@@ -1,0 +1,192 @@
+"""Phrases that were spoken and may be asked for again: their codes and sound, within a bound of bytes. Pure.
+
+What a stream of the engine says is a function of its parameters, its seed and its text. So a request that leaves
+nothing to chance, said again, need not be made again. A phrase belongs to the caller who had it spoken, or to everybody
+if the operator had: from the time of an answer nobody learns what others say.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+import numpy as np
+
+from sonorant.engine import FinishReason, Int16Array, PcmChunk, StreamBudget, StreamEnd, SynthesisParams
+from sonorant.service.voices.cache import LruCache
+
+MAX_PHRASE_FRAMES = 250  # 20 s; what is longer is not said twice
+SPOKEN_SHARE = 4  # one part of so many of the bytes is for phrases that are being spoken and may be kept
+OVERHEAD_BYTES = 512  # of an entry, beside its arrays
+CHUNK_FRAMES = 12  # that are encoded at once, as of an engine that is ahead
+
+EVERYBODY = None
+Scope = str | None  # a caller's name
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    codes: Int16Array  # [frames, codebooks]
+    samples: Int16Array  # [frames * frame_samples], as they were heard
+
+    @property
+    def num_bytes(self) -> int:
+        return self.codes.nbytes + self.samples.nbytes + OVERHEAD_BYTES
+
+
+def receipt(params: SynthesisParams, spoken: Sequence[str | None]) -> bytes:
+    """All that decides over codes, in 32 bytes. None in what is spoken: the tail was released, and a token ended."""
+    sampling = params.sampling
+    if is_greedy(params):
+        sampling = replace(sampling, seed=0)
+    text = "".join("\0" if part is None else part for part in spoken).rstrip("\0")
+    arrays = [array for array in (params.x_vector, params.reference_codes) if array is not None]
+    rest = replace(params, sampling=sampling, x_vector=None, reference_codes=None)
+    digest = blake2b(repr((rest, text, [array.shape for array in arrays])).encode(), digest_size=32)
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.digest()
+
+
+def is_greedy(params: SynthesisParams) -> bool:
+    return not (params.sampling.do_sample or params.sampling.subtalker_do_sample)
+
+
+class Phrases:
+    """Those used last, of all callers."""
+
+    def __init__(self, max_bytes: int) -> None:
+        """0 keeps nothing."""
+        self.num_hits = 0
+        self.num_misses = 0
+        self.is_on = max_bytes > 0
+        self._spoken_bytes = 0  # of phrases that are being spoken
+        self._max_spoken_bytes = max_bytes // SPOKEN_SHARE
+        self._kept: LruCache[tuple[Scope, str, bytes], Phrase] = LruCache(max_bytes - self._max_spoken_bytes)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def num_bytes(self) -> int:
+        return self._kept.num_bytes + self._spoken_bytes
+
+    def find(self, scope: Scope, voice_id: str, receipt: bytes) -> Phrase | None:
+        return self._kept.get((scope, voice_id, receipt)) or self._kept.get((EVERYBODY, voice_id, receipt))
+
+    def put(self, scope: Scope, voice_id: str, receipt: bytes, phrase: Phrase) -> None:
+        self._kept.put((scope, voice_id, receipt), phrase)
+
+    def forget(self, scope: Scope, voice_id: str) -> None:
+        """The caller has deleted the voice."""
+        self._kept.drop(lambda key: key[:2] == (scope, voice_id))
+
+    def reserve(self, num_bytes: int) -> bool:
+        """Of the share of phrases that are being spoken; negative gives it back."""
+        if self._spoken_bytes + num_bytes > self._max_spoken_bytes:
+            return False
+        self._spoken_bytes += num_bytes
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class CallerPhrases:
+    """Those that one caller may hear."""
+
+    phrases: Phrases
+    scope: Scope
+
+    def find(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> Phrase | None:
+        if not self.phrases.is_on:
+            return None
+        return self.phrases.find(self.scope, voice_id, receipt(params, spoken))
+
+    def find_and_count(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> Phrase | None:
+        """For what is about to be spoken."""
+        phrase = self.find(voice_id, params, spoken)
+        self.phrases.num_hits += phrase is not None
+        self.phrases.num_misses += phrase is None and self.phrases.is_on
+        return phrase
+
+    def gather(self) -> "SpokenPhrase":
+        return SpokenPhrase(self.phrases, self.scope)
+
+
+class SpokenPhrase:
+    """One that is being spoken, gathered in case that it comes to its end and is short."""
+
+    def __init__(self, phrases: Phrases, scope: Scope) -> None:
+        self._phrases = phrases
+        self._scope = scope
+        self._chunks: list[PcmChunk] = []
+        self._num_bytes = 0
+        self._is_given_up = not phrases.is_on
+
+    def add(self, chunk: PcmChunk) -> None:
+        if self._is_given_up:
+            return
+        num_bytes = chunk.codes.nbytes + chunk.samples.nbytes
+        is_long = chunk.first_frame + chunk.num_frames > MAX_PHRASE_FRAMES
+        if is_long or not self._phrases.reserve(num_bytes):
+            self.give_up()
+            return
+        self._num_bytes += num_bytes
+        self._chunks.append(chunk)
+
+    def keep(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> None:
+        """All of it was spoken."""
+        chunks = self._chunks
+        if chunks and chunks[0].first_frame == 0:
+            codes = np.concatenate([chunk.codes for chunk in chunks])
+            samples = np.concatenate([chunk.samples for chunk in chunks])
+            self._phrases.put(self._scope, voice_id, receipt(params, spoken), Phrase(codes, samples))
+        self.give_up()
+
+    def give_up(self) -> None:
+        self._is_given_up = True
+        self._phrases.reserve(-self._num_bytes)
+        self._chunks, self._num_bytes = [], 0
+
+
+class PhraseStream:
+    """Stands where a stream of the engine would: all of it is there, and comes as fast as it is taken."""
+
+    ended = True
+
+    def __init__(self, phrase: Phrase, frame_samples: int) -> None:
+        self.codes = phrase.codes
+        self._phrase = phrase
+        self._frame_samples = frame_samples
+        self._next_frame = 0
+
+    def push_text(self, text: str) -> None:
+        """It is what the phrase says."""
+
+    def flush_text(self) -> None:
+        pass
+
+    def end_text(self) -> None:
+        pass
+
+    def grant(self, num_frames: int) -> None:
+        pass
+
+    def frames_in_common(self, spoken: Sequence[str | None]) -> int:
+        """With another text: none, since it is not known which of its frames knew which words."""
+        return 0
+
+    def cancel(self) -> None:
+        self._next_frame = len(self.codes)
+
+    def ready_events(self) -> list[PcmChunk | StreamEnd]:
+        """None before they are asked for, so that a long phrase is encoded as it goes out."""
+        return []
+
+    async def next_event(self) -> PcmChunk | StreamEnd:
+        first = self._next_frame
+        if first == len(self.codes):
+            return StreamEnd(FinishReason.COMPLETED, first, 0.0, 0.0)
+        stop = self._next_frame = min(first + CHUNK_FRAMES, len(self.codes))
+        samples = self._phrase.samples[first * self._frame_samples : stop * self._frame_samples]
+        budget = StreamBudget(time.monotonic(), *[0.0] * 7) if first == 0 else None
+        return PcmChunk(first, stop - first, samples, self.codes[first:stop], budget)
