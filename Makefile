@@ -55,8 +55,9 @@ fuzz: setup ## noise of many kinds against a server, for minutes (ARGS="--minute
 $(VENV)/audit: # tools of others, with requirements of their own
 	$(BIN)/python -m venv $@ && $@/bin/pip install --quiet pip-audit==2.10.1 cyclonedx-bom==7.5.0
 
+# --strict: where there are no advisories, nothing was looked up, and that is no success.
 audit: setup $(VENV)/audit ## look the pinned versions up in the advisories of PyPI
-	@$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip $(ARGS)
+	@$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict $(ARGS)
 
 sbom: setup $(VENV)/audit ## write sbom.json: what is installed, as CycloneDX
 	@$(VENV)/audit/bin/cyclonedx-py environment $(BIN)/python --of JSON -o sbom.json $(ARGS)

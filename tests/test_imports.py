@@ -20,7 +20,7 @@ def test_the_service_process_never_imports_torch(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["sonorant.client", "sonorant.cli.main", "sonorant.cli.demo", "sonorant.bench.__main__"]
+    "module", ["sonorant.client", "sonorant.cli.main", "sonorant.cli.demonstration", "sonorant.bench.__main__"]
 )
 def test_clients_bring_no_server_along(module: str) -> None:
     loaded = modules_after(f"import {module}")
@@ -28,7 +28,7 @@ def test_clients_bring_no_server_along(module: str) -> None:
 
 
 def test_the_gateway_brings_no_server_along() -> None:
-    loaded = modules_after("import sonorant.gateway.__main__")
+    loaded = modules_after("import sonorant.gateway.main")
     assert loaded.isdisjoint({"sonorant.engine", "sonorant.service", "tokenizers", *HEAVY})
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+PROGRAMS = ["sonorant.asr", "sonorant.cli", "sonorant.cli.demo", "sonorant.gateway", "sonorant.service"]
 
-@pytest.mark.parametrize("program", ["sonorant.cli", "sonorant.service"])
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_ctrl_c_while_importing_is_no_traceback(program: str, tmp_path: Path) -> None:
     (tmp_path / "grpc.py").write_text("import time; print('importing', flush=True); time.sleep(60)")
     path = os.pathsep.join([str(tmp_path), *sys.path])

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping
@@ -94,6 +95,20 @@ class ServerProcess:
             if int(fields.split()[1]) == self.process.pid and fields[0] != "Z":
                 found[int(pid)] = name
         return found
+
+    def wait_until_alone(self) -> None:
+        """Until nobody is connected to its gRPC port, and none of those who were is on the way out."""
+        until_s = time.monotonic() + START_TIMEOUT_S
+        while self._num_connections():
+            assert time.monotonic() < until_s, "somebody is still connected"
+            time.sleep(0.01)
+
+    def _num_connections(self) -> int:
+        """In any state in which the server may have the socket open."""
+        tables = [Path(f"/proc/{self.process.pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
+        rows = [row.split() for table in tables for row in table.splitlines()[1:]]
+        here = [row for row in rows if row[1].endswith(f":{self.port:04X}")]
+        return sum(state != "0A" and inode != "0" for _, _, _, state, _, _, _, _, _, inode, *_ in here)  # 0A listens
 
     def open_files(self) -> Counter[str]:
         """Kinds of open file descriptors, without numbers that differ from one to the next."""

@@ -51,6 +51,8 @@ SAMPLED: dict[str, Any] = {"seed": 11, "do_sample": True, "subtalker_do_sample":
 @pytest.fixture(scope="module")
 def baseline(server: ServerProcess) -> tuple[Counter[str], list[str]]:
     """What the server has open while nothing is going on."""
+    gc.collect()  # grpcio 1.83 keeps a connection until its channel is collected
+    server.wait_until_alone()
     return server.open_files(), server.children()
 
 
@@ -281,11 +283,8 @@ async def test_after_all_this_every_place_is_free_and_nothing_is_left_open(
         assert {len(clip.audio) for clip in clips} == {2 * 1920 * 2}
     del channel, stub  # grpcio 1.83 keeps the connection until the channel is collected
 
-    def more_is_open() -> Counter[str]:
-        gc.collect()
-        return server.open_files() - files  # which may have had a channel of the tests before
-
-    await eventually(more_is_open, Counter())
+    gc.collect()
+    await eventually(server.open_files, files)
     assert server.children() == children
 
 

@@ -1,15 +1,19 @@
-"""`sonorant-gateway`."""
+"""`sonorant-gateway`, as a program: ended by Ctrl-C without a traceback from its first moment on."""
 
+import signal
 import sys
-
-from sonorant.gateway.crew import run_crew
-from sonorant.gateway.process import run_process
-from sonorant.gateway.settings import parse_args
 
 
 def main() -> None:
-    config = parse_args()
-    sys.exit(run_crew(config) if config.processes > 1 else run_process(config))
+    # Importing takes most of a second: until then as for any program, and no KeyboardInterrupt out of an import.
+    usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from sonorant.gateway import main as program
+
+    signal.signal(signal.SIGINT, usual)
+    try:
+        program.main()
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,175 @@
+"""`python -m sonorant.asr`: speech, or what a recognizer makes of it, in; Sonorant's voice out.
+
+Which words are released when is shown on stderr, and what the waiting cost.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from sonorant.asr.commit import DEFAULT_AGREEMENT, DEFAULT_MIN_STABILITY, CommitPolicy, ReleasedWord
+from sonorant.asr.hypotheses import Hypothesis, parse
+from sonorant.asr.relay import Relay
+from sonorant.asr.report import summary
+from sonorant.cli.config_arguments import whole_number
+from sonorant.cli.stdin import stdin_lines
+from sonorant.client import audio_out
+from sonorant.client.client import DEFAULT_TARGET, SpeechClient, synthesis_config
+from sonorant.client.errors import SpeechError, from_status, in_words
+from sonorant.client.listener import Listener
+from sonorant.client.playback import PlaybackMeter
+from sonorant.client.session import Session
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
+
+EXAMPLES = """\
+examples:
+  python -m sonorant.asr --wav in.wav --out out.wav               needs pocketsphinx (pip install 'sonorant[asr]')
+  python -m sonorant.asr --wav in.wav --realtime                  at the speed of speech, played
+  some-recognizer | python -m sonorant.asr --out out.wav          one JSON message per line, see docs/asr.md
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sonorant.asr",
+        description="Speak what a speech recognizer hears, as soon as it will not change its mind any more.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--server", default=DEFAULT_TARGET, metavar="HOST:PORT", help="server to call; default: %(default)s")
+    add("--wav", type=Path, metavar="FILE", help="recording to recognize, instead of hypotheses from stdin")
+    add("--realtime", action="store_true", help="recognize the recording at the speed of speech, as if live")
+    add("--out", type=Path, metavar="FILE", help="write a WAV file; default: play the speech")
+    add("--voice", default="", metavar="NAME", help="who speaks: a name that `sonorant voices` lists")
+    add("--language", default="", metavar="NAME", help="english, en, ... (default: the model decides)")
+    add(
+        "--seed",
+        type=whole_number,
+        metavar="N",
+        help="of the random numbers: the same text and seed give the same speech",
+    )
+    add(
+        "--min-stability",
+        type=float,
+        default=DEFAULT_MIN_STABILITY,
+        metavar="X",
+        help="words that the recognizer gives at least this stability are settled (default: %(default)s)",
+    )
+    add(
+        "--agreement",
+        type=int,
+        default=DEFAULT_AGREEMENT,
+        metavar="N",
+        help="without stability, words that N hypotheses in a row agree on are settled (default: %(default)s)",
+    )
+    return parser
+
+
+async def run(args: argparse.Namespace) -> int:
+    policy = CommitPolicy(min_stability=args.min_stability, agreement=args.agreement)
+    if args.out is None and audio_out.player_command(1) is None:
+        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --out FILE")
+    heard = _recording(args.wav, args.realtime) if args.wav else _messages(stdin_lines())
+    sampling = {} if args.seed is None else {"seed": args.seed}
+    config = synthesis_config(voice=args.voice, language=args.language, **sampling)
+    # Played speech is paced by the player, recordings are wanted at once; live text comes at its own pace.
+    max_lead_ms = 0 if args.out else None
+    async with (
+        SpeechClient(args.server) as client,
+        client.speak(config, max_lead_ms=max_lead_ms) as session,
+        _output(args.out, session.started.audio.sample_rate_hz) as write,
+    ):
+        interpreter = _Interpreter(session, policy, write)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sending = tasks.create_task(interpreter.relay.send(heard))
+                await interpreter.listener.read(session)
+                sending.cancel()  # the server may have ended the session while there is more to come
+        except ExceptionGroup as group:
+            raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
+    report = interpreter.listener.meter.report()
+    ttfa_s = report.ttfa_s if report.audio_s else None
+    for line in summary(interpreter.delays_s, policy.num_contradicted, ttfa_s, report.audio_s):
+        _note(line)
+    return 0 if report.audio_s else 1
+
+
+class _Interpreter:
+    """One session, and what is to be told of it at the end."""
+
+    def __init__(self, session: Session, policy: CommitPolicy, write: audio_out.Write) -> None:
+        self.relay = Relay(session, policy, self._released)
+        self.delays_s: list[float] = []
+        self.listener = Listener(
+            PlaybackMeter(session.started.audio.sample_rate_hz),
+            on_audio=write,
+            on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
+            on_done=self._done,
+        )
+
+    def _done(self, done: UtteranceDone, utterance_id: str) -> None:
+        self.relay.done()
+        if done.reason == FinishReason.FINISH_REASON_FAILED:
+            _note(f"{utterance_id} failed: {from_status(done.error)}")
+
+    def _released(self, words: Sequence[ReleasedWord]) -> None:
+        self.listener.text_sent()
+        self.delays_s += [word.delay_s for word in words]
+        _note(f"{words[0].released_s:8.2f} s  {''.join(word.text for word in words).strip()}")
+
+
+async def _recording(path: Path, realtime: bool) -> AsyncIterator[Hypothesis]:
+    try:
+        from sonorant.asr.sphinx import recognize
+    except ImportError as error:
+        raise ValueError(f"--wav needs pocketsphinx: pip install 'sonorant[asr]' ({error})") from error
+    start_s = time.monotonic()
+    hypotheses = recognize(path)
+    while (hypothesis := await asyncio.to_thread(next, hypotheses, None)) is not None:
+        if realtime:
+            await asyncio.sleep(start_s + hypothesis.time_s - time.monotonic())
+        yield hypothesis
+
+
+async def _messages(lines: AsyncIterator[str]) -> AsyncIterator[Hypothesis]:
+    start_s, number = time.monotonic(), 0
+    async for line in lines:
+        number += 1
+        if not line.strip():
+            continue
+        try:
+            hypotheses = parse(line, time.monotonic() - start_s)
+        except ValueError as error:
+            raise ValueError(f"line {number} of stdin: {error}") from error
+        for hypothesis in hypotheses:
+            yield hypothesis
+
+
+def _output(path: Path | None, sample_rate_hz: int) -> AbstractAsyncContextManager[audio_out.Write]:
+    if path is not None:
+        return audio_out.wav_file(path, sample_rate_hz)
+    command = audio_out.player_command(sample_rate_hz)
+    assert command is not None, "checked before"
+    return audio_out.player(command)
+
+
+def _note(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    args = parser().parse_args(arguments)
+    try:
+        status = asyncio.run(run(args))
+    except (SpeechError, OSError, ValueError) as error:
+        _note(f"asr: {in_words(error)}")
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)

@@ -1,0 +1,12 @@
+"""What `sonorant-gateway` does: one process, or a crew of them."""
+
+import sys
+
+from sonorant.gateway.crew import run_crew
+from sonorant.gateway.process import run_process
+from sonorant.gateway.settings import parse_args
+
+
+def main() -> None:
+    config = parse_args()
+    sys.exit(run_crew(config) if config.processes > 1 else run_process(config))
