@@ -87,3 +87,18 @@ async def test_what_is_no_hypothesis_is_refused_with_its_line(server: ServerProc
 
 async def test_nothing_recognized_is_no_success(server: ServerProcess, tmp_path: Path) -> None:
     assert await asr(server, tmp_path / "out.wav") == (1, "nothing was recognized\n")
+
+
+async def test_a_draft_is_spoken_and_corrected(server: ServerProcess, tmp_path: Path) -> None:
+    messages = [
+        {"partial": "good moaning"},
+        {"partial": "good moaning two all of"},
+        {"partial": "good morning to all of you"},
+        {"final": "good morning to all of you"},
+        {"final": "how are you"},
+    ]
+    lines = "\n".join(map(json.dumps, messages))
+    status, stderr = await asr(server, tmp_path / "out.wav", "--revise", "--seed", "7", stdin=lines)
+    assert status == 0, stderr
+    assert "words  9 spoken" in stderr
+    assert duration_s(tmp_path / "out.wav") > 1

@@ -56,7 +56,7 @@ class CommitPolicy:
             for i, word in enumerate(words)
         ]
         self._recent.append(words)
-        begin, num_contradicted = _place_after(self._spoken, words)
+        begin, num_contradicted = place_after(self._spoken, words)
         end = len(words)
         if not hypothesis.is_final:
             end = min(self._num_settled(hypothesis, words), len(words) - 1)
@@ -80,20 +80,20 @@ class CommitPolicy:
                 if part.stability is None or part.stability < self._min_stability:
                     break
                 stable += part.text
-            return _num_common(split_words(stable), words)
+            return num_common(split_words(stable), words)
         if len(self._recent) < (self._recent.maxlen or 1):
             return 0
-        return min(_num_common(recent, words) for recent in self._recent)
+        return min(num_common(recent, words) for recent in self._recent)
 
 
-def _num_common(a: Sequence[str], b: Sequence[str]) -> int:
+def num_common(a: Sequence[str], b: Sequence[str]) -> int:
     """Length of the common beginning."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def _place_after(spoken: list[str], words: list[str]) -> tuple[int, int]:
+def place_after(spoken: list[str], words: list[str]) -> tuple[int, int]:
     """How many of `words` are what was spoken, and how many words differ: the best fit, the longest of equals."""
-    same = _num_common(spoken, words)
+    same = num_common(spoken, words)
     keys = [key(word) for word in words[same:]]
     distances = list(range(len(keys) + 1))  # between what was spoken, as far as it is looked at, and keys[:i]
     for said in map(key, spoken[same:]):

@@ -7,13 +7,15 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from sonorant.asr.commit import DEFAULT_AGREEMENT, DEFAULT_MIN_STABILITY, CommitPolicy, ReleasedWord
+from sonorant.asr.draft import DEFAULT_AGREEMENT as DRAFT_AGREEMENT
+from sonorant.asr.draft import Draft
 from sonorant.asr.hypotheses import Hypothesis, parse
-from sonorant.asr.relay import Relay
+from sonorant.asr.relay import Relay, RevisingRelay
 from sonorant.asr.report import summary
 from sonorant.cli.config_arguments import whole_number
 from sonorant.cli.stdin import stdin_lines
@@ -23,6 +25,7 @@ from sonorant.client.errors import SpeechError, from_status, in_words
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
 from sonorant.client.session import Session
+from sonorant.tts.v1.speak_pb2 import Revised
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
 
 EXAMPLES = """\
@@ -63,15 +66,24 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--agreement",
         type=int,
-        default=DEFAULT_AGREEMENT,
         metavar="N",
-        help="without stability, words that N hypotheses in a row agree on are settled (default: %(default)s)",
+        help=f"without stability, words that N hypotheses in a row agree on are settled (default: {DEFAULT_AGREEMENT})",
+    )
+    add(
+        "--revise",
+        action="store_true",
+        help="speak words at once and correct them while nobody has heard them; --agreement is 1 then unless given",
     )
     return parser
 
 
 async def run(args: argparse.Namespace) -> int:
-    policy = CommitPolicy(min_stability=args.min_stability, agreement=args.agreement)
+    policy: CommitPolicy | Draft
+    if args.revise:
+        policy = Draft(DRAFT_AGREEMENT if args.agreement is None else args.agreement)
+    else:
+        agreement = DEFAULT_AGREEMENT if args.agreement is None else args.agreement
+        policy = CommitPolicy(min_stability=args.min_stability, agreement=agreement)
     if args.out is None and audio_out.player_command(1) is None:
         raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --out FILE")
     heard = _recording(args.wav, args.realtime) if args.wav else _messages(stdin_lines())
@@ -102,18 +114,26 @@ async def run(args: argparse.Namespace) -> int:
 class _Interpreter:
     """One session, and what is to be told of it at the end."""
 
-    def __init__(self, session: Session, policy: CommitPolicy, write: audio_out.Write) -> None:
-        self.relay = Relay(session, policy, self._released)
+    def __init__(self, session: Session, policy: CommitPolicy | Draft, write: audio_out.Write) -> None:
+        relay: Relay | RevisingRelay
+        if isinstance(policy, Draft):
+            relay = revising = RevisingRelay(session, policy, self._released)
+            on_revised: Callable[[Revised], object] = revising.revised
+        else:
+            relay = Relay(session, policy, self._released)
+            on_revised = _ignore
+        self.relay = relay
         self.delays_s: list[float] = []
         self.listener = Listener(
             PlaybackMeter(session.started.audio.sample_rate_hz),
             on_audio=write,
             on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
+            on_revised=on_revised,
             on_done=self._done,
         )
 
     def _done(self, done: UtteranceDone, utterance_id: str) -> None:
-        self.relay.done()
+        self.relay.done(utterance_id)
         if done.reason == FinishReason.FINISH_REASON_FAILED:
             _note(f"{utterance_id} failed: {from_status(done.error)}")
 
@@ -156,6 +176,10 @@ def _output(path: Path | None, sample_rate_hz: int) -> AbstractAsyncContextManag
     command = audio_out.player_command(sample_rate_hz)
     assert command is not None, "checked before"
     return audio_out.player(command)
+
+
+def _ignore(_revised: Revised) -> None:
+    """Nothing was revised."""
 
 
 def _note(line: str) -> None:
