@@ -11,7 +11,7 @@ from typing import Any
 
 from sonorant.engine import EnginePool, EngineState
 from sonorant.service.access.admission import Admission
-from sonorant.service.access.api_keys import ApiKeys
+from sonorant.service.access.api_keys import HOSTS, ApiKeys
 from sonorant.service.access.limits import OwnLimits
 from sonorant.service.access.limits_table import LimitsTable
 from sonorant.service.access.shared_limits import SharedLimits
@@ -66,7 +66,7 @@ async def serve(
         keys = ApiKeys(config.api_keys) if config.api_keys else None
 
         def num_callers() -> int:
-            return len(keys) if keys is not None else 1  # without keys everybody is the same one
+            return len(keys) if keys is not None else HOSTS
 
         admission = Admission(config.max_sessions, num_callers)
         metrics, stalled, health = Metrics(), Stalled(), HealthServicer()

@@ -22,7 +22,7 @@ class Admission:
 
     def limit(self, caller: Caller) -> int:
         """How many sessions this caller may have at the same time, if nobody else has any."""
-        return self._places.limit(caller.max_sessions)
+        return self._places.limit(caller, caller.max_sessions)
 
     def enter(self, caller: Caller, *, resuming: bool = False) -> Callable[[object], None]:
         """Take a place; the returned function gives it back, and takes the finished call's task.

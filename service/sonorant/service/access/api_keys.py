@@ -44,6 +44,12 @@ class Caller:
     max_text_chars_per_minute: int | None = None
     max_voices: int | None = None
     voices: frozenset[str] | None = None
+    host: str = ""  # where who has no key calls from; "" = this machine, or nobody needs to know
+
+    @property
+    def counted_as(self) -> str:
+        """Whose places are counted together; "" = of the machine itself, such as a proxy here, who may take all."""
+        return self.name or self.host
 
     def may_use(self, voice_id: str) -> bool:
         return self.voices is None or voice_id in self.voices
@@ -55,6 +61,13 @@ class Caller:
 
 
 ANYONE = Caller("")
+HOSTS = 8  # without keys: among how many the last places are shared
+_THIS_MACHINE = ("ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D", "unix:")
+
+
+def anyone_at(peer: str) -> Caller:
+    """Who calls without a key from gRPC's "ipv4:10.0.0.3:50312"; all connections of a host are one caller."""
+    return ANYONE if peer.startswith(_THIS_MACHINE) else Caller("", host=peer.rpartition(":")[0])
 
 
 class ApiKeys:
@@ -132,4 +145,5 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     if voices is not None and not (isinstance(voices, list) and voices and all(isinstance(v, str) for v in voices)):
         raise ApiKeysError(f"{where}: voices must be a list of voice ids, not {voices!r}")
     allowed = None if voices is None else frozenset(voice.lower() for voice in voices)
-    return bytes.fromhex(digest), Caller(name, **{limit: table.get(limit) for limit in limits}, voices=allowed)
+    own: dict[str, Any] = {limit: table.get(limit) for limit in limits}
+    return bytes.fromhex(digest), Caller(name, **own, voices=allowed)

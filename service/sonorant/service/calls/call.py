@@ -9,11 +9,13 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from google.rpc import code_pb2
 from grpc_status import rpc_status
 
+from sonorant.service.access.api_keys import anyone_at
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.newcomers import Newcomers
@@ -58,6 +60,9 @@ class Call:
         self._errors: tuple[BaseException, ...] = ()  # what it failed with, and what gRPC made of that
 
     async def serve(self, requests: AsyncIterator[Any], rpc: Any) -> AsyncIterator[Any]:
+        peer = rpc.peer()
+        if not self._context.caller.name:
+            self._context = replace(self._context, caller=anyone_at(peer))
         call_context.enter(self._context)
         self._rpc, self._task = rpc, asyncio.current_task()
         # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
@@ -65,7 +70,7 @@ class Call:
         self._stalled.follow(self)
         try:
             if self._record is not None:
-                await self._newcomers.enter(rpc.peer())
+                await self._newcomers.enter(peer)
             if self._refusal is not None:
                 raise self._refusal
             begins = "config" if self._method == SPEAK else "the request"
