@@ -14,6 +14,7 @@ from sonorant.service.access.admission import Admission
 from sonorant.service.access.api_keys import HOSTS, ApiKeys
 from sonorant.service.access.limits import OwnLimits
 from sonorant.service.access.limits_table import LimitsTable
+from sonorant.service.access.places import Places
 from sonorant.service.access.shared_limits import SharedLimits
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.stalled import Stalled
@@ -103,7 +104,8 @@ async def serve(
         engine = await parts.enter_async_context(start_engine(states.put_nowait))
         metrics.follow(engine)
         presets = Presets(engine.infos)
-        chooser = VoiceChooser(engine, presets, stored)
+        encodings = Places("recordings", config.engine.encoder.max_queued_recordings, num_callers)
+        chooser = VoiceChooser(engine, presets, stored, encodings)
         parts.callback(announce, "stopped")
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
         limits = shared_limits or OwnLimits()

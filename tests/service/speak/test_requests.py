@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sonorant.service.access.api_keys import ANYONE
+from sonorant.service.access.places import Places
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotFound
 from sonorant.service.speak.requests import (
     SpeakSpec,
@@ -22,7 +23,11 @@ from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
 
 
 def choose(voice: voice_pb2.VoiceSelector, engine: Any, path: str) -> VoiceChoice:
-    return asyncio.run(VoiceChooser(engine, Presets(engine.infos), None).choose(voice, path, ANYONE))
+    return asyncio.run(
+        VoiceChooser(engine, Presets(engine.infos), None, Places("recordings", 8, lambda: 1)).choose(
+            voice, path, ANYONE
+        )
+    )
 
 
 def check(engine: Any = None, *, non_streaming_default: bool | None = False, **config: Any) -> UtteranceSpec:
