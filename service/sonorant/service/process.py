@@ -20,6 +20,7 @@ from sonorant.service.operations.admin_port import ChannelzMissing
 from sonorant.service.operations.tracing import TracingMissing
 from sonorant.service.ports import CannotListen
 from sonorant.service.settings import ServiceConfig
+from sonorant.service.speak.wanted_phrases import PhrasesFileError
 from sonorant.service.voices.migration import migrate
 from sonorant.service.voices.opening import open_named
 
@@ -58,7 +59,15 @@ async def serve(config: ServiceConfig) -> int:
     try:
         config = config.with_sizes(await asyncio.to_thread(sized, config.engines))
         return await server.serve(config, start_engine, drain)
-    except (CannotListen, ApiKeysError, TlsError, VoiceStoreFailed, ChannelzMissing, TracingMissing) as error:
+    except (
+        CannotListen,
+        ApiKeysError,
+        TlsError,
+        PhrasesFileError,
+        VoiceStoreFailed,
+        ChannelzMissing,
+        TracingMissing,
+    ) as error:
         log.error("%s", error)
     except EngineError as error:
         log.error("cannot start the engine: %s", error)

@@ -32,6 +32,8 @@ from sonorant.service.rpc.speech import TextToSpeechServicer
 from sonorant.service.rpc.voices import VoiceServicer
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.speak.phrases import Phrases
+from sonorant.service.speak.reservations import Reservations
+from sonorant.service.speak.wanted_phrases import read_phrases, speak_phrases
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.opening import opener
 from sonorant.service.voices.presets import Presets
@@ -59,7 +61,8 @@ async def serve(
 ) -> int:
     """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
 
-    Raises, before the engine is started: CannotListen; ApiKeysError, TlsError or VoiceStoreFailed for their files;
+    Raises, before the engine is started: CannotListen; ApiKeysError, TlsError, PhrasesFileError or VoiceStoreFailed for
+    their files;
     ChannelzMissing or TracingMissing.
     """
     async with AsyncExitStack() as parts:
@@ -93,6 +96,7 @@ async def serve(
         if open_store := opener(config.voices_dir, config.voices_url):
             stored = StoredVoices(open_store, config.stored_voices)
             parts.push_async_callback(asyncio.to_thread, stored.close)
+        wanted = read_phrases(config.phrases) if config.phrases else []
         shared_limits: SharedLimits | None = None
         if config.voices_url and keys is not None:
             table = LimitsTable(config.voices_url, secrets.token_hex(8))
@@ -132,13 +136,22 @@ async def serve(
         parts.push_async_callback(stop)
         announce("listening", **ports, model=engine.info.model)
 
+        ready = asyncio.Event()
+
+        async def keep_wanted_phrases() -> None:
+            await ready.wait()
+            await speak_phrases(wanted, Reservations(engine), chooser, phrases, config.max_text_chars)
+
         def on_ready() -> None:
             gc.collect()
             gc.freeze()  # what lives now lives on: full collections need not look at it again
             announce("serving", port=port)
+            ready.set()
 
         garbage = collect_garbage(lambda: admission.active_sessions == 0)
         chores = [tasks.create_task(each) for each in (_reload(keys), _remove_expired(stored), garbage)]
+        if wanted:
+            chores.append(tasks.create_task(keep_wanted_phrases()))
         to_the_end = [tasks.create_task(stalled.watch())]
         if shared_limits is not None:
             to_the_end.append(tasks.create_task(shared_limits.keep()))

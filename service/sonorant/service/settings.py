@@ -147,6 +147,9 @@ class ServiceConfig:
     phrase_cache_bytes: int = setting(
         0, as_count, "N", "memory for phrases that are spoken again and again with the same seed; 0 keeps none"
     )
+    phrases: Path | None = setting(
+        None, Path, "FILE", "what the phrase cache holds from the start: a SynthesizeRequest in JSON on each line"
+    )
     tls_certificate: Path | None = setting(None, Path, "FILE", "PEM file of the server's certificate and its chain")
     tls_key: Path | None = setting(None, Path, "FILE", "PEM file of the certificate's key")
     tls_client_ca: Path | None = setting(

@@ -20,6 +20,7 @@ from sonorant.service.speak.phrases import (
     SpokenPhrase,
     receipt,
 )
+from sonorant.service.speak.wanted_phrases import PhrasesFileError, read_phrases
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from sonorant.tts.v1.voice_service_pb2 import CreateVoiceRequest, DeleteVoiceRequest
@@ -198,6 +199,36 @@ async def test_phrases_are_of_one_key_and_go_with_their_voice(tmp_path: Path) ->
         await server.voices.DeleteVoice(DeleteVoiceRequest(voice_id="anna"), metadata=bearer(ADA))
         await create(ADA, b"another")
         assert not await hits(ADA, voice_id="anna")
+
+
+async def test_wanted_phrases_are_there_before_anybody_asks(tmp_path: Path) -> None:
+    """For both layouts, and for every key; one that cannot be kept is told and takes none of the others along."""
+    keys, wanted = tmp_path / "keys.toml", tmp_path / "phrases.jsonl"
+    keys.write_text(table("ada", ADA) + table("bob", BOB))
+    wanted.write_text(
+        f'{{"text": "{TEXT}", "config": {{"sampling": {{"seed": 7}}}}}}\n\n'
+        '{"text": "Chance decides."}\n'
+        '{"text": "Hello.", "config": {"sampling": {"seed": 7}, "non_streaming_mode": true}}\n'
+    )
+    engine = FakeEngine()
+    settings: dict[str, Any] = {"api_keys": keys, "phrases": wanted, "phrase_cache_bytes": CACHE_BYTES}
+    async with served(engine, **settings) as server:
+        await eventually(lambda: (engine.num_opened, engine.num_streams), (3, 0))
+        for key in (ADA, BOB):
+            for fields in ({}, {"non_streaming_mode": False}, {"text": "Hello."}):
+                _, started, _ = await stream(server, metadata=bearer(key), **fields)
+                assert started.from_phrase_cache, fields
+        assert engine.num_opened == 3
+
+
+@pytest.mark.parametrize("line", ["Hello.", '{"txt": "Hello."}'])
+def test_a_file_of_phrases_that_is_wrong_says_where(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "phrases.jsonl"
+    path.write_text(f'{{"text": "Hi."}}\n{line}\n')
+    with pytest.raises(PhrasesFileError, match="line 2"):
+        read_phrases(path)
+    with pytest.raises(PhrasesFileError, match="cannot be read"):
+        read_phrases(tmp_path / "none")
 
 
 def chunk(first_frame: int, num_frames: int) -> PcmChunk:

@@ -1,0 +1,88 @@
+"""Phrases that the operator wants kept from the start: read from a file, and spoken once the engine can speak."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from google.protobuf.json_format import Parse, ParseError
+
+from sonorant.engine import EngineError
+from sonorant.service.access.api_keys import ANYONE
+from sonorant.service.errors import InvalidField, RequestError
+from sonorant.service.speak.delivery import Message
+from sonorant.service.speak.phrases import EVERYBODY, CallerPhrases, Phrases, is_greedy
+from sonorant.service.speak.playout import Playout
+from sonorant.service.speak.requests import check_synthesis
+from sonorant.service.speak.reservations import Reservations
+from sonorant.service.speak.utterance import Utterance
+from sonorant.service.text.checks import check_whole
+from sonorant.service.voices.choice import VoiceChooser
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
+
+log = logging.getLogger(__name__)
+
+
+class PhrasesFileError(Exception):
+    """The file of phrases cannot be used. The message says where and why."""
+
+
+def read_phrases(path: Path) -> list[SynthesizeRequest]:
+    """A SynthesizeRequest in JSON on each line that is not empty. Raises PhrasesFileError."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PhrasesFileError(f"{path} cannot be read: {error}") from error
+    requests = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                requests.append(Parse(line, SynthesizeRequest()))
+            except ParseError as error:
+                raise PhrasesFileError(f"{path}, line {number}: no SynthesizeRequest in JSON: {error}") from error
+    return requests
+
+
+async def speak_phrases(
+    requests: Sequence[SynthesizeRequest],
+    reservations: Reservations,
+    voices: VoiceChooser,
+    phrases: Phrases,
+    max_text_chars: int,
+) -> None:
+    """One after another, for everybody to hear. What cannot be spoken is told in the log."""
+    for request in requests:
+        # Unset, the layout is another in `Speak` than for texts that are known as a whole.
+        for layout in {None, None if request.config.HasField("non_streaming_mode") else False}:
+            try:
+                await _speak(request, layout, reservations, voices, phrases, max_text_chars)
+            except (RequestError, EngineError) as error:
+                log.error("the phrase %r is not kept: %s", request.text[:40], error)
+    log.info("%d phrases are kept, %d bytes", len(phrases), phrases.num_bytes)
+
+
+async def _speak(
+    request: SynthesizeRequest,
+    layout: bool | None,
+    reservations: Reservations,
+    voices: VoiceChooser,
+    phrases: Phrases,
+    max_text_chars: int,
+) -> None:
+    check_whole(request.text, max_text_chars, "text")
+    choice = await voices.choose(request.config.voice, "config.voice", ANYONE)
+    spec = check_synthesis(request.config, choice, reservations.engine, "config", non_streaming_default=layout)
+    if not (spec.seed_given or is_greedy(spec.params)):
+        raise InvalidField("config.sampling.seed", "without a seed it is another each time; set one")
+    shared = CallerPhrases(phrases, EVERYBODY)
+    utterance = Utterance("", spec, reservations, Playout(), 0, max_text_chars, lambda num_chars: None, phrases=shared)
+    utterance.accept(request.text)
+    utterance.push(request.text)
+    utterance.end()
+
+    async def drop(message: Message, on_taken: Callable[[], None] | None = None) -> None:
+        if on_taken is not None:
+            on_taken()
+        await asyncio.sleep(0)  # others have their turn
+
+    await utterance.speak(drop)
