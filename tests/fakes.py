@@ -159,6 +159,7 @@ class FakeTalkerRunner:
         self.num_pages = num_pages
         self.num_steps = 0
         self.passes = PassCounts()
+        self.text_logits = None
         self._slots: dict[int, _TalkerSlot] = {}
         self._content: dict[tuple[int, int], int] = {}  # of (page, offset)
 

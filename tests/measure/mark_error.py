@@ -1,90 +1,154 @@
 """How far times marks are off, as a table: `python -m tests.measure.mark_error` (needs pocketsphinx).
 
-The built-in voice speaks sentences, pocketsphinx aligns the words with the audio, and the starts of the words it finds
-are taken for true (it is exact to about 30 ms). Sentences that it cannot align are left out.
+A server with the built-in voice and the built-in cloning checkpoint speaks held-out sentences in both layouts, once
+with each kind of marks. pocketsphinx aligns the words with the audio, and what it finds is taken for true (it is exact
+to about 30 ms). Sentences that it cannot align are left out.
 """
+
+import argparse
+import asyncio
+import re
+import tempfile
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import soxr
 from pocketsphinx import Decoder
 
-from sonorant.engine.offline import synthesize
+from sonorant.client import SpeechClient, synthesis_config
 from sonorant.service.audio.pcm import Samples
-from sonorant.service.speak.word_times import WordTimes
-from tests.measure.front_end_cost import FRAME_S
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest
+from sonorant.tts.v1.synthesis_pb2 import Mark, SynthesisConfig, TimestampMode
+from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
+from tests.e2e.server_process import ServerProcess
 
 RATE_HZ = 24_000
 ALIGN_RATE_HZ = 16_000
-FRAME = round(RATE_HZ * FRAME_S)
-SENTENCES = """Hello, how are you today?
-The train to London leaves in twenty minutes from the second platform.
-I think we should meet again next week, if that is all right.
-The weather is fine today, but there may be rain tomorrow evening.
-Your order has been sent, and it should arrive on Monday morning.
-Can you tell me the number of your account?
-No, I am sorry, that is not possible at the moment.
-First open the door, then turn on the light, and then sit down.
-She said that the water was too cold to swim in.
-It is a long way from here to the nearest station.
-The file could not be opened, because it does not exist.
-Thank you very much for your call.
-When the sun comes up, the birds begin to sing in the garden.
-We have three rooms left, and all of them have a view of the sea.
-The old man walked slowly down the street with his dog.
-If you want to change your password, press the button on the left.
-Good morning, this is the office of the doctor.
-Remember to bring the papers with you when you come.
-The price of the book is a little higher than last year.
-Yes, of course, I can do that for you right now.
-This is a short test of the system, which should not take long.""".splitlines()
-# How far the engine is ahead of what is sent, in seconds; None = its end is never known in time.
-CASES = (("the whole segment is made", 60.0), ("made 3 s ahead", 3.0), ("made 1 s ahead", 1.0), ("end not known", 0.0))
+HELD_OUT = Path("engine/sonorant/engine/training/evaluation/held_out.tsv")
+REFERENCE = "The weather is fine today, so we are going to the park."
+VOICES = ("rms", "slt", "clone of rms", "clone of slt", "clone of rms, by its sound alone")
+MODES = (TimestampMode.TIMESTAMP_MODE_PROGRESS, TimestampMode.TIMESTAMP_MODE_WORD)
+
+Case = tuple[str, str, str]  # voice, layout, mode
+Span = tuple[int, int]  # ms
 
 
-def true_starts_ms(text: str, samples: Samples) -> list[int] | None:
+def sentences(count: int) -> list[str]:
+    """Without digits, which the truth does not know how to read."""
+    lines = [line.split("\t") for line in HELD_OUT.read_text().splitlines()]
+    return [text for kind, text in lines if kind == "everyday" and not re.search(r"\d", text)][:count]
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[a-z']+", text.lower())
+
+
+def true_spans(text: str, samples: Samples) -> list[Span] | None:
     decoder = Decoder(samprate=ALIGN_RATE_HZ, loglevel="FATAL")
-    words = "".join(c if c.isalpha() else " " for c in text.lower()).split()
-    decoder.set_align_text(" ".join(words))
+    try:
+        decoder.set_align_text(" ".join(words(text)))
+    except RuntimeError:  # it does not know a word
+        return None
     decoder.start_utt()
     decoder.process_raw(soxr.resample(samples, RATE_HZ, ALIGN_RATE_HZ).astype(np.int16).tobytes(), full_utt=True)
     decoder.end_utt()
-    found = [segment for segment in decoder.seg() or () if segment.word[0] not in "<("]
-    return [segment.start_frame * 10 for segment in found] if len(found) == len(words) else None
+    found = [(s.start_frame * 10, s.end_frame * 10 + 10) for s in decoder.seg() or () if s.word[0] not in "<("]
+    return found if len(found) == len(words(text)) else None
 
 
-def told_starts_ms(text: str, samples: Samples, ahead_s: float) -> list[int]:
-    times = WordTimes(RATE_HZ, 1.0)
-    times.push_text(text)
-    times.end_text()
-    starts, made = [], 0
-    for sent in range(FRAME, len(samples) + FRAME, FRAME):
-        while made < min(len(samples), max(sent, sent + round(ahead_s * RATE_HZ))):
-            times.push_audio(samples[made : made + FRAME])
-            made += FRAME
-            if made >= len(samples) and ahead_s:
-                times.end_audio()
-        starts += [word.start_ms for word in times.tell(min(sent, len(samples)) * 1000 / RATE_HZ)]
-    return starts
+async def spoken(
+    stub: TextToSpeechServiceStub, text: str, synthesis: SynthesisConfig, mode: TimestampMode
+) -> tuple[Samples, list[Mark]]:
+    """As Speak sends it, each piece as soon as it is made, when the least is known of what follows.
+
+    Raises AssertionError for a mark that comes behind its audio.
+    """
+    config = SpeakConfig(synthesis=synthesis, timestamps=mode, max_lead_ms=0)
+    requests = [SpeakRequest(config=config), SpeakRequest(text=text)]
+    audio, marks, num_samples = bytearray(), [], 0
+    call = stub.Speak(iter(requests))
+    async for response in call:
+        if response.HasField("marks"):
+            assert all(mark.start_ms >= num_samples * 1000 // RATE_HZ - 1 for mark in response.marks.marks)
+            marks += response.marks.marks
+        elif response.HasField("audio"):
+            chunk: AudioChunk = response.audio
+            audio += chunk.data
+            num_samples += chunk.num_samples
+    return np.frombuffer(bytes(audio), np.int16), marks
+
+
+async def voice_configs(client: SpeechClient) -> dict[str, SynthesisConfig]:
+    recordings = {}
+    for name in ("rms", "slt"):
+        audio = synthesis_config(voice=name, seed=3, encoding="wav")
+        recordings[name] = (await client.synthesize(REFERENCE, audio)).audio
+    return {
+        "rms": synthesis_config(voice="rms"),
+        "slt": synthesis_config(voice="slt"),
+        "clone of rms": synthesis_config(reference=recordings["rms"], transcript=REFERENCE),
+        "clone of slt": synthesis_config(reference=recordings["slt"], transcript=REFERENCE),
+        "clone of rms, by its sound alone": synthesis_config(reference=recordings["rms"]),
+    }
+
+
+def told_spans(text: str, marks: list[Mark]) -> list[Span] | None:
+    """Of the same words as the truth; None for what is written otherwise than in words with spaces."""
+    told = [(mark.start_ms, mark.end_ms) for mark in marks for _ in words(mark.text)]
+    return told if len(told) == len(words(text)) else None
+
+
+async def measure(address: str, num_sentences: int, voices: list[str]) -> dict[Case, list[tuple[Span, Span]]]:
+    """The spans that were told and the true ones, of every word that both know."""
+    found: dict[Case, list[tuple[Span, Span]]] = defaultdict(list)
+    async with SpeechClient(address) as client:
+        stub = TextToSpeechServiceStub(client._channel)
+        configs = await voice_configs(client)
+        for voice in voices:
+            for layout in ("streaming", "whole text"):
+                for mode in MODES:
+                    for seed, text in enumerate(sentences(num_sentences)):
+                        config = SynthesisConfig()
+                        config.CopyFrom(configs[voice])
+                        config.sampling.seed = seed
+                        config.non_streaming_mode = layout == "whole text"
+                        samples, marks = await spoken(stub, text, config, mode)
+                        true, told = true_spans(text, samples), told_spans(text, marks)
+                        if true is not None and told is not None:
+                            found[voice, layout, "words" if mode == MODES[1] else "progress"] += zip(
+                                told, true, strict=True
+                            )
+    return found
+
+
+def row(name: str, spans: list[tuple[Span, Span]]) -> str:
+    cells = []
+    for edge in (0, 1):
+        errors = [abs(told[edge] - true[edge]) for told, true in spans]
+        cells.append(f"{np.mean(errors):.0f} / {np.median(errors):.0f} / {np.percentile(errors, 95):.0f}")
+    return f"| {name} | {len(spans)} | {cells[0]} | {cells[1]} |"
 
 
 def main() -> None:
-    errors: dict[str, list[int]] = {name: [] for name, _ in CASES}
-    num_words = num_sentences = 0
-    for text in SENTENCES:
-        samples = (np.clip(synthesize(text).samples, -1, 1) * 32767).astype(np.int16)
-        true_ms = true_starts_ms(text, samples)
-        if true_ms is None:
-            continue
-        num_sentences += 1
-        num_words += len(true_ms)
-        for name, ahead_s in CASES:
-            told_ms = told_starts_ms(text, samples, ahead_s)
-            errors[name] += [abs(told - true) for told, true in zip(told_ms, true_ms, strict=False)]
-    print(f"{num_words} words of {num_sentences} sentences")
-    print(f"{'marks sent when':<28} {'mean ms':>8} {'p50':>5} {'p95':>5} {'untold':>7}")
-    for name, values in errors.items():
-        p50, p95 = np.percentile(values, (50, 95))
-        print(f"{name:<28} {np.mean(values):>8.0f} {p50:>5.0f} {p95:>5.0f} {num_words - len(values):>7}")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--sentences", type=int, default=40)
+    parser.add_argument("--voice", action="append", choices=VOICES, help="of the table; default: all")
+    parser.add_argument("--server", help="one that serves both checkpoints; default: one of its own")
+    args = parser.parse_args()
+    voices = args.voice or list(VOICES)
+    if args.server:
+        found = asyncio.run(measure(args.server, args.sentences, voices))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            models = ("--model", "builtin_voice", "--model", "builtin_base", "--num-slots", "4")
+            with ServerProcess(Path(folder) / "log", *models) as server:
+                found = asyncio.run(measure(server.address, args.sentences, voices))
+    print("| voice, layout, marks | words | starts: mean / p50 / p95 ms | ends: mean / p50 / p95 ms |")
+    print("|---|---|---|---|")
+    for (voice, layout, mode), spans in found.items():
+        print(row(f"{voice}, {layout}, {mode}", spans))
 
 
 if __name__ == "__main__":

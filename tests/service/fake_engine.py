@@ -97,6 +97,7 @@ class FakeStream:
     num_chunks: int = 0
     known_codes: npt.NDArray[np.int16] | None = None  # checked against the text as it comes
     num_text_flushes: int = 0
+    text_positions: tuple[float, ...] = ()  # nothing is told of them
     events: deque[PcmChunk | StreamEnd] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     busy: bool = False  # with the frames made last

@@ -33,7 +33,7 @@ from sonorant.tts.v1.speak_pb2 import (
     SpeakConfig,
 )
 from sonorant.tts.v1.synthesis_pb2 import (
-    TIMESTAMP_MODE_PROGRESS,
+    TIMESTAMP_MODE_WORD,
     Sampling,
     SynthesisConfig,
     UtteranceDone,
@@ -160,11 +160,11 @@ class SpeechClient(VoiceMethods):
     ) -> Session:
         """Text in while audio comes out. Use as `async with client.speak(...) as session`.
 
-        `timestamps`: Marks come, too, estimates of when each word is heard. `resume`: utterances outlive a lost server,
-        see `Session`."""
+        `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell. `resume`:
+        utterances outlive a lost server, see `Session`."""
         first = SpeakConfig(
             synthesis=config,
-            timestamps=TIMESTAMP_MODE_PROGRESS if timestamps else None,
+            timestamps=TIMESTAMP_MODE_WORD if timestamps else None,
             max_lead_ms=max_lead_ms,
             idle_timeout_ms=idle_timeout_ms,
             resumable=resume,

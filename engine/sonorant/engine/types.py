@@ -67,6 +67,9 @@ class SynthesisParams:
     reference_codes: Int16Array | None = None  # [frames, codebooks]; needs reference_text and x_vector
     reference_text: str = ""
     checkpoint: str = ""  # fingerprint of the one that is to speak; "": the first that has what is needed
+    # If not None, `EngineStream.reached_ms` can tell when which text is spoken; the `EngineStream.text_positions` of
+    # frames that are known.
+    times_text: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ class PromptPlan:
     trailing: tuple[int, ...]
     text_ended: bool
     num_text_tokens: int  # of the utterance's own text, those that trail included
+    text_row: int = 0  # where the first of these stands; the others follow, one to a row, behind the prompt, too
 
     @property
     def num_rows(self) -> int:

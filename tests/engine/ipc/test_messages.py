@@ -23,6 +23,7 @@ from sonorant.engine.ipc.messages import (
     Record,
     Shutdown,
     SilentStream,
+    TextPositions,
     decode,
     encode,
 )
@@ -45,6 +46,9 @@ def batches(draw: st.DrawFn) -> Record:
     rows, frames, width = draw(st.integers(1, 5)), draw(st.integers(1, 4)), draw(st.integers(1, 7))
     row_ids = draw(arrays.arrays(np.int64, rows))
     indices = draw(arrays.arrays(np.int32, rows))
+    if draw(st.booleans()):
+        places = draw(arrays.arrays(np.float32, rows, elements=st.floats(0, 9, width=32)))
+        return TextPositions(row_ids, indices, places)
     if draw(st.booleans()):
         return FrameBatch(row_ids, indices, draw(int16(rows, width)), draw(seconds), draw(seconds))
     return PcmBatch(row_ids, indices, frames, draw(int16(rows, frames * width)), draw(int16(rows, frames, 3)))

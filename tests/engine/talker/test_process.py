@@ -110,6 +110,7 @@ def test_the_loop_is_busy_while_it_steps() -> None:
 
     class Witness:
         passes = runner.passes
+        text_logits = None
 
         def step(self, *rows: object) -> object:
             seen.append(heartbeat.busy_since_ns > 0)

@@ -319,8 +319,6 @@ CASES = [
          tells(limit_bytes="4128768", use_instead="SynthesizeStream"), "SynthesizeStream"),
     Case("not of this checkpoint", clip(voice={"design": "deep"}), UNSERVED, "CHECKPOINT_LACKS_DESIGN",
          violates("config.voice.design")),
-    Case("not served: timestamps", session(speak_pb2.SpeakConfig(timestamps=2)), UNSERVED, "NOT_SERVED_YET",
-         violates("config.timestamps")),
     Case("not served: normalization", clip(normalize_text=True), UNSERVED, "NOT_SERVED_YET"),
 ]  # fmt: skip
 

@@ -154,7 +154,7 @@ def test_a_speaker_embedding_takes_the_place_of_a_speaker() -> None:
             {"text_policy": {"mode": speak_pb2.COMMIT_MODE_MANUAL, "max_buffer_delay_ms": 50}},
             "config.text_policy.max_buffer_delay_ms",
         ),
-        ({"timestamps": synthesis_pb2.TIMESTAMP_MODE_WORD}, "config.timestamps"),
+        ({"timestamps": 9}, "config.timestamps"),
         ({"max_lead_ms": 600_001}, "config.max_lead_ms"),
         ({"idle_timeout_ms": 0}, "config.idle_timeout_ms"),
         ({"synthesis": {"speed": 2.1}}, "config.synthesis.speed"),

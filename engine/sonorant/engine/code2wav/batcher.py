@@ -39,6 +39,7 @@ from sonorant.engine.ipc.messages import (
     PcmBatch,
     PcmRecord,
     SilentStream,
+    TextPositions,
 )
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array
 
@@ -52,7 +53,7 @@ CALL_DECAY = 0.8  # per call, of the memory of how long calls take
 
 NO_CODES = np.empty((0, 0, 0), np.int16)
 
-FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
+FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,8 @@ class Batcher:
                 self._on_frames(record)
             case BeginStream():
                 self._on_begin(record)
+            case TextPositions():
+                self._records.append(record)
             case FlushStream(stream_id=stream_id):
                 stream = self._streams[stream_id]
                 stream.is_flushed = True

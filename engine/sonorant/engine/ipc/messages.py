@@ -2,9 +2,10 @@
 
 Ring A, service -> talker:    OpenStream (PushText | GrantCredit)* [EndText] [CancelStream]; Shutdown
                               of stored codes what ring B has, which the talker passes on
-Ring B, talker -> code2wav:   BeginStream (row of FrameBatch | FlushStream)* EndStream; Shutdown
+Ring B, talker -> code2wav:   BeginStream (row of FrameBatch | row of TextPositions | FlushStream)* EndStream; Shutdown
                               before all that a FrameBatch of SAMPLE_STREAM, if the codec has to find its format
 Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch | SilentStream)+] EndStream
+                              before it, anywhere, rows of TextPositions
 
 Per stream the order above holds on every ring, and each OpenStream is answered by exactly one EndStream on ring C.
 A stream that ends before it got a slot has an EndStream and nothing else on rings B and C.
@@ -48,6 +49,7 @@ class OpenStream:
     # [frames, codebooks], made before: the stream goes on behind them. Credit and `max_frames` count them, and the
     # plan's trailing text begins at frame 0 as ever.
     known_codes: Int16Array | None = None
+    times_text_from: float | None = None  # with TextPositions, the first of them about here; None: without
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,15 @@ class FrameBatch:
     codes: Int16Array  # [rows, codebooks]
     began_s: float  # the step
     ended_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextPositions:
+    """How far streams are in their texts, one row per stream; Code2Wav passes it on, ahead of the frames' audio."""
+
+    stream_ids: Int64Array  # [rows]
+    frame_indices: Int32Array  # [rows]
+    positions: Float32Array  # [rows], in text tokens, at the middle of the frame: token i begins at i
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +166,8 @@ class PcmBatch:
 
 StoredRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
 Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | StoredRecord | Shutdown
-FrameRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream | Shutdown
-PcmRecord: TypeAlias = FirstChunk | PcmBatch | SilentStream | EndStream
+FrameRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | Shutdown
+PcmRecord: TypeAlias = FirstChunk | PcmBatch | TextPositions | SilentStream | EndStream
 Record: TypeAlias = Command | FrameRecord | PcmRecord
 
 
@@ -167,6 +178,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   GrantCredit  num_frames   stream_id
 #   BeginStream  num_frames   stream_id     BEGIN, i16 past codes [num_frames, codebooks]; 0 frames without
 #   FrameBatch   rows         0             TIMES, i64 stream ids, i32 frame indices, i16 codes [rows, codebooks]
+#   TextPositions rows        0             i64 stream ids, i32 frame indices, f32 positions
 #   FirstChunk   0            stream_id     FIRST_CHUNK
 #   PcmBatch     rows         num_frames    CODEBOOKS, i64 stream ids, i32 first frames,
 #                                           i16 codes [rows, num_frames, codebooks], i16 samples [rows, samples]
@@ -198,6 +210,7 @@ class _Kind(IntEnum):
     PCM_BATCH = 11
     FIRST_CHUNK = 12
     SILENT_STREAM = 13
+    TEXT_POSITIONS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +235,8 @@ def max_bytes(kind: type[Record], shape: RecordShape, *, rows: int = 1, num_fram
         body = BEGIN.size + num_frames * codes_bytes
     elif kind is FrameBatch:
         body = TIMES.size + rows * (ROW_BYTES + codes_bytes)
+    elif kind is TextPositions:
+        body = rows * (ROW_BYTES + 4)
     elif kind is PcmBatch:
         body = CODEBOOKS.size + rows * (ROW_BYTES + num_frames * (codes_bytes + 2 * shape.frame_samples))
     elif kind is FirstChunk:
@@ -255,6 +270,9 @@ def encode(record: Record) -> list[Buffer]:
         case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
             head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
             return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(codes, np.int16)]
+        case TextPositions(stream_ids, frame_indices, positions):
+            head = HEADER.pack(_Kind.TEXT_POSITIONS, len(stream_ids), 0)
+            return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(positions, np.float32)]
         case FlushStream(stream_id):
             return [HEADER.pack(_Kind.FLUSH_STREAM, 0, stream_id)]
         case EndStream(stream_id, end):
@@ -301,6 +319,11 @@ def decode(payload: Buffer) -> Record:
             return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored))
         case _Kind.FRAME_BATCH:
             return FrameBatch(*_rows(body, count, TIMES.size), *TIMES.unpack_from(body))
+        case _Kind.TEXT_POSITIONS:
+            stream_ids = np.frombuffer(body, np.int64, count)
+            frame_indices = np.frombuffer(body, np.int32, count, stream_ids.nbytes)
+            positions = np.frombuffer(body, np.float32, count, stream_ids.nbytes + frame_indices.nbytes)
+            return TextPositions(stream_ids, frame_indices, positions)
         case _Kind.FLUSH_STREAM:
             return FlushStream(stream_id)
         case _Kind.END_STREAM:

@@ -42,7 +42,18 @@ class Places:
     are_single: bool
 
 
-def paged_attention(qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *, places: Places) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What one head gives some positions of each row, before the softmax; those that the row does not see are left."""
+
+    head: int
+    first: Tensor  # [rows], the first of these positions; negative: nothing is wanted of the row
+    logits: Tensor  # [rows or more, positions], float32, written to
+
+
+def paged_attention(
+    qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *, places: Places, watch: Watch | None = None
+) -> Tensor:
     """qkv [rows, heads * head_dim] before norm and rotation; keys and values [places, kv_heads, head_dim], written to.
 
     Each row sees its slot up to its own position: [rows, heads * head_dim].
@@ -66,6 +77,8 @@ def paged_attention(qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *
         *given,
         out,
         partial,
+        places.positions if watch is None else watch.first,
+        out if watch is None else watch.logits,
         table_width,
         norm.eps,
         dim**-0.5,
@@ -73,6 +86,8 @@ def paged_attention(qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *
         BLOCK=block,
         SPLITS=splits,
         OWN_KEY=places.are_single,
+        WATCHED_HEAD=-1 if watch is None else watch.head,
+        WATCHED=0 if watch is None else watch.logits.shape[1],
         num_warps=num_warps,
         num_stages=num_stages,
         **overlap(qkv),
@@ -138,9 +153,11 @@ def _store(
 
 @triton.jit
 def _attend(
-    qkv, weight, cos, sin, slots, positions, table, keys, values, out, partial, table_width, eps, scale,
+    qkv, weight, cos, sin, slots, positions, table, keys, values, out, partial, watched, logits, table_width, eps,
+    scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, PAGE: tl.constexpr,
-    BLOCK: tl.constexpr, SPLITS: tl.constexpr, OWN_KEY: tl.constexpr, OVERLAP: tl.constexpr,
+    BLOCK: tl.constexpr, SPLITS: tl.constexpr, OWN_KEY: tl.constexpr, WATCHED_HEAD: tl.constexpr, WATCHED: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     if OVERLAP:
         launch_dependents()
@@ -175,6 +192,12 @@ def _attend(
         key = tl.load(keys + offsets, mask=is_inside, other=0.0)
         value = tl.load(values + offsets, mask=is_inside, other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
+        if WATCHED_HEAD >= 0:
+            first_watched = tl.load(watched + row)
+            of_head = tl.sum(tl.where(tl.arange(0, 16)[:, None] == WATCHED_HEAD % GROUP, score, 0.0), 0)
+            is_watched = is_seen & (at >= first_watched) & (at < first_watched + WATCHED)
+            is_watched = is_watched & (first_watched >= 0) & (kv_head == WATCHED_HEAD // GROUP)
+            tl.store(logits + row * WATCHED + at - first_watched, of_head, mask=is_watched)
         score = tl.where(is_seen[None, :], score, FAR_BELOW)
         new_top = tl.maximum(top, tl.max(score, 1))
         decay = tl.exp(top - new_top)
@@ -191,6 +214,12 @@ def _attend(
             tl.store(keys + own + d[None, :], own_key, mask=(d < DIM)[None, :])
             tl.store(values + own + d, own_value, mask=d < DIM)
             score = tl.sum(query.to(tl.float32) * own_key.to(tl.float32), 1) * scale
+            if WATCHED_HEAD >= 0:
+                first_watched = tl.load(watched + row)
+                of_head = tl.sum(tl.where(tl.arange(0, 16) == WATCHED_HEAD % GROUP, score, 0.0), 0)
+                is_watched = (position >= first_watched) & (position < first_watched + WATCHED)
+                is_watched = is_watched & (first_watched >= 0) & (kv_head == WATCHED_HEAD // GROUP)
+                tl.store(logits + row * WATCHED + position - first_watched, of_head, mask=is_watched)
             new_top = tl.maximum(top, score)
             decay = tl.exp(top - new_top)
             likely = tl.exp(score - new_top)

@@ -25,6 +25,30 @@ class PagedRows:
     tile_index: Tensor | None  # [rows], place of each row in tiles x queries; None: row i is tile i
 
 
+@dataclass(slots=True)
+class Watch:
+    """How one head looks from some of the rows of a batch at some positions, each at its own."""
+
+    head: int
+    rows: Sequence[int]
+    places: Tensor  # [watched rows, positions], of the pool
+    logits: Tensor | None = None  # [watched rows, positions], once it has
+
+    def look(self, q: Tensor, keys: Tensor) -> None:
+        """At keys that are written: [rows, heads, head_dim], [positions, kv_heads, head_dim]."""
+        seen = keys[:, self.head * keys.shape[1] // q.shape[1]][self.places]
+        self.logits = torch.einsum("rd,rpd->rp", q[self.rows, self.head], seen) * q.shape[-1] ** -0.5
+
+
+def watched_attention(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, watch: Watch
+) -> Tensor:
+    """`paged_attention`, and what is watched of it."""
+    out = paged_attention(q, k, v, keys, values, rows)
+    watch.look(q, keys)
+    return out
+
+
 def paged_attention(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, rows: PagedRows) -> Tensor:
     """Write k and v ([rows, kv_heads, head_dim]) to the pools ([positions, kv_heads, head_dim]) and attend.
 

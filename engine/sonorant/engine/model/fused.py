@@ -45,11 +45,15 @@ class FusedStack:
         weight, *biases = self._layers[0].qkv.parameters()
         self._max_few = MAX_ROWS if not biases and weight.is_contiguous() else 0
 
-    def __call__(self, x: Tensor, cache: Tensor, attend: Attend) -> Tensor:
-        """x [rows, hidden], which may be overwritten; cache [layers, 2, ...], keys and values for `attend`."""
+    def __call__(self, x: Tensor, cache: Tensor, attend: Attend, watched: tuple[int, Attend] | None = None) -> Tensor:
+        """x [rows, hidden], which may be overwritten; cache [layers, 2, ...], keys and values for `attend`.
+
+        `watched`: a layer, and what attends there in the place of `attend`.
+        """
         advance = _with_few_rows if len(x) <= self._max_few else _with_many_rows
-        for layer, (keys, values) in zip(self._layers, cache, strict=True):
-            x = advance(layer, x, keys, values, attend)
+        for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache, strict=True)):
+            attends = watched[1] if watched is not None and watched[0] == number else attend
+            x = advance(layer, x, keys, values, attends)
         return x
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint, TalkerConfig
-from sonorant.engine.model.attention import PagedRows, paged_attention
+from sonorant.engine.model.attention import PagedRows, Watch, paged_attention, watched_attention
 from sonorant.engine.model.code_predictor import CodePredictor
 from sonorant.engine.model.layers import DecoderLayer, RMSNorm, RotaryTable, store_transposed
 from sonorant.engine.model.weights import Embedding
@@ -47,11 +47,25 @@ class Talker(nn.Module):
         parts = [table(ids) for table, ids in zip(tables, rest, strict=False)]
         return sum_frame([self.model.codec_embedding(first), *parts])
 
-    def forward(self, x: Tensor, rotary: RotaryTable, positions: Tensor, cache: Tensor, rows: PagedRows) -> Tensor:
-        """x [rows, hidden] at `positions` [rows]; cache [layers, 2, positions of the pool, kv_heads, head_dim]."""
+    def forward(
+        self,
+        x: Tensor,
+        rotary: RotaryTable,
+        positions: Tensor,
+        cache: Tensor,
+        rows: PagedRows,
+        watched: tuple[int, Watch] | None = None,
+    ) -> Tensor:
+        """x [rows, hidden] at `positions` [rows]; cache [layers, 2, positions of the pool, kv_heads, head_dim].
+
+        `watched`: a layer, and what is to be seen of its attention.
+        """
         rotation = rotary.at(positions)
-        for layer, (keys, values) in zip(self.model.layers, cache, strict=True):
-            x = layer(x, rotation, partial(paged_attention, keys=keys, values=values, rows=rows))
+        for number, (layer, (keys, values)) in enumerate(zip(self.model.layers, cache, strict=True)):
+            attend = partial(paged_attention, keys=keys, values=values, rows=rows)
+            if watched is not None and watched[0] == number:
+                attend = partial(watched_attention, keys=keys, values=values, rows=rows, watch=watched[1])
+            x = layer(x, rotation, attend)
         out: Tensor = self.model.norm(x)
         return out
 

@@ -70,6 +70,7 @@ class PromptAssembler:
             self._text += tokenizer.encode(params.reference_text)
         # Of the shortest prompt this may become: all rows in streaming layouts, all but the text's in the others.
         self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._text) + 1)
+        self._text_row = len(self._head) + len(self._text)
         self._num_text_tokens = 0  # of its own, not the reference's
         self._ended = False
 
@@ -94,7 +95,9 @@ class PromptAssembler:
             text, self._text = self._text, []
             rows = [(text_id, self._codec_pad) for text_id in text] + [(tts_pad, item) for item in self._codec]
         text_ids, codec_items = zip(*self._head, *rows, strict=True)
-        return PromptPlan(text_ids, codec_items, self.take_trailing(), self._ended, self._num_text_tokens)
+        return PromptPlan(
+            text_ids, codec_items, self.take_trailing(), self._ended, self._num_text_tokens, self._text_row
+        )
 
     def take_trailing(self) -> tuple[int, ...]:
         """After the plan: the ids that came since, one for each codec frame to come. The last of all is tts_eos."""

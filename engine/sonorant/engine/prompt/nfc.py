@@ -30,7 +30,7 @@ def _composing() -> tuple[frozenset[str], frozenset[str]]:
 _FIRSTS, _SECONDS = _composing()
 
 
-def _starts_afresh(char: str) -> bool:
+def starts_afresh(char: str) -> bool:
     """Nothing before `char` can compose with it or move past it."""
     first = unicodedata.normalize("NFD", char)[0]
     return not unicodedata.combining(first) and first not in _SECONDS
@@ -41,7 +41,7 @@ def _is_closed(char: str) -> bool:
     if "\uac00" <= char <= "\ud7a3":
         return (ord(char) - 0xAC00) % 28 > 0  # a Hangul syllable that has its final consonant
     decomposed = unicodedata.normalize("NFD", char)
-    return len(decomposed) == 1 and _starts_afresh(char) and decomposed not in _FIRSTS
+    return len(decomposed) == 1 and starts_afresh(char) and decomposed not in _FIRSTS
 
 
 class NfcStream:
@@ -53,7 +53,7 @@ class NfcStream:
     def push(self, text: str) -> str:
         """Take more text; return, normalised, what no later text can change."""
         for cut in range(len(text), -1, -1):
-            if (cut < len(text) and _starts_afresh(text[cut])) or (cut > 0 and _is_closed(text[cut - 1])):
+            if (cut < len(text) and starts_afresh(text[cut])) or (cut > 0 and _is_closed(text[cut - 1])):
                 closed = "".join([*self._open, text[:cut]])
                 self._open = [text[cut:]]
                 return normalize(closed)

@@ -72,9 +72,13 @@ class Tokenizer:
 
     def text_of(self, token_id: int) -> str:
         """What a token stands for; bytes that are no whole character come out as U+FFFD."""
+        return self.bytes_of(token_id).decode(errors="replace")
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """Of the UTF-8 of a text; all tokens of a text, joined, are that of all of it."""
         chars = self._pipeline.id_to_token(token_id)
         assert chars is not None, "an id of the vocabulary"
-        return chars.translate(_ORIGINAL).encode("latin-1").decode(errors="replace")
+        return chars.translate(_ORIGINAL).encode("latin-1")
 
     def stream(self) -> "TokenStream":
         return TokenStream(self)

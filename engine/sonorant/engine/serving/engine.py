@@ -19,7 +19,15 @@ from sonorant.engine.encoder.on_demand import OnDemandEncoder
 from sonorant.engine.encoder.wire import Want
 from sonorant.engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
 from sonorant.engine.ipc.heartbeat import Work
-from sonorant.engine.ipc.messages import Command, EndStream, FirstChunk, PcmBatch, PcmRecord, SilentStream
+from sonorant.engine.ipc.messages import (
+    Command,
+    EndStream,
+    FirstChunk,
+    PcmBatch,
+    PcmRecord,
+    SilentStream,
+    TextPositions,
+)
 from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.explain import Explanation, explain_prompt
 from sonorant.engine.prompt.tokenizer import Tokenizer
@@ -250,6 +258,7 @@ class Engine:
 
     def _measured(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
         """No more listeners than can be spoken to without gaps, where the workers have measured how long they take."""
+        self.info = dataclasses.replace(self.info, times_text=facts["talker"].get("alignment_head") is not None)
         step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
         if step_s and codec_s:
             most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz)
@@ -319,6 +328,11 @@ class Engine:
                     budgets[run_id] = record.budget(now_s)
                 case PcmBatch():
                     self._deliver_batch(record, budgets)
+                case TextPositions(run_ids, frame_indices, positions):
+                    for run_id, frame, position in zip(
+                        run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
+                    ):
+                        self._running[run_id].on_position(frame, position)
                 case SilentStream(run_id, num_frames):
                     self._running[run_id].on_silence(num_frames)
                 case EndStream(run_id, end):

@@ -30,6 +30,7 @@ class EngineInfo:
     max_context: int
     max_streams: int
     credit_frames: int  # frames that a stream may at most be ahead of its consumer
+    times_text: bool = False  # it can tell how far the text is spoken, once its workers are up
 
 
 def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:

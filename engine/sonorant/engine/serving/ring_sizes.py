@@ -15,6 +15,7 @@ from sonorant.engine.ipc.messages import (
     Record,
     RecordShape,
     SilentStream,
+    TextPositions,
     max_bytes,
 )
 from sonorant.engine.ipc.ring import record_bytes
@@ -56,9 +57,14 @@ class RingSizes:
         ends = streams * room(EndStream)
         return cls(
             commands=4 * room(OpenStream) + 64 * 1024,
-            frames=frames * (room(FrameBatch) + room(FlushStream))
+            frames=frames * (room(FrameBatch) + room(TextPositions) + room(FlushStream))
             + ends
             + streams * room(BeginStream, num_frames=0)
             + 4 * room(BeginStream, num_frames=config.talker.max_context),
-            pcm=max(frames * room(PcmBatch) + streams * (room(FirstChunk) + room(SilentStream)) + ends, 2 * batch),
+            pcm=max(
+                frames * (room(PcmBatch) + room(TextPositions))
+                + streams * (room(FirstChunk) + room(SilentStream))
+                + ends,
+                2 * batch,
+            ),
         )

@@ -5,6 +5,7 @@ that were delivered. Knows nothing of workers; whoever keeps it has it run where
 """
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import CancelStream, Command, EndText, GrantCredit, OpenStream, PushText
 from sonorant.engine.prompt import layout
+from sonorant.engine.prompt.offsets import TokenOffsets
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.serving.keeping import Keeper, check_codes, local_end
 from sonorant.engine.types import (
@@ -57,6 +59,7 @@ class EngineStream:
         self._keeper = keeper
         self._checkpoint = checkpoint
         self._max_context = max_context
+        self._frame_ms = 1000 / checkpoint.frame_rate_hz
         self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
         self._tokenizer = tokenizer
         self._tokens = tokenizer.stream()
@@ -73,6 +76,9 @@ class EngineStream:
         self._sampling = params.sampling
         self._codes: list[Int16Array] = [] if known_codes is None else [known_codes]  # [frames, codebooks] each
         self._num_frames = 0 if known_codes is None else len(known_codes)  # delivered, here or before
+        self._positions = list(params.times_text or ())  # in the text, of each frame, as far as is told; in tokens
+        is_timed = params.times_text is not None and len(self._positions) == self._num_frames
+        self._offsets = TokenOffsets(tokenizer) if is_timed else None
         self._credit_frames = self._num_frames + credit_frames  # that may be made, from the first on
         self._granted_frames = 0  # not yet among them
         self._first_opened_s = 0.0
@@ -94,11 +100,15 @@ class EngineStream:
                 f"the text has more than {MAX_CHARS_PER_POSITION * self._max_context} characters; split it into "
                 "utterances",
             )
+        if self._offsets is not None:
+            self._offsets.push(text)
         self._take(self._tokens.push(text))
 
     def flush_text(self) -> None:
         """Speak what is held back because more text could change it, such as the letters of an unfinished word."""
         if not (self._cancelled or self.ended or self._text_ended):
+            if self._offsets is not None:
+                self._offsets.flush()
             self._take(self._tokens.flush())
 
     def end_text(self) -> None:
@@ -161,6 +171,33 @@ class EngineStream:
         """What `next_event` would return without a wait, all of it."""
         return [self._events.get_nowait() for _ in range(self._events.qsize())]
 
+    @property
+    def times_text(self) -> bool:
+        """`reached_ms` will tell, if the checkpoint can: it was asked for, and of known frames it is known, too."""
+        return self._offsets is not None
+
+    @property
+    def text_positions(self) -> tuple[float, ...]:
+        """Where in its text it is at the middle of each frame, in tokens; as far as it is known."""
+        return tuple(self._positions)
+
+    def reached_ms(self, char: int) -> float | None:
+        """When this character of its text begins, in the time of its audio; None while that is not known.
+
+        Times grow with the text. They are known with the audio of the frame where they are, or before.
+        """
+        if self._offsets is None:
+            return None
+        position = self._offsets.position_of(char)
+        frame = bisect_left(self._positions, position)
+        if frame == len(self._positions):
+            return None
+        middle, after = frame + 0.5, self._positions[frame]
+        if frame == 0:
+            return 0.0
+        before = self._positions[frame - 1]
+        return (middle - (after - position) / (after - before)) * self._frame_ms
+
     async def __aenter__(self) -> "EngineStream":
         return self
 
@@ -203,6 +240,7 @@ class EngineStream:
             self._params.x_vector,
             self._params.reference_codes,
             self._known_codes(),
+            self._times_text_from(),
         )
         return [opened]
 
@@ -215,6 +253,12 @@ class EngineStream:
         self._was_heard = True
         if not self._cancelled:
             self._events.put_nowait(chunk)
+
+    def on_position(self, frame: int, position: float) -> None:
+        """How far in its text it is at the middle of a frame, before its audio comes."""
+        del self._positions[frame:]
+        before = self._positions[-1] if self._positions else 0.0
+        self._positions += [before] * (frame - len(self._positions)) + [position]
 
     def on_silence(self, num_frames: int) -> None:
         """Nothing more is coming: the stream is cancelled, and its end will say why. One that must not end goes on."""
@@ -241,6 +285,8 @@ class EngineStream:
 
     def _take(self, ids: list[int], ended: bool = False) -> None:
         self._ids += ids
+        if self._offsets is not None:
+            self._offsets.add(ids)
         if self._params.non_streaming_mode:
             self._fit_max_frames(self._min_rows + len(self._ids))
         else:
@@ -278,6 +324,13 @@ class EngineStream:
     def _use_grants(self) -> None:
         self._credit_frames += self._granted_frames
         self._granted_frames = 0
+
+    def _times_text_from(self) -> float | None:
+        """Of the frame that is made next, about; what was told of it and of later ones is void."""
+        if self._offsets is None:
+            return None
+        del self._positions[self._num_frames :]
+        return self._positions[-1] if self._positions else 0.0
 
     def _known_codes(self) -> Int16Array | None:
         if len(self._codes) > 1:

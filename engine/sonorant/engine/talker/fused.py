@@ -20,16 +20,27 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import Buckets, bucket_sizes, download, upload
 from sonorant.engine.kernels import sampling as fused_sampling
-from sonorant.engine.kernels.attention import Places, paged_attention
+from sonorant.engine.kernels.attention import Places, Watch, paged_attention
 from sonorant.engine.kernels.embedding import sum_embeddings
-from sonorant.engine.model.fused import Attend, FusedPredictor, FusedStack, fused_norm, join_rows, normed
+from sonorant.engine.model.alignment import AlignmentHead
+from sonorant.engine.model.fused import FusedPredictor, FusedStack, fused_norm, join_rows, normed
 from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.model.sampling import Sampling, is_drawable, uniforms
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.kv_cache import KVCache
 from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
-from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, Int64Array, PassCounts
+from sonorant.engine.talker.stream import NOT_WATCHED
+from sonorant.engine.talker.text_tracker import NO_LOGITS, WINDOW
+from sonorant.engine.types import (
+    NO_ID,
+    REFERENCE_FRAME,
+    X_VECTOR,
+    Float32Array,
+    Int16Array,
+    Int64Array,
+    PassCounts,
+)
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +50,16 @@ SMALLEST_MIXED = 16  # rows; a prompt of the streaming layout has about ten
 
 class FusedSteps:
     def __init__(
-        self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
+        self,
+        talker: Talker,
+        checkpoint: Checkpoint,
+        config: EngineConfig,
+        cache: KVCache,
+        slots: SlotArrays,
+        alignment_head: AlignmentHead | None = None,
     ) -> None:
+        self._alignment_head = alignment_head
+        self.text_logits: Float32Array | None = None
         self._talker = talker
         self._cache = cache
         self._slots = slots
@@ -61,12 +80,13 @@ class FusedSteps:
         hidden_size = checkpoint.talker.stack.hidden_size
         self._hidden = slots.last_frame.new_zeros(config.talker.num_slots + 1, hidden_size)
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids; else 0
+        self._logits = torch.zeros(mixed_sizes[-1], WINDOW, device=device)  # of the alignment head, by row
         self._seen_value = torch.ones((), device=device, dtype=torch.bool)
 
         self.passes = PassCounts()
         pad_text_id = checkpoint.text_ids.tts_pad
-        self._decode = Buckets(self._run_decode_rows, [padding_slot, pad_text_id, 0], sizes, self.passes)
-        padding_row = [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot]
+        self._decode = Buckets(self._run_decode_rows, [padding_slot, pad_text_id, 0, NOT_WATCHED], sizes, self.passes)
+        padding_row = [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot, NOT_WATCHED]
         self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
         self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes, self.passes)
         if device.type == "cuda" and not config.enforce_eager:
@@ -78,25 +98,39 @@ class FusedSteps:
         """Frames [rows that sample, codebooks]: the prefills that reach the end of their prompt, then the decodes."""
         values = np.fromiter(chain.from_iterable(decodes), np.int64)  # np.array takes four times as long
         decode_rows = values.reshape(-1, len(DecodeRow._fields)).T
-        slots, text_ids, positions, frame_indices, allow_eos = decode_rows
+        slots, text_ids, positions, frame_indices, allow_eos, watched = decode_rows
+        first_decode = 0
         if prefills:
             no_id, one = np.full_like(slots, NO_ID), np.ones_like(slots)
             prompts = [_prompt_rows(row, self._padding_slot) for row in prefills]
-            rows = np.concatenate([*prompts, np.stack([slots, text_ids, positions, no_id, one, slots])], 1)
+            rows = np.concatenate([*prompts, np.stack([slots, text_ids, positions, no_id, one, slots, watched])], 1)
+            first_decode = rows.shape[1] - len(slots)
             voiced = self._add_voices(prefills)
             self._mixed(rows, self._device)
             if voiced:
                 self._voice[: rows.shape[1]].zero_()
         else:
-            self._decode(decode_rows[:3], self._device)
+            self._decode(np.stack([slots, text_ids, positions, watched]), self._device)
         firsts = [(row.slot, row.first_frame, row.allow_eos) for row in prefills if row.samples]
         sampling = np.concatenate(
             [np.array(firsts, np.int64).reshape(-1, 3).T, np.stack([slots, frame_indices, allow_eos])], 1
         )
         if not sampling.shape[1]:
+            self.text_logits = None if self._alignment_head is None else NO_LOGITS
             return np.empty((0, self._num_codebooks), np.int16)
         codes: Int16Array = download(self._sample(sampling, self._device)).numpy()
+        self.text_logits = self._watched_logits(first_decode, watched)
         return codes
+
+    def _watched_logits(self, first: int, watched: Int64Array) -> Float32Array | None:
+        """Of the decode rows, the first of which was that one of all."""
+        if self._alignment_head is None:
+            return None
+        rows = np.flatnonzero(watched != NOT_WATCHED)
+        if not rows.size:
+            return NO_LOGITS
+        logits: Float32Array = download(self._logits[first : first + len(watched)]).numpy()[rows]
+        return logits
 
     def step_times(self) -> dict[int, float]:
         """Seconds that a frame takes, by rows; for while there are no streams: rows that pad are stepped."""
@@ -125,19 +159,19 @@ class FusedSteps:
     # What the graphs hold. Rows that pad are all of the padding slot; what they write there nobody reads.
 
     def _run_decode_rows(self, rows: Tensor) -> Tensor:
-        """Rows [slot, text id, position]: the last frame and a text id go in."""
-        slots, text_ids, positions = rows.unbind(0)
+        """Rows [slot, text id, position, watched position]: the last frame and a text id go in."""
+        slots, text_ids, positions, watched = rows.unbind(0)
         x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
-        hidden = self._stack(x, self._cache.storage, self._attend(slots, positions, are_single=True))
+        hidden = self._attended(x, slots, positions, watched, are_single=True)
         return self._hidden.index_copy_(0, slots, normed(hidden, self._norm))
 
     def _run_mixed_rows(self, rows: Tensor) -> Tensor:
-        """Rows [slot, text id, position, codec item, is decode row, slot that keeps the hidden state]."""
-        slots, text_ids, positions, codec_items, is_decode, targets = rows.unbind(0)
+        """Rows [slot, text id, position, codec item, is decode row, slot that keeps the hidden state, watched]."""
+        slots, text_ids, positions, codec_items, is_decode, targets, watched = rows.unbind(0)
         codec = self._talker.embed_codec(codec_items.clamp(min=NO_ID)) + self._voice[: len(slots)]
         codec = torch.where((is_decode == 1)[:, None], self._slots.last_frame[slots], codec)
         x = codec + self._talker.embed_text(text_ids)
-        hidden = self._stack(x, self._cache.storage, self._attend(slots, positions, are_single=False))
+        hidden = self._attended(x, slots, positions, watched, are_single=False)
         return self._hidden.index_copy_(0, targets, normed(hidden, self._norm))
 
     def _run_sample(self, rows: Tensor) -> Tensor:
@@ -159,10 +193,15 @@ class FusedSteps:
         codes[:, 0].masked_fill_(~is_drawable(scores), BROKEN)
         return codes.to(torch.int16)
 
-    def _attend(self, slots: Tensor, positions: Tensor, *, are_single: bool) -> Attend:
-        return partial(
-            paged_attention, places=Places(slots, positions, self._cache.table, self._cache.page_size, are_single)
-        )
+    def _attended(self, x: Tensor, slots: Tensor, positions: Tensor, watched: Tensor, *, are_single: bool) -> Tensor:
+        """Rows [rows, hidden] through all layers."""
+        places = Places(slots, positions, self._cache.table, self._cache.page_size, are_single)
+        attend = partial(paged_attention, places=places)
+        head = self._alignment_head
+        if head is None:
+            return self._stack(x, self._cache.storage, attend)
+        watch = Watch(head.head, watched, self._logits)
+        return self._stack(x, self._cache.storage, attend, (head.layer, partial(attend, watch=watch)))
 
     def _add_voices(self, rows: Sequence[PrefillRow]) -> bool:
         """Put the speaker embeddings and reference frames of prompt rows in `_voice`; False if there are none."""
@@ -186,13 +225,14 @@ class FusedSteps:
 def _prompt_rows(row: PrefillRow, padding_slot: int) -> Int64Array:
     """As columns of `_run_mixed_rows`. Only the hidden state of the last row of a prompt is kept."""
     num_rows = row.stop - row.start
-    columns = np.empty((6, num_rows), np.int64)
+    columns = np.empty((7, num_rows), np.int64)
     columns[0] = row.slot
     columns[1] = row.plan.text_ids[row.start : row.stop]
     columns[2] = np.arange(row.start, row.stop)
     columns[3] = row.plan.codec_items[row.start : row.stop]
     columns[4] = 0
     columns[5] = padding_slot
+    columns[6] = NOT_WATCHED
     if row.samples:
         columns[5, -1] = row.slot
     return columns

@@ -90,6 +90,17 @@ class KVCache:
             tile_index=torch.from_numpy(np.concatenate(tile_index)).to(device),
         )
 
+    def places(self, slots: Sequence[int], first: Sequence[int], count: int) -> Tensor:
+        """Where `count` positions of each slot are in the pool, from its `first` on: [slots, count].
+
+        Those beyond what a slot can have are any that it has.
+        """
+        device, (_, width) = self.table.device, self.table.shape
+        positions = torch.tensor(first, device=device)[:, None] + torch.arange(count, device=device)
+        return self._pool_positions(
+            torch.tensor(slots, device=device)[:, None], positions.clamp(max=width * self.page_size - 1)
+        )
+
     def _clear(self, slot: int, position: int) -> None:
         """From there to the end of its page."""
         if offset := position % self.page_size:

@@ -8,13 +8,17 @@ from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.model.alignment import AlignmentHead
+from sonorant.engine.model.attention import Watch
 from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.model.sampling import Sampling, choose, is_drawable, uniforms
 from sonorant.engine.model.talker import Talker, sum_frame
 from sonorant.engine.talker.kv_cache import KVCache, Span
 from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
-from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array, PassCounts
+from sonorant.engine.talker.stream import NOT_WATCHED
+from sonorant.engine.talker.text_tracker import NO_LOGITS, WINDOW
+from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Float32Array, Int16Array, PassCounts
 
 # Row counts are multiples of this: the CPU's matrix product gives a row the same bits in any batch only from 4 rows on.
 ROW_MULTIPLE = 4
@@ -25,6 +29,8 @@ class PlainSteps:
         self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
     ) -> None:
         self.passes = PassCounts()
+        self.alignment_head: AlignmentHead | None = None
+        self.text_logits: Float32Array | None = None
         self._talker = talker
         self._cache = cache
         self._slots = slots
@@ -37,6 +43,7 @@ class PlainSteps:
         self._predictor_rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        self.text_logits = None if self.alignment_head is None else NO_LOGITS
         hidden = []
         sampling: list[tuple[int, int, bool]] = []  # slot, frame index, allow_eos
         if prefills:
@@ -101,10 +108,21 @@ class PlainSteps:
         x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
         cache = self._cache
         used = [(row.slot, row.position) for row in rows]
+        watch = self._watch(rows)
         hidden: Tensor = self._talker(
-            x, self._rotary, positions, cache.storage, cache.single_rows(used, slots, positions)
+            x, self._rotary, positions, cache.storage, cache.single_rows(used, slots, positions), watch
         )
+        if watch is not None and (logits := watch[1].logits) is not None:
+            self.text_logits = logits.float().cpu().numpy()
         return hidden[: len(rows)]
+
+    def _watch(self, rows: Sequence[DecodeRow]) -> tuple[int, Watch] | None:
+        watched = [i for i, row in enumerate(rows) if row.watched != NOT_WATCHED]
+        if self.alignment_head is None or not watched:
+            return None
+        slots, first = [rows[i].slot for i in watched], [rows[i].watched for i in watched]
+        places = self._cache.places(slots, first, WINDOW)
+        return self.alignment_head.layer, Watch(self.alignment_head.head, watched, places)
 
     def _sample(self, hidden: Tensor, rows: Sequence[tuple[int, int, bool]]) -> Tensor:
         """Frames [rows, codebooks] from hidden states [rows, hidden]; what the slots keep is brought up to date."""

@@ -5,6 +5,7 @@ before they get that far, see sonorant.engine.talker.faults.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -25,7 +26,7 @@ from sonorant.engine.ipc.messages import (
 from sonorant.engine.ipc.worker import serve, tell_loaded
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.scheduler import Scheduler
-from sonorant.engine.types import Int16Array, PassCounts
+from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 
 class Runner(Protocol):
@@ -37,6 +38,10 @@ class Runner(Protocol):
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         """Codes of the rows that sample, prefills first: [rows, codebooks]; the first is BROKEN where none can be."""
+
+    @property
+    def text_logits(self) -> Float32Array | None:
+        """Of the last step, [decode rows that are watched, WINDOW]; see the runner."""
 
 
 def run(
@@ -71,7 +76,8 @@ def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> S
         outbox.publish(plan.records)
     if not plan.has_rows:
         return Step(0)
-    records = scheduler.apply(plan, runner.step(plan.prefills, plan.decodes))
+    codes = runner.step(plan.prefills, plan.decodes)
+    records = scheduler.apply(plan, codes, runner.text_logits)
     if records:
         outbox.publish(records)
     return Step(
@@ -106,14 +112,15 @@ def _load(config: EngineConfig, outbox: Outbox[FrameRecord]) -> tuple[tuple[Sche
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
-    runner = TalkerRunner(checkpoint, config)
+    runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
     if config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
-        outbox.publish([speech_sample(runner, checkpoint, config)])
+        outbox.publish([speech_sample(runner.step, checkpoint, config)])
     scheduler = Scheduler(config, checkpoint, runner.num_pages)
     info = {
         "device": str(device),
         "threads": torch.get_num_threads(),
         "num_pages": runner.num_pages,
         "step_s": runner.step_times() if device.type == "cuda" else {},
+        "alignment_head": runner.alignment_head and astuple(runner.alignment_head),
     }
     return (scheduler, runner), info

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sonorant.engine.ipc.messages import FrameRecord
-from sonorant.engine.talker.stream import Stream
+from sonorant.engine.talker.stream import NOT_WATCHED, Stream
 from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams
 
 BROKEN = -1  # for the first code of a row whose scores are no finite numbers; its other codes mean nothing
@@ -55,6 +55,7 @@ class DecodeRow(NamedTuple):
     position: int
     frame_index: int
     allow_eos: bool
+    watched: int = NOT_WATCHED  # position from which on it is wanted how the alignment head looks at WINDOW positions
 
 
 @dataclass(frozen=True, slots=True)

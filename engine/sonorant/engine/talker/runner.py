@@ -5,12 +5,15 @@ far and the sampling parameters. Knows nothing of streams, text or credit; who r
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
+from sonorant.engine.model.alignment import AlignmentHead, find_alignment_head
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.verify import verify_checkpoint
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
@@ -18,14 +21,26 @@ from sonorant.engine.talker.kv_cache import KVCache, fitting_num_pages, memory_b
 from sonorant.engine.talker.plain import PlainSteps
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
-from sonorant.engine.types import NO_ID, Int16Array, PassCounts, PromptPlan, SamplingParams
+from sonorant.engine.talker.speech_sample import whole_sample
+from sonorant.engine.types import NO_ID, Float32Array, Int16Array, PassCounts, PromptPlan, SamplingParams
+
+if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
+    from sonorant.engine.talker.fused import FusedSteps
 
 
 class TalkerRunner:
     """On CUDA out of fused kernels and graphs, elsewhere out of plain operations, unless `fused` says otherwise."""
 
     @torch.inference_mode()
-    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, fused: bool | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        config: EngineConfig,
+        *,
+        fused: bool | None = None,
+        finds_alignment: bool = False,
+    ) -> None:
+        """`finds_alignment`: speak a sentence first, to find the head that `text_logits` are of."""
         self._pad_text_id = checkpoint.text_ids.tts_pad
         device = find_device(config.talker.device)
         dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
@@ -43,19 +58,27 @@ class TalkerRunner:
             dtype=dtype,
         )
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
+        plain = PlainSteps(talker, checkpoint, config, self._cache, self._slots)
+        self._steps: PlainSteps | FusedSteps = plain
+        self.alignment_head: AlignmentHead | None = None
+        num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
+        if finds_alignment and (sample := whole_sample(self.step, checkpoint, config, num_positions)):
+            prompt, codes = sample
+            self.alignment_head = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
+            plain.alignment_head = self.alignment_head
         if device.type == "cuda" if fused is None else fused:
-            from sonorant.engine.talker.fused import (
-                FusedSteps,  # here, because Triton comes with the CUDA builds of torch only
-            )
-
-            self._steps: PlainSteps | FusedSteps = FusedSteps(talker, checkpoint, config, self._cache, self._slots)
-        else:
-            self._steps = PlainSteps(talker, checkpoint, config, self._cache, self._slots)
+            self._steps = _fused_steps()(talker, checkpoint, config, self._cache, self._slots, self.alignment_head)
         self._warm_up(checkpoint.default_sampling)
 
     @property
     def passes(self) -> PassCounts:
         return self._steps.passes
+
+    @property
+    def text_logits(self) -> Float32Array | None:
+        """What the alignment head gave the positions of the decode rows that are watched, [rows, WINDOW], in the last
+        step; None without such a head."""
+        return self._steps.text_logits
 
     @torch.inference_mode()
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
@@ -80,6 +103,12 @@ class TalkerRunner:
         prompt = PrefillRow(0, (0,), plan, 0, 1, sampling, x_vector=None, reference_codes=None, allow_eos=False)
         self.step([prompt], [])
         self.step([], [DecodeRow(0, self._pad_text_id, position=1, frame_index=1, allow_eos=False)])
+
+
+def _fused_steps() -> "type[FusedSteps]":
+    from sonorant.engine.talker.fused import FusedSteps
+
+    return FusedSteps
 
 
 def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Talker:

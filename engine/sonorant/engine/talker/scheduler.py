@@ -36,6 +36,7 @@ from sonorant.engine.ipc.messages import (
     GrantCredit,
     OpenStream,
     PushText,
+    TextPositions,
 )
 from sonorant.engine.talker.faults import fault_of_ids, fault_of_stream
 from sonorant.engine.talker.pages import Lease, PagePool
@@ -43,8 +44,9 @@ from sonorant.engine.talker.prefix import page_keys
 from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow, StepPlan
 from sonorant.engine.talker.runaway import GRACE_FRAMES, Repetition
 from sonorant.engine.talker.slots import SlotState, SlotTable
-from sonorant.engine.talker.stream import NEVER, NO_SLOT, Stream
-from sonorant.engine.types import FinishReason, Int16Array, StreamEnd
+from sonorant.engine.talker.stream import NEVER, NO_SLOT, NOT_WATCHED, Stream
+from sonorant.engine.talker.text_tracker import TextTracker
+from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 
 NO_SCORES = "the model's scores are no finite numbers: use other sampling settings, or another voice"
 
@@ -73,6 +75,7 @@ class Scheduler:
         self._eos_id = checkpoint.talker.codec_eos_id
         self._slots = SlotTable(config.talker.num_slots)
         self._pages = PagePool(num_pages, config.talker.page_size)
+        self._tracker = TextTracker(config.talker.num_slots)
         # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding, or it pauses
         # (STARVED or BLOCKED).
         self._streams: dict[int, Stream] = {}
@@ -183,6 +186,7 @@ class Scheduler:
                 stream.first_position + frame,
                 frame,
                 frame >= stream.eos_from,
+                stream.watched,
             )
             for stream in self._decoding.values()
             for frame in (stream.num_frames,)
@@ -190,7 +194,9 @@ class Scheduler:
         stepped += self._decoding.values()
         return StepPlan(self._take_records(), prefills, decodes, stepped, now)
 
-    def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
+    def apply(
+        self, plan: StepPlan, codes: Int16Array, text_logits: Float32Array | None = None
+    ) -> list[FrameRecord]:  # [rows that sample, codebooks], [decode rows that are watched, WINDOW]
         """Account for the outcome of the step; returns what Code2Wav must hear of it. Takes `codes` over."""
         now = self._clock()
         stepped = plan.streams
@@ -207,6 +213,8 @@ class Scheduler:
                 continue
             for page, key in zip(stream.pages, stream.page_keys, strict=False):  # frames are written behind these
                 self._pages.share(page, key)
+        if text_logits is not None:
+            self._track_text(first_frames, stepped[len(first_frames) :], text_logits)
         is_over = (firsts == self._eos_id) | (firsts == BROKEN)
         made, over = stepped, list[tuple[Stream, int]]()
         if is_over.any():
@@ -241,6 +249,32 @@ class Scheduler:
                 self._end(stream, FinishReason.COMPLETED)
         return self._take_records()
 
+    def _track_text(self, first: Sequence[Stream], decoded: Sequence[Stream], logits: Float32Array) -> None:
+        """Before the frames go out, so that Code2Wav passes on where they are in the text ahead of their audio.
+
+        A frame that is made with the prompt is where the stream begins: at the first word it is silent.
+        """
+        begun = [stream for stream in first if stream.watched != NOT_WATCHED]
+        watched = [stream for stream in decoded if stream.watched != NOT_WATCHED] if len(logits) else []
+        if watched:
+            self._tracker.advance(
+                [stream.slot for stream in watched],
+                # Rows behind that of this frame are not there yet.
+                [min(s.num_text_tokens, s.first_position + s.num_frames - s.plan.text_row + 1) for s in watched],
+                logits,
+            )
+        if told := begun + watched:
+            slots = [stream.slot for stream in told]
+            self._records.append(
+                TextPositions(
+                    np.array([stream.stream_id for stream in told], np.int64),
+                    np.array([stream.num_frames for stream in told], np.int32),
+                    self._tracker.positions(slots),
+                )
+            )
+            for stream, window in zip(told, self._tracker.windows(slots), strict=True):
+                stream.watched = stream.plan.text_row + window
+
     def _admit(self, now: float) -> None:
         """In order: one that waits for pages holds up those behind it, or it might wait forever."""
         self.wait_s = None
@@ -264,6 +298,9 @@ class Scheduler:
         stream.pages = lease.pages
         stream.num_shared_rows = stream.num_rows_done = lease.num_shared * self._pages.page_size
         stream.started_s = now
+        if (position := stream.open.times_text_from) is not None:
+            self._tracker.begin(stream.slot, position)
+            stream.watched = stream.plan.text_row + self._tracker.windows([stream.slot])[0]
         opened_s = stream.open.opened_s
         self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, stream.first_frame))
 

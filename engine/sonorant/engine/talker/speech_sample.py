@@ -1,4 +1,6 @@
-"""Some speech of the checkpoint's own, as codes: what the codec process compares its number formats by."""
+"""Some speech of the checkpoint's own: to find its alignment head in, and to compare the codec's number formats by."""
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -7,31 +9,69 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch
 from sonorant.engine.prompt.layout import PromptAssembler
 from sonorant.engine.prompt.tokenizer import Tokenizer
-from sonorant.engine.talker.rows import DecodeRow, PrefillRow
-from sonorant.engine.talker.runner import TalkerRunner
-from sonorant.engine.types import SynthesisParams
+from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
+from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SynthesisParams
 
 TEXT = "The old man walked slowly along the river."
 NUM_FRAMES = 32
+NUM_FRAMES_OF_ALL = 64  # within which all of the text is spoken
+
+Step = Callable[[Sequence[PrefillRow], Sequence[DecodeRow]], Int16Array]  # of a runner
 
 
-def speech_sample(runner: TalkerRunner, checkpoint: Checkpoint, config: EngineConfig) -> FrameBatch:
+def speech_sample(step: Step, checkpoint: Checkpoint, config: EngineConfig) -> FrameBatch:
     """One row per frame, all of SAMPLE_STREAM. Nothing of it stays in the runner."""
+    codes = _speak(step, checkpoint, config, _plan(checkpoint, config, whole_text=False), NUM_FRAMES, ends=False)
+    codes = np.clip(codes, 0, checkpoint.code_predictor.vocab_size - 1)
+    streams, indices = np.full(NUM_FRAMES, SAMPLE_STREAM, np.int64), np.arange(NUM_FRAMES, dtype=np.int32)
+    return FrameBatch(streams, indices, codes, began_s=0.0, ended_s=0.0)
+
+
+def whole_sample(
+    step: Step, checkpoint: Checkpoint, config: EngineConfig, num_positions: int
+) -> tuple[PromptPlan, Int16Array] | None:
+    """A prompt with all of its text, and the codes [frames, codebooks] of its speech to the end.
+
+    None if there is no room for that: a stream may have `num_positions`.
+    """
+    plan = _plan(checkpoint, config, whole_text=True)
+    if plan.num_rows + NUM_FRAMES_OF_ALL > num_positions:
+        return None
+    codes = _speak(step, checkpoint, config, plan, NUM_FRAMES_OF_ALL, ends=True)
+    is_over = (codes[:, 0] == checkpoint.talker.codec_eos_id) | (codes[:, 0] == BROKEN)
+    return plan, codes[: is_over.argmax()] if is_over.any() else codes
+
+
+def _plan(checkpoint: Checkpoint, config: EngineConfig, *, whole_text: bool) -> PromptPlan:
     speaker = next(iter(checkpoint.talker.speaker_ids), None)
-    x_vector = np.zeros(checkpoint.talker.stack.hidden_size, np.float32) if checkpoint.task == "base" else None
-    params = SynthesisParams(checkpoint.default_sampling, speaker=speaker, x_vector=x_vector)
+    x_vector = _x_vector(checkpoint)
+    params = SynthesisParams(
+        checkpoint.default_sampling, speaker=speaker, x_vector=x_vector, non_streaming_mode=whole_text
+    )
     tokenizer = Tokenizer.load(config.model)
     prompt = PromptAssembler(params, checkpoint, tokenizer)
     prompt.push_text(tokenizer.encode(TEXT))
     prompt.end_text()
     plan = prompt.plan()
     assert plan is not None
-    pages = tuple(range(-(-(plan.num_rows + NUM_FRAMES) // config.talker.page_size)))
-    row = PrefillRow(0, pages, plan, 0, plan.num_rows, params.sampling, x_vector, None, allow_eos=False)
-    frames = [runner.step([row], [])]
-    for frame in range(1, NUM_FRAMES):
+    return plan
+
+
+def _x_vector(checkpoint: Checkpoint) -> Float32Array | None:
+    return np.zeros(checkpoint.talker.stack.hidden_size, np.float32) if checkpoint.task == "base" else None
+
+
+def _speak(
+    step: Step, checkpoint: Checkpoint, config: EngineConfig, plan: PromptPlan, num_frames: int, *, ends: bool
+) -> Int16Array:
+    """`ends`: no further than to the model's own end, which is the last frame then."""
+    pages = tuple(range(-(-(plan.num_rows + num_frames) // config.talker.page_size)))
+    sampling, end = checkpoint.default_sampling, checkpoint.talker.codec_eos_id
+    row = PrefillRow(0, pages, plan, 0, plan.num_rows, sampling, _x_vector(checkpoint), None, allow_eos=False)
+    frames = [step([row], [])]
+    for frame in range(1, num_frames):
+        if ends and frames[-1][0, 0] == end:
+            break
         text_id = plan.trailing[frame - 1] if frame <= len(plan.trailing) else checkpoint.text_ids.tts_pad
-        frames.append(runner.step([], [DecodeRow(0, text_id, plan.num_rows - 1 + frame, frame, False)]))
-    codes = np.clip(np.concatenate(frames), 0, checkpoint.code_predictor.vocab_size - 1)
-    streams, indices = np.full(NUM_FRAMES, SAMPLE_STREAM, np.int64), np.arange(NUM_FRAMES, dtype=np.int32)
-    return FrameBatch(streams, indices, codes, began_s=0.0, ended_s=0.0)
+        frames.append(step([], [DecodeRow(0, text_id, plan.num_rows - 1 + frame, frame, ends)]))
+    return np.concatenate(frames)

@@ -11,6 +11,7 @@ from sonorant.engine.types import REFERENCE_FRAME, Int16Array, PromptPlan
 
 NEVER = sys.maxsize  # a frame number that no stream reaches
 NO_SLOT = -1
+NOT_WATCHED = -1  # no position
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +37,7 @@ class Stream:
     last_frame_s: float = 0.0
     num_rows_done: int = 0
     starved_s: float = 0.0  # since when
+    watched: int = NOT_WATCHED  # position of the first token that the tracker wants to know of
     num_frames: int = 0  # frames made, which is also the index of the next
     stop_at: int = field(init=False)  # frames below this need nothing that is not there
     eos_from: int = field(init=False)  # first frame that may be the end token

@@ -9,7 +9,7 @@ from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.voices import resolve_voice
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
-from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, TIMESTAMP_MODE_UNSPECIFIED, SynthesisConfig
+from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
 
 BUFFER_MS = 3000  # Cartesia's own default
 LEAST_BUFFER_MS = 10  # that a server takes; 0 is "do not wait" to Cartesia
@@ -78,6 +78,6 @@ class Message(Generation):
         delay_ms = BUFFER_MS if self.max_buffer_delay_ms is None else self.max_buffer_delay_ms
         return SpeakConfig(
             synthesis=self.to_config(catalog),
-            timestamps=TIMESTAMP_MODE_PROGRESS if self.add_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
+            timestamps=TIMESTAMP_MODE_WORD if self.add_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
             text_policy=TextPolicy(max_buffer_delay_ms=min(max(delay_ms, LEAST_BUFFER_MS), MOST_BUFFER_MS)),
         )

@@ -13,7 +13,7 @@ from sonorant.gateway.encoders import FORMATS, Encoder, encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import Answer, parse, read_json
 from sonorant.gateway.openai.request import SpeechRequest
-from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, Marks, SynthesisStats
+from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Marks, SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 MAX_TIMESTAMPS_BYTES = 4096  # of a header that proxies let through
@@ -31,7 +31,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
     config = body.to_config(await request.app[CATALOGS].get(call), "pcm_s16le")
     upstream = SynthesizeStreamRequest(config=config, text=body.input)
     if body.word_timestamps and not body.is_sse:
-        upstream.timestamps = TIMESTAMP_MODE_PROGRESS
+        upstream.timestamps = TIMESTAMP_MODE_WORD
         return await _whole(request, upstream, encoder(name, body.rate_hz, whole=True), audio.content_type)
     encode = encoder(name, body.rate_hz)
     if body.is_sse:

@@ -10,7 +10,7 @@ from sonorant.gateway.http import parse
 from sonorant.gateway.openai.request import ResponseFormat, VoiceFields
 from sonorant.gateway.openai.split import Granularity
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
-from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, TIMESTAMP_MODE_UNSPECIFIED
+from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD
 
 
 class StreamConfig(VoiceFields):
@@ -37,7 +37,7 @@ class StreamConfig(VoiceFields):
     def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
         return SpeakConfig(
             synthesis=self.to_config(catalog, "pcm_s16le"),
-            timestamps=TIMESTAMP_MODE_PROGRESS if self.word_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
+            timestamps=TIMESTAMP_MODE_WORD if self.word_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
             max_lead_ms=self.max_lead_ms,
         )
 

@@ -53,7 +53,7 @@ def synthesis_config(request: riva_pb2.SynthesizeSpeechRequest) -> synthesis_pb2
 
 def timestamps(request: riva_pb2.SynthesizeSpeechRequest) -> synthesis_pb2.TimestampMode:
     if request.enable_word_time_offsets:
-        return synthesis_pb2.TIMESTAMP_MODE_PROGRESS
+        return synthesis_pb2.TIMESTAMP_MODE_WORD
     return synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED
 
 

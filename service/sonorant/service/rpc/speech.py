@@ -180,6 +180,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: Any
     ) -> text_to_speech_service_pb2.GetCapabilitiesResponse:
         info, call = self._engine.info, call_context.current()
+        timing = [info.model for info in self._engine.infos if info.times_text]
         await self._greet(context, call)
         return text_to_speech_service_pb2.GetCapabilitiesResponse(
             model=info.model,
@@ -190,7 +191,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             languages=info.languages,
             supports_cloning=any(info.task == "base" for info in self._engine.infos),
             supports_design=any(info.task == "voice_design" for info in self._engine.infos),
-            timestamp_modes=[synthesis_pb2.TIMESTAMP_MODE_PROGRESS],
+            timestamp_modes=[
+                synthesis_pb2.TIMESTAMP_MODE_PROGRESS,
+                *([synthesis_pb2.TIMESTAMP_MODE_WORD] if timing else []),
+            ],
+            word_timing_models=timing,
             max_text_chars=call.caller.text_limit(self._max_text_chars),
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
             max_text_chars_per_minute=call.caller.max_text_chars_per_minute or 0,

@@ -158,6 +158,9 @@ class Making:
         self.stream, self._stream_over = segment.stream, False
         self._spoken.give_up()
         self._spoken = self._segments.gather()
+        if self._state.spec.times_words:  # a phrase that is kept has no times
+            is_told = isinstance(self.stream, EngineStream) and self.stream.times_text
+            self._word_times.follow(self.stream.reached_ms if is_told else None)
         self._begin_credit(segment)
 
     def _begin_credit(self, segment: Segment) -> None:

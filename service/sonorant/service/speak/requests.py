@@ -63,11 +63,16 @@ class UtteranceSpec:
     seed_given: bool
     max_frames_given: bool
     warnings: tuple[Warned, ...]
-    timestamps: bool = False
+    timestamps: int = synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED
     resumable: bool = False  # tell what it takes to continue it elsewhere
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
     instructions: str = ""  # those that are followed; a designed voice has its description instead
+
+    @property
+    def times_words(self) -> bool:
+        """The engine is to tell when they are spoken; where it cannot, marks are estimates."""
+        return self.timestamps == synthesis_pb2.TIMESTAMP_MODE_WORD and self.info.times_text
 
     def replay(self) -> synthesis_pb2.SynthesisConfig:
         """The config with every default filled in, for the same audio from the same checkpoint."""
@@ -126,11 +131,11 @@ def check_lead(max_lead_ms: int, field: str) -> int:
     return max_lead_ms
 
 
-def check_timestamps(mode: int, field: str) -> bool:
-    """Whether marks are wanted."""
-    if mode not in (synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED, synthesis_pb2.TIMESTAMP_MODE_PROGRESS):
-        raise NotServed(field, "only TIMESTAMP_MODE_PROGRESS is served; use it, or leave it unset")
-    return bool(mode == synthesis_pb2.TIMESTAMP_MODE_PROGRESS)
+def check_timestamps(mode: int, field: str) -> int:
+    """The mode, if it is one."""
+    if mode not in synthesis_pb2.TimestampMode.values():
+        raise InvalidField(field, f"{mode} is no TimestampMode")
+    return mode
 
 
 def check_text_policy(policy: speak_pb2.TextPolicy, language: str, path: str) -> TextPolicy:

@@ -70,6 +70,10 @@ class Segmenter:
         self._uncommitted = ""
         self._begun = False  # something was committed
 
+    def spoken_of(self, offset: int) -> int:
+        """Which offset of what is spoken an offset of the committed text is."""
+        return self._respeller.spoken_of(offset)
+
     def check(self, text: str) -> None:
         """Raises InvalidField unless all of it may be pushed."""
         check_length(self.num_chars + len(text), self._max_chars, "text")
@@ -83,7 +87,7 @@ class Segmenter:
     def restart(self, num_chars: int) -> None:
         """Of the text only so much has come, which is the beginning of a segment."""
         self.num_chars = num_chars
-        self._respeller = Respeller(self._lexicon)
+        self._respeller = self._respeller.restarted(num_chars)
         self._sentences = Sentences(self._policy.language)
         self._uncommitted = ""
 

@@ -33,6 +33,7 @@ class Segment:
     draw: int = 0  # counts up with each time that the model is to say it differently
     codes_bytes: int = 0  # of the codes that were told, those of the session that began it included
     revised: bool = False  # its text, while it was spoken: it has no stream until it is set back
+    text_positions: tuple[float, ...] = ()  # of the frames of streams that it had before, if they were told
     stream: EngineStream | PhraseStream | None = None
     credit: Credit | None = None  # of the stream
     repeatable: SynthesisParams | None = None  # what decides over all of it, with its text; None: or chance does
@@ -96,6 +97,8 @@ class Segment:
 
     def detach(self) -> None:
         """The stream is lost."""
+        if isinstance(self.stream, EngineStream):
+            self.text_positions = self.stream.text_positions
         self.stream = self.credit = self.repeatable = None
 
     @property
@@ -178,6 +181,9 @@ class Segments:
         if phrase is not None:
             stream = PhraseStream(phrase, spec.info.frame_samples)
         else:
+            if spec.times_words:
+                num_known = 0 if known_codes is None else len(known_codes)
+                params = replace(params, times_text=segment.text_positions[:num_known])
             stream = self._reservation.open(params, credit_frames, known_codes)
         segment.revised = False
         segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))

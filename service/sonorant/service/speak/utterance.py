@@ -60,15 +60,19 @@ class Utterance:
         self.id = utterance_id
         self.state = UtteranceState(utterance_id, spec, resumption)
         self.pacer = Pacer(playout, max_lead_ms, spec.audio, spec.info)
+        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon)
         self.word_times = WordTimes(
-            spec.audio.native_rate_hz, spec.audio.speed, ms_per_unit, respell=spec.lexicon.respell
+            spec.audio.native_rate_hz,
+            spec.audio.speed,
+            ms_per_unit,
+            respell=spec.lexicon.respell,
+            spoken_of=self._segmenter.spoken_of,
         )
         self.statistics = Statistics(self.state, self.word_times, playout)
         self._charge = charge
         self._longer_chars = 0  # by which what is spoken is longer than what was written for it
         self._charged_longer_chars = 0
         self._commits: list[int] = []  # places in the text that were committed because no more came for a while
-        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon)
         self._segments = Segments(self.state, Reservation(reservations, resumed=resumption is not None), phrases)
         self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics, whole=whole)
 

@@ -1,8 +1,9 @@
-"""Where in its text an utterance is at any moment of its audio: an estimate, better the more is known. Pure.
+"""Where in its text an utterance is at any moment of its audio: what the engine says, or an estimate. Pure.
 
-A word is taken to last as long as its letters, and a pause to follow punctuation, at a rate that is known for certain
-once the audio of a segment is complete, and before that taken from what was spoken earlier. Silence before the first
-word is measured. What was told once stays; corrections spread over the words to come.
+Where the engine follows the text (`follow`), a word begins when it says so. Else a word is taken to last as long as its
+letters, and a pause to follow punctuation, at a rate that is known for certain once the audio of a segment is complete,
+and before that taken from what was spoken earlier. Sounds and silence are measured either way: when the first word
+begins, and when a word ends before a pause. What was told once stays; corrections spread over the words to come.
 """
 
 import re
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from sonorant.service.audio.pcm import Samples
 from sonorant.service.text.checks import WIDE, is_wide
@@ -22,6 +24,9 @@ SILENCE_AFTER_MS = 200.0  # usual at the end of a segment
 LOUD = 400.0  # root mean square of what is no silence any more
 BLOCK_MS = 10
 MIN_UNITS = 20  # that a rate can be learned from
+LEAST_LASTS = 0.6  # of the estimate: what a word is told to last whose end is not known yet, since the next follows it
+
+ReachedMs = Callable[[int], float | None]  # when a character of a segment's spoken text begins; None: not known yet
 
 _WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
 _LONG = re.compile(rf"[\d{WIDE}]")  # a digit is a word
@@ -37,6 +42,7 @@ class Word:
     end: int
     start_ms: int
     end_ms: int
+    estimated: bool = True  # where it begins
 
     def to_proto(self) -> synthesis_pb2.Mark:
         return synthesis_pb2.Mark(
@@ -45,7 +51,7 @@ class Word:
             text_end=self.end,
             start_ms=self.start_ms,
             end_ms=self.end_ms,
-            estimated=True,
+            estimated=self.estimated,
         )
 
 
@@ -60,6 +66,7 @@ class _Part:
     """A segment: its words that were not told yet, and what is known of its audio."""
 
     start: int = 0  # offset of its text
+    spoken_start: int = 0  # the same in what is spoken
     words: deque[tuple[int, str, int]] = field(default_factory=deque)  # with their offsets before, their units after
     units_left: int = 0  # in these
     units: int = 0
@@ -68,11 +75,29 @@ class _Part:
     audio_ms: float = 0.0
     audio_ended: bool = False
     onset_ms: float | None = None  # of the first sound
+    loud_ms: list[float] = field(default_factory=list)  # the end of each block with sound
+    reached_ms: ReachedMs | None = None
+    has_told: bool = False  # a word
 
     def speech_end_ms(self) -> float:
         """Only for audio that has ended."""
         onset_ms = self.onset_ms or 0.0
         return self.audio_ms - min(SILENCE_AFTER_MS, (self.audio_ms - onset_ms) / 3)
+
+    def push_audio(self, samples: Samples, rate_hz: int) -> None:
+        is_measured = self.onset_ms is None or self.reached_ms is not None
+        for block in _loud_blocks(samples, rate_hz) if is_measured else ():
+            end_ms = self.audio_ms + (int(block) + 1) * BLOCK_MS
+            # One block alone is no speech: the codecs of the built-in voices begin with a pulse of 10 ms.
+            if self.onset_ms is None and self.loud_ms and end_ms - self.loud_ms[-1] < 1.5 * BLOCK_MS:
+                self.onset_ms = self.loud_ms[-1] - BLOCK_MS
+            self.loud_ms.append(end_ms)
+        self.audio_ms += len(samples) * 1000 / rate_hz
+
+    def sound_end_ms(self, since_ms: float, until_ms: float) -> float:
+        """Of the last sound in between; `until_ms` if there is none."""
+        index = bisect_right(self.loud_ms, until_ms)
+        return self.loud_ms[index - 1] if index and self.loud_ms[index - 1] > since_ms else until_ms
 
 
 class WordTimes:
@@ -84,17 +109,22 @@ class WordTimes:
         speed: float,
         ms_per_unit: float = DEFAULT_MS_PER_UNIT,
         respell: Callable[[str], str] = str,
+        spoken_of: Callable[[int], int] = int,
     ) -> None:
-        """`rate_hz` of the samples that are pushed; `speed` comes after that. `respell`: what is said for a word."""
+        """`rate_hz` of the samples that are pushed; `speed` comes after that. `respell`: what is said for a word.
+        `spoken_of`: which offset of what is spoken an offset of the text is."""
         self.ms_per_unit = ms_per_unit
         self._rate_hz = rate_hz
         self._speed = speed
         self._respell = respell
+        self._spoken_of = spoken_of
         self._num_chars = 0
         self._parts = deque([_Part()])  # text is added to the last, the first is being told
         # Times in here are before `speed`.
         self._start_ms = 0.0  # of the first part
         self._at_ms = 0.0  # where its next word begins, at the earliest
+        self._told_ms = 0.0  # up to where all was told: no word begins before that any more
+        self._open: tuple[_Part, int, float] | None = None  # the word told last, if its end was not known; see `_close`
         self._ends_ms = [0.0]  # of what was told, ...
         self._text_ends = [0]  # ... and how far the text goes there
 
@@ -116,7 +146,7 @@ class WordTimes:
             self._add(part, self._num_chars - len(part.unfinished), part.unfinished)
             part.unfinished = ""
         part.text_end = self._num_chars
-        self._parts.append(_Part(self._num_chars))
+        self._parts.append(_Part(self._num_chars, self._spoken_of(self._num_chars)))
 
     def revise_text(self, start: int) -> None:
         """The part that begins there has another text, which comes next, and none follows it. What was told stays."""
@@ -128,12 +158,12 @@ class WordTimes:
         part.unfinished, part.text_end, part.audio_ended = "", None, False
         self._num_chars = start
 
+    def follow(self, reached_ms: ReachedMs | None) -> None:
+        """The engine tells when what is spoken of the part whose audio comes now; None: nobody does."""
+        self._sounding().reached_ms = reached_ms
+
     def push_audio(self, samples: Samples) -> None:
-        part = self._sounding()
-        if part.onset_ms is None:
-            onset_ms = _onset_ms(samples, self._rate_hz)
-            part.onset_ms = None if onset_ms is None else part.audio_ms + onset_ms
-        part.audio_ms += len(samples) * 1000 / self._rate_hz
+        self._sounding().push_audio(samples, self._rate_hz)
 
     def skip_audio(self, num_samples: int) -> None:
         """Somebody else spoke it."""
@@ -148,6 +178,7 @@ class WordTimes:
         part.audio_ms -= num_samples * 1000 / self._rate_hz
         if part.onset_ms is not None and part.onset_ms >= part.audio_ms:
             part.onset_ms = None
+        del part.loud_ms[bisect_right(part.loud_ms, part.audio_ms) :]
 
     def end_audio(self) -> None:
         """All of this part was spoken; what is pushed next belongs to another one."""
@@ -160,6 +191,7 @@ class WordTimes:
     def tell(self, until_ms: float) -> list[Word]:
         """The words that begin before a moment of the audio and were not told yet."""
         until_ms *= self._speed
+        self._close()
         words: list[Word] = []
         while True:
             part = self._parts[0]
@@ -167,11 +199,14 @@ class WordTimes:
             is_over = part.audio_ended and part.text_end is not None and until_ms >= end_ms
             if part.onset_ms is not None:
                 self._at_ms = max(self._at_ms, self._start_ms + part.onset_ms)
-                while part.words and (self._at_ms < until_ms or is_over):
-                    words.append(self._next_word(part))
+                while part.words and ((begins_ms := self._begins_ms(part)) is not None or is_over):
+                    if not is_over and begins_ms is not None and begins_ms >= until_ms:
+                        break
+                    words.append(self._next_word(part, begins_ms))
                 if not part.words and not is_over:  # words that come now are late
                     self._at_ms = max(self._at_ms, until_ms)
             if not is_over:
+                self._told_ms = max(self._told_ms, until_ms)
                 return words
             assert part.text_end is not None, "it is over"
             for index in range(len(self._ends_ms) - 1, -1, -1):
@@ -191,16 +226,65 @@ class WordTimes:
     def _sounding(self) -> _Part:
         return next(part for part in self._parts if not part.audio_ended)
 
-    def _next_word(self, part: _Part) -> Word:
+    def _begins_ms(self, part: _Part) -> float | None:
+        """When its next word does; None: not in the audio that is known."""
+        if part.reached_ms is None or not part.has_told:  # the first begins with the first sound
+            return self._at_ms
+        reached_ms = part.reached_ms(self._spoken_of(part.words[0][0]) - part.spoken_start)
+        if reached_ms is None:
+            return None
+        return max(self._at_ms, self._told_ms, self._start_ms + reached_ms)
+
+    def _next_word(self, part: _Part, begins_ms: float | None) -> Word:
+        """That is not known to begin anywhere, if it is left when all audio is over."""
+        is_followed = part.reached_ms is not None and begins_ms is not None
         start, text, num_units = part.words.popleft()
-        begins_ms, ends_ms = self._at_ms, self._at_ms + num_units * self.ms_per_unit
+        begins_ms = self._at_ms if begins_ms is None else begins_ms
+        lasts_ms = num_units * self.ms_per_unit
         if part.audio_ended and part.text_end is not None:
             speech_end_ms = max(begins_ms, self._start_ms + part.speech_end_ms())
-            ends_ms = begins_ms + (speech_end_ms - begins_ms) * num_units / part.units_left
+            lasts_ms = (speech_end_ms - begins_ms) * num_units / part.units_left
+        ends_ms = begins_ms + lasts_ms
+        self._open = None
+        if is_followed:
+            spoken_end = self._spoken_of(start + len(text)) - part.spoken_start
+            known_ms = self._ends_known_ms(part, spoken_end, begins_ms)
+            if known_ms is None:
+                ends_ms = begins_ms + LEAST_LASTS * lasts_ms
+                self._open = part, spoken_end, begins_ms
+            else:
+                ends_ms = known_ms
+        part.has_told = True
         part.units_left -= num_units
         self._at_ms = ends_ms
         self._told(ends_ms, start + len(text))
-        return Word(text, start, start + len(text), round(begins_ms / self._speed), round(ends_ms / self._speed))
+        return Word(
+            text,
+            start,
+            start + len(text),
+            round(begins_ms / self._speed),
+            round(ends_ms / self._speed),
+            estimated=not is_followed,
+        )
+
+    def _ends_known_ms(self, part: _Part, spoken_end: int, begins_ms: float) -> float | None:
+        """When a word that begins there ends: where what follows begins, or with the sound if a pause comes first."""
+        assert part.reached_ms is not None
+        reached_ms = part.reached_ms(spoken_end)
+        if reached_ms is None and part.audio_ended:
+            reached_ms = part.audio_ms
+        if reached_ms is None:
+            return None
+        return max(begins_ms, self._start_ms + part.sound_end_ms(begins_ms - self._start_ms, reached_ms))
+
+    def _close(self) -> None:
+        """If the end of the word told last is known by now, so that it counts as heard when it is."""
+        if self._open is None or self._open[0] is not self._parts[0]:
+            return
+        known_ms = self._ends_known_ms(*self._open)
+        if known_ms is not None:
+            self._open = None
+            self._ends_ms[-1] = max(known_ms, self._ends_ms[-2])
 
     def _add(self, part: _Part, start: int, word: str) -> None:
         spoken = self._respell(word)
@@ -215,8 +299,9 @@ class WordTimes:
         self._text_ends.append(text_end)
 
 
-def _onset_ms(samples: Samples, rate_hz: int) -> float | None:
+def _loud_blocks(samples: Samples, rate_hz: int) -> npt.NDArray[np.intp]:
+    """Numbers of those with sound."""
     size = rate_hz * BLOCK_MS // 1000
     blocks = samples[: len(samples) // size * size].reshape(-1, size).astype(np.float32)
-    is_loud = np.einsum("ij,ij->i", blocks, blocks) > LOUD**2 * size
-    return float(is_loud.argmax() * BLOCK_MS) if is_loud.any() else None
+    loud: npt.NDArray[np.intp] = np.flatnonzero(np.einsum("ij,ij->i", blocks, blocks) > LOUD**2 * size)
+    return loud

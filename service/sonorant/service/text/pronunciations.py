@@ -5,6 +5,8 @@ spaces have no such border. The longest phrase at a place wins, the first place 
 in is not looked at again.
 """
 
+import sys
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -55,9 +57,23 @@ class Respeller:
     """One text in pieces. It holds back what may be, or become, a phrase: never more than the longest one."""
 
     def __init__(self, lexicon: Lexicon) -> None:
+        self._lexicon = lexicon
         self._entries = lexicon.entries
         self._before = ""  # the character before what is held
         self._held = ""
+        self._num_taken = 0  # characters of the text that are spoken, ...
+        self._num_spoken = 0  # ... and what is spoken for them, ...
+        # ... each time a phrase was replaced: where it begins and ends, in the text and in what is spoken.
+        self._starts: list[tuple[int, int]] = [(0, 0)]
+        self._ends: list[tuple[int, int]] = [(0, 0)]
+
+    def restarted(self, offset: int) -> "Respeller":
+        """For another text from there on, which is the beginning of a word."""
+        other = Respeller(self._lexicon)
+        other._num_taken, other._num_spoken = offset, self.spoken_of(offset)
+        other._starts = [(other._num_taken, other._num_spoken)]
+        other._ends = [(other._num_taken, other._num_spoken)]
+        return other
 
     def flush(self) -> str:
         """The rest; what is pushed next is another text."""
@@ -78,10 +94,23 @@ class Respeller:
                 break
             length, spoken = found
             said.append(spoken)
+            if length > 1 or spoken != text[position]:
+                self._starts.append((self._num_taken, self._num_spoken))
+                self._ends.append((self._num_taken + length, self._num_spoken + len(spoken)))
+            self._num_taken += length
+            self._num_spoken += len(spoken)
             position += length
             self._before = text[position - 1]
         self._held = text[position:]
         return "".join(said)
+
+    def spoken_of(self, offset: int) -> int:
+        """Which offset of all that is spoken one of all text is; within a phrase, as far on as in its respelling."""
+        index = max(0, bisect_right(self._starts, (offset, sys.maxsize)) - 1)
+        (start, spoken_start), (end, spoken_end) = self._starts[index], self._ends[index]
+        if offset >= end or start == end:
+            return spoken_end + offset - end
+        return spoken_start + (offset - start) * (spoken_end - spoken_start) // (end - start)
 
     def _at(self, text: str, position: int, is_last: bool) -> tuple[int, str] | None:
         """(matched length, how it is spoken) at `position`; None if more text could change it."""
