@@ -13,8 +13,6 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
-import soxr
-from pocketsphinx import Decoder
 
 from sonorant.client import SpeechClient, synthesis_config
 from sonorant.service.audio.pcm import Samples
@@ -23,39 +21,20 @@ from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest
 from sonorant.tts.v1.synthesis_pb2 import Mark, SynthesisConfig, TimestampMode
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 from tests.e2e.server_process import ServerProcess
+from tests.spoken_words import RATE_HZ, Span, true_spans, words
 
-RATE_HZ = 24_000
-ALIGN_RATE_HZ = 16_000
 HELD_OUT = Path("engine/sonorant/engine/training/evaluation/held_out.tsv")
 REFERENCE = "The weather is fine today, so we are going to the park."
 VOICES = ("rms", "slt", "clone of rms", "clone of slt", "clone of rms, by its sound alone")
 MODES = (TimestampMode.TIMESTAMP_MODE_PROGRESS, TimestampMode.TIMESTAMP_MODE_WORD)
 
 Case = tuple[str, str, str]  # voice, layout, mode
-Span = tuple[int, int]  # ms
 
 
 def sentences(count: int) -> list[str]:
     """Without digits, which the truth does not know how to read."""
     lines = [line.split("\t") for line in HELD_OUT.read_text().splitlines()]
     return [text for kind, text in lines if kind == "everyday" and not re.search(r"\d", text)][:count]
-
-
-def words(text: str) -> list[str]:
-    return re.findall(r"[a-z']+", text.lower())
-
-
-def true_spans(text: str, samples: Samples) -> list[Span] | None:
-    decoder = Decoder(samprate=ALIGN_RATE_HZ, loglevel="FATAL")
-    try:
-        decoder.set_align_text(" ".join(words(text)))
-    except RuntimeError:  # it does not know a word
-        return None
-    decoder.start_utt()
-    decoder.process_raw(soxr.resample(samples, RATE_HZ, ALIGN_RATE_HZ).astype(np.int16).tobytes(), full_utt=True)
-    decoder.end_utt()
-    found = [(s.start_frame * 10, s.end_frame * 10 + 10) for s in decoder.seg() or () if s.word[0] not in "<("]
-    return found if len(found) == len(words(text)) else None
 
 
 async def spoken(

@@ -46,7 +46,11 @@ def test_each_token_begins_at_its_characters(tokenizer: Tokenizer, text: str) ->
 @pytest.mark.parametrize("text", TEXTS)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_the_cutting_makes_no_difference(tokenizer: Tokenizer, text: str, data: st.DataObject) -> None:
+def test_the_cutting_makes_no_difference(
+    tokenizer: Tokenizer, small_tokenizer: Tokenizer, text: str, data: st.DataObject
+) -> None:
+    """Also where a character has several tokens."""
+    tokenizer = data.draw(st.sampled_from([tokenizer, small_tokenizer]))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     whole, cut = offsets_of(tokenizer, [text]), offsets_of(tokenizer, pieces)

@@ -175,6 +175,11 @@ def _attend(
     new = qkv + row * (HEADS + 2 * KV_HEADS) * DIM
     query = _norm_and_rotate(new, weight, cos, sin, heads, position, eps, DIM)  # [16, PADDED_DIM]
 
+    if WATCHED_HEAD >= 0:
+        first_watched = tl.load(watched + row)
+        is_wanted = (first_watched >= 0) & (kv_head == WATCHED_HEAD // GROUP)
+        num_watched = tl.where(is_wanted, WATCHED, 0)
+
     kept = position if OWN_KEY else position + 1  # positions to be read from the pool
     share = tl.cdiv(tl.cdiv(kept, BLOCK), SPLITS) * BLOCK
     start = split * share
@@ -193,11 +198,10 @@ def _attend(
         value = tl.load(values + offsets, mask=is_inside, other=0.0)
         score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
         if WATCHED_HEAD >= 0:
-            first_watched = tl.load(watched + row)
             of_head = tl.sum(tl.where(tl.arange(0, 16)[:, None] == WATCHED_HEAD % GROUP, score, 0.0), 0)
-            is_watched = is_seen & (at >= first_watched) & (at < first_watched + WATCHED)
-            is_watched = is_watched & (first_watched >= 0) & (kv_head == WATCHED_HEAD // GROUP)
-            tl.store(logits + row * WATCHED + at - first_watched, of_head, mask=is_watched)
+            place = at - first_watched
+            is_watched = (place >= 0) & (place < num_watched)
+            tl.store(logits + row * WATCHED + place, of_head, mask=is_seen & is_watched)
         score = tl.where(is_seen[None, :], score, FAR_BELOW)
         new_top = tl.maximum(top, tl.max(score, 1))
         decay = tl.exp(top - new_top)
@@ -215,11 +219,10 @@ def _attend(
             tl.store(values + own + d, own_value, mask=d < DIM)
             score = tl.sum(query.to(tl.float32) * own_key.to(tl.float32), 1) * scale
             if WATCHED_HEAD >= 0:
-                first_watched = tl.load(watched + row)
-                of_head = tl.sum(tl.where(tl.arange(0, 16) == WATCHED_HEAD % GROUP, score, 0.0), 0)
-                is_watched = (position >= first_watched) & (position < first_watched + WATCHED)
-                is_watched = is_watched & (first_watched >= 0) & (kv_head == WATCHED_HEAD // GROUP)
-                tl.store(logits + row * WATCHED + position - first_watched, of_head, mask=is_watched)
+                of_head = tl.where(tl.arange(0, 16) == WATCHED_HEAD % GROUP, score, 0.0)
+                place = position - first_watched + tl.arange(0, 1)
+                is_watched = (place >= 0) & (place < num_watched)
+                tl.store(logits + row * WATCHED + place, tl.sum(of_head, 0), mask=is_watched)
             new_top = tl.maximum(top, score)
             decay = tl.exp(top - new_top)
             likely = tl.exp(score - new_top)

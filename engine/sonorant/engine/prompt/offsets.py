@@ -52,7 +52,7 @@ class TokenOffsets:
         if index == len(self._spans):
             return float(index)
         start, end = self._spans[index]
-        return index + max(0.0, (char - start) / (end - start))
+        return float(index) if char <= start else index + (char - start) / (end - start)
 
     def _close(self) -> None:
         start = self._num_chars - len(self._open)

@@ -1,0 +1,114 @@
+"""Words are told when they are spoken, by real workers: in order, with their audio, where an aligner finds them."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2
+from tests.service.harness import Transcript, cancel, end, flush, read_all, read_until, say, speak
+from tests.spoken_words import true_spans
+
+WORDS = synthesis_pb2.TIMESTAMP_MODE_WORD
+TEXT = "The woman thought the water was too cold to swim in, and so did the old man."
+WHOLE = {"non_streaming_mode": True}
+
+
+def settings(seed: int = 5, **synthesis: Any) -> speak_pb2.SpeakConfig:
+    return speak_pb2.SpeakConfig(synthesis={"sampling": {"seed": seed}, **synthesis}, timestamps=WORDS, max_lead_ms=0)
+
+
+def samples_of(pcm: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:
+    return np.frombuffer(pcm, np.int16)
+
+
+def errors_ms(transcript: Transcript, text: str, utterance_id: str = "u1") -> list[int]:
+    """Of the starts of words, against those that an aligner finds in the audio."""
+    true = true_spans(text, samples_of(transcript.pcm[utterance_id]))
+    marks = transcript.marks[utterance_id]
+    assert true is not None and len(true) == len(marks)
+    return [abs(mark.start_ms - start_ms) for mark, (start_ms, _) in zip(marks, true, strict=True)]
+
+
+def assert_words_of(marks: Sequence[synthesis_pb2.Mark], text: str, audio_ms: float) -> None:
+    assert [mark.text for mark in marks] == text.split()
+    assert [text[mark.text_start : mark.text_end] for mark in marks] == text.split()
+    assert all(mark.start_ms <= mark.end_ms <= audio_ms for mark in marks)
+    assert all(one.end_ms <= other.start_ms for one, other in itertools.pairwise(marks))
+    assert not any(mark.estimated for mark in marks)
+
+
+async def test_capabilities_name_the_checkpoint(stub: Any) -> None:
+    told = await stub.GetCapabilities(text_to_speech_service_pb2.GetCapabilitiesRequest())
+    assert [*told.timestamp_modes] == [synthesis_pb2.TIMESTAMP_MODE_PROGRESS, WORDS]
+    assert [*told.word_timing_models] == [told.model]
+
+
+@pytest.mark.parametrize("synthesis", [{}, WHOLE, {"voice": {"voice_id": "rms"}}], ids=["streaming", "whole", "rms"])
+async def test_words_are_told_where_an_aligner_finds_them(stub: Any, synthesis: dict[str, Any]) -> None:
+    transcript = await speak(stub, [settings(**synthesis), say(TEXT), end()])
+    assert_words_of(transcript.marks["u1"], TEXT, len(transcript.pcm["u1"]) / 48)
+    errors = errors_ms(transcript, TEXT)
+    assert np.mean(errors) <= 60 and max(errors) <= 200, errors
+
+
+async def test_word_by_word_and_in_segments(stub: Any) -> None:
+    """Words that come one by one, sentences with a flush between them."""
+    pieces = [say(f"{word} ") for word in ["We", "left", "the", "house", "at", "noon."]]
+    transcript = await speak(stub, [settings(), *pieces, flush(1), say("The train was late again."), end()])
+    text = "We left the house at noon. The train was late again."
+    assert_words_of(transcript.marks["u1"], text, len(transcript.pcm["u1"]) / 48)
+    errors = errors_ms(transcript, text)
+    assert np.mean(errors) <= 50 and max(errors) <= 150, errors
+
+
+async def test_twice_as_fast_words_are_told_twice_as_early(stub: Any) -> None:
+    usual, fast = [(await speak(stub, [settings(speed=speed), say(TEXT), end()])).marks["u1"] for speed in (1.0, 2.0)]
+    for one, other in zip(usual, fast, strict=True):
+        assert other.start_ms == pytest.approx(one.start_ms / 2, abs=45)
+
+
+async def test_respelled_words_are_told_where_their_respelling_is_spoken(stub: Any) -> None:
+    text, said = "The SQL of IBM is very good.", "The sequel of eye bee em is very good."
+    lexicon = {"SQL": "sequel", "IBM": "eye bee em"}
+    respelled = await speak(stub, [settings(pronunciations=lexicon), say(text), end()])
+    written = await speak(stub, [settings(), say(said), end()])
+    starts = {mark.text: mark.start_ms for mark in written.marks["u1"]}
+    assert_words_of(respelled.marks["u1"], text, len(respelled.pcm["u1"]) / 48)
+    told = {mark.text: mark.start_ms for mark in respelled.marks["u1"]}
+    for word, same in (("SQL", "sequel"), ("IBM", "eye"), ("is", "is"), ("good.", "good.")):
+        assert told[word] == pytest.approx(starts[same], abs=45)
+
+
+async def test_scripts_without_spaces_are_told_by_the_character(stub: Any) -> None:
+    """The model speaks English alone; where it has been in the text is told all the same, once, and in order."""
+    text = "你好 и да 다시, déjà"
+    transcript = await speak(stub, [settings(), say(text), end()])
+    marks = transcript.marks["u1"]
+    assert [mark.text for mark in marks] == ["你", "好", "и", "да", "다", "시", "déjà"]
+    assert all(one.end_ms <= other.start_ms for one, other in itertools.pairwise(marks))
+
+
+async def test_a_barge_in_tells_how_far_the_words_were_heard(stub: Any) -> None:
+    call = stub.Speak()
+    await call.write(speak_pb2.SpeakRequest(config=settings()))
+    await call.write(say(TEXT))
+    await call.write(end())
+    transcript = Transcript()
+    while len(transcript.pcm.get("u1", b"")) < 48 * 2500:
+        await read_until(call, transcript, "audio")
+    await call.write(cancel("u1", played_ms=2000))
+    await call.done_writing()
+    await read_all(call, transcript)
+    heard = [mark for mark in transcript.marks["u1"] if mark.start_ms < 2000]
+    chars = transcript.done["u1"].stats.spoken_chars
+    assert chars in (heard[-1].text_end, heard[-2].text_end), "whole words, up to the one that is being spoken"
+
+
+async def test_progress_marks_stay_estimates(stub: Any) -> None:
+    config = settings()
+    config.timestamps = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
+    transcript = await speak(stub, [config, say(TEXT), end()])
+    assert all(mark.estimated for mark in transcript.marks["u1"])
