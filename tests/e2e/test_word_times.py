@@ -1,13 +1,18 @@
 """Words are told when they are spoken, by real workers: in order, with their audio, where an aligner finds them."""
 
+import asyncio
 import itertools
+import re
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2
+from tests.e2e.server_process import ServerProcess
 from tests.service.harness import Transcript, cancel, end, flush, read_all, read_until, say, speak
 from tests.spoken_words import true_spans
 
@@ -112,3 +117,12 @@ async def test_progress_marks_stay_estimates(stub: Any) -> None:
     config.timestamps = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
     transcript = await speak(stub, [config, say(TEXT), end()])
     assert all(mark.estimated for mark in transcript.marks["u1"])
+
+
+async def test_the_command_line_writes_subtitles(server: ServerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "said.srt"
+    arguments = ["say", TEXT, "--wav", str(tmp_path / "said.wav"), "--subtitles", str(file), "--server", server.address]
+    command = await asyncio.create_subprocess_exec(sys.executable, "-m", "sonorant.cli", *arguments)
+    assert await command.wait() == 0
+    number, times, text, *_ = file.read_text().splitlines()
+    assert (number, text) == ("1", TEXT[: len(text)]) and re.fullmatch(r"00:00:00,\d{3} --> 00:00:0\d,\d{3}", times)

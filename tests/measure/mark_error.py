@@ -26,7 +26,7 @@ from tests.spoken_words import RATE_HZ, Span, true_spans, words
 HELD_OUT = Path("engine/sonorant/engine/training/evaluation/held_out.tsv")
 REFERENCE = "The weather is fine today, so we are going to the park."
 VOICES = ("rms", "slt", "clone of rms", "clone of slt", "clone of rms, by its sound alone")
-MODES = (TimestampMode.TIMESTAMP_MODE_PROGRESS, TimestampMode.TIMESTAMP_MODE_WORD)
+MODES = {"words": TimestampMode.TIMESTAMP_MODE_WORD, "progress": TimestampMode.TIMESTAMP_MODE_PROGRESS}
 
 Case = tuple[str, str, str]  # voice, layout, mode
 
@@ -79,7 +79,9 @@ def told_spans(text: str, marks: list[Mark]) -> list[Span] | None:
     return told if len(told) == len(words(text)) else None
 
 
-async def measure(address: str, num_sentences: int, voices: list[str]) -> dict[Case, list[tuple[Span, Span]]]:
+async def measure(
+    address: str, num_sentences: int, voices: list[str], modes: list[str]
+) -> dict[Case, list[tuple[Span, Span]]]:
     """The spans that were told and the true ones, of every word that both know."""
     found: dict[Case, list[tuple[Span, Span]]] = defaultdict(list)
     async with SpeechClient(address) as client:
@@ -87,18 +89,16 @@ async def measure(address: str, num_sentences: int, voices: list[str]) -> dict[C
         configs = await voice_configs(client)
         for voice in voices:
             for layout in ("streaming", "whole text"):
-                for mode in MODES:
+                for mode in modes:
                     for seed, text in enumerate(sentences(num_sentences)):
                         config = SynthesisConfig()
                         config.CopyFrom(configs[voice])
                         config.sampling.seed = seed
                         config.non_streaming_mode = layout == "whole text"
-                        samples, marks = await spoken(stub, text, config, mode)
+                        samples, marks = await spoken(stub, text, config, MODES[mode])
                         true, told = true_spans(text, samples), told_spans(text, marks)
                         if true is not None and told is not None:
-                            found[voice, layout, "words" if mode == MODES[1] else "progress"] += zip(
-                                told, true, strict=True
-                            )
+                            found[voice, layout, mode] += zip(told, true, strict=True)
     return found
 
 
@@ -114,16 +114,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sentences", type=int, default=40)
     parser.add_argument("--voice", action="append", choices=VOICES, help="of the table; default: all")
+    parser.add_argument("--mode", action="append", choices=MODES, help="of the marks; default: all")
     parser.add_argument("--server", help="one that serves both checkpoints; default: one of its own")
     args = parser.parse_args()
-    voices = args.voice or list(VOICES)
+    voices, modes = args.voice or list(VOICES), args.mode or list(MODES)
     if args.server:
-        found = asyncio.run(measure(args.server, args.sentences, voices))
+        found = asyncio.run(measure(args.server, args.sentences, voices, modes))
     else:
         with tempfile.TemporaryDirectory() as folder:
             models = ("--model", "builtin_voice", "--model", "builtin_base", "--num-slots", "4")
             with ServerProcess(Path(folder) / "log", *models) as server:
-                found = asyncio.run(measure(server.address, args.sentences, voices))
+                found = asyncio.run(measure(server.address, args.sentences, voices, modes))
     print("| voice, layout, marks | words | starts: mean / p50 / p95 ms | ends: mean / p50 / p95 ms |")
     print("|---|---|---|---|")
     for (voice, layout, mode), spans in found.items():

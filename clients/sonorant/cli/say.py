@@ -14,19 +14,21 @@ from pathlib import Path
 
 from sonorant.cli.config_arguments import add_config_arguments, config_of, whole_number
 from sonorant.cli.stdin import stdin_text
+from sonorant.cli.subtitles import FORMATS, subtitles
 from sonorant.client import audio_out
 from sonorant.client.client import SpeechClient
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter, PlaybackReport
 from sonorant.client.session import Session
 from sonorant.client.trace import Trace
-from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, UtteranceDone
 
 EXAMPLES = """\
 examples:
   sonorant say "Hello, world."                                  play it (needs ffplay or aplay)
   sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice of `sonorant voices`
   sonorant say --file story.txt --wav story.wav --seed 7 --speed 1.2
+  sonorant say --file story.txt --wav story.wav --subtitles story.srt
   sonorant say "Hello, world." --ogg hello.ogg --bitrate-bps 24000
   sonorant say "Hello, world." --codes hello.codes              1/170 of the size; sonorant decode speaks it again
   some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
@@ -59,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="audio the server may send ahead of what is played; 0 = no limit, the default unless the audio is played",
     )
+    parser.add_argument(
+        "--subtitles", type=_subtitles, metavar="FILE", help="write when which words are spoken: FILE.srt or FILE.vtt"
+    )
     parser.add_argument("--trace", action="store_true", help="print each message and its time to stderr")
     add_config_arguments(parser)
 
@@ -74,9 +79,13 @@ async def run(args: argparse.Namespace) -> int:
     if max_lead_ms is None and not played:
         max_lead_ms = 0
     trace = Trace(_note) if args.trace else None
+    timestamps = args.subtitles is not None
+    marks: list[Mark] = []
     async with (
         SpeechClient(args.server) as client,
-        client.speak(config_of(args, _encoding(args)), max_lead_ms=max_lead_ms, trace=trace) as session,
+        client.speak(
+            config_of(args, _encoding(args)), timestamps=timestamps, max_lead_ms=max_lead_ms, trace=trace
+        ) as session,
         _output(args, session.started.audio.sample_rate_hz) as write,
     ):
         listener = Listener(
@@ -84,6 +93,7 @@ async def run(args: argparse.Namespace) -> int:
             on_audio=write,
             on_started=lambda started: _note(f"voice {started.voice_id or '(unnamed)'}, seed {started.seed}"),
             on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
+            on_marks=lambda told: marks.extend(told.marks),
             on_resumed=lambda resumed: _note(f"connection lost; resumed elsewhere after {resumed.gap_s * 1000:.0f} ms"),
             measure_sound=_encoding(args) == "pcm_s16le",
         )
@@ -95,6 +105,8 @@ async def run(args: argparse.Namespace) -> int:
                 sending.cancel()  # it may still be waiting for text that nobody will speak
         except ExceptionGroup as group:
             raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
+    if args.subtitles:
+        args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
     _print_report(report, done)
     return 0 if report.audio_s else 1
@@ -175,6 +187,15 @@ def _print_report(report: PlaybackReport, done: UtteranceDone) -> None:
 
 def _note(line: str) -> None:
     print(line, file=sys.stderr)
+
+
+def _subtitles(value: str) -> Path:
+    file = Path(value)
+    if file.suffix not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{value} does not end in {' or '.join(FORMATS)}")
+    if not file.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{file.parent} is not a folder")
+    return file
 
 
 def _positive(value: str) -> float:

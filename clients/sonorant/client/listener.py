@@ -11,6 +11,7 @@ from sonorant.tts.v1.speak_pb2 import Revised
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,
     FINISH_REASON_FAILED,
+    Marks,
     UtteranceDone,
     UtteranceStarted,
     Warning,
@@ -42,6 +43,7 @@ class Listener:
         on_audio: Callable[[bytes], object] = _ignore,
         on_started: Callable[[UtteranceStarted], object] = _ignore,
         on_warning: Callable[[Warning], object] = _ignore,
+        on_marks: Callable[[Marks], object] = _ignore,
         on_resumed: Callable[[Resumed], object] = _ignore,
         on_revised: Callable[[Revised], object] = _ignore,
         on_done: Callable[[UtteranceDone, str], object] = raise_failure,
@@ -53,6 +55,7 @@ class Listener:
         self._on_audio = on_audio
         self._on_started = on_started
         self._on_warning = on_warning
+        self._on_marks = on_marks
         self._on_resumed = on_resumed
         self._on_revised = on_revised
         self._on_done = on_done
@@ -73,6 +76,8 @@ class Listener:
                 self._on_started(payload)
             case Warning():
                 self._on_warning(payload)
+            case Marks():
+                self._on_marks(payload)
             case Resumed():
                 self._on_resumed(payload)
             case Revised():
