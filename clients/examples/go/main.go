@@ -33,7 +33,7 @@ func main() {
 	check(err)
 
 	// The config first, then text as it comes. A pb.SpeakRequest_Cancel would be a barge-in.
-	config := &pb.SpeakConfig{Timestamps: pb.TimestampMode_TIMESTAMP_MODE_PROGRESS}
+	config := &pb.SpeakConfig{Timestamps: pb.TimestampMode_TIMESTAMP_MODE_WORD}
 	check(call.Send(&pb.SpeakRequest{Payload: &pb.SpeakRequest_Config{Config: config}}))
 	go func() {
 		for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {

@@ -29,7 +29,7 @@ call.on("end", () => writeFileSync(path, wav(Buffer.concat(audio), 24000)));
 
 // The config first, then text as it comes. `call.write({ cancel: {} })` would be a barge-in.
 const synthesis = { audio: { encoding: "AUDIO_ENCODING_PCM_S16LE", sample_rate_hz: 24000 } };
-call.write({ config: { synthesis, timestamps: "TIMESTAMP_MODE_PROGRESS" } });
+call.write({ config: { synthesis, timestamps: "TIMESTAMP_MODE_WORD" } });
 for await (const text of stdin.setEncoding("utf8")) call.write({ text });
 call.end(); // all that was sent is spoken, then the call ends
 

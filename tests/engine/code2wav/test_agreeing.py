@@ -30,7 +30,7 @@ def config(checkpoint: Checkpoint) -> EngineConfig:
 
 @pytest.fixture(scope="module")
 def sample(checkpoint: Checkpoint, config: EngineConfig) -> FrameBatch:
-    return speech_sample(TalkerRunner(checkpoint, config), checkpoint, config)
+    return speech_sample(TalkerRunner(checkpoint, config).step, checkpoint, config)
 
 
 def test_the_sample_is_speech_of_nobody(checkpoint: Checkpoint, sample: FrameBatch) -> None:

@@ -332,15 +332,17 @@ class Engine:
                     for run_id, frame, position in zip(
                         run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
                     ):
-                        self._running[run_id].on_position(frame, position)
+                        stream = self._running[run_id]
+                        assert isinstance(stream, EngineStream), "others do not ask for them"
+                        stream.on_position(frame, position)
                 case SilentStream(run_id, num_frames):
                     self._running[run_id].on_silence(num_frames)
                 case EndStream(run_id, end):
-                    stream = self._running.pop(run_id)
+                    ended = self._running.pop(run_id)
                     if end.reason is FinishReason.YIELDED:
-                        self.placement.on_yielded(stream)
-                    elif not stream.goes_on(end):
-                        self.placement.end(stream, end)
+                        self.placement.on_yielded(ended)
+                    elif not ended.goes_on(end):
+                        self.placement.end(ended, end)
                     self._tell_if_idle()
 
     def _deliver_batch(self, batch: PcmBatch, budgets: dict[int, StreamBudget]) -> None:
