@@ -229,7 +229,7 @@ class WordTimes:
     def _begins_ms(self, part: _Part) -> float | None:
         """When its next word does; None: not in the audio that is known."""
         if part.reached_ms is None or not part.has_told:  # the first begins with the first sound
-            return self._at_ms
+            return max(self._at_ms, self._told_ms)  # the sound may begin with what went out, and be known only now
         reached_ms = part.reached_ms(self._spoken_of(part.words[0][0]) - part.spoken_start)
         if reached_ms is None:
             return None
