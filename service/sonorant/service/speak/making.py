@@ -159,8 +159,10 @@ class Making:
         self._spoken.give_up()
         self._spoken = self._segments.gather()
         if self._state.spec.times_words:  # a phrase that is kept has no times
-            is_told = isinstance(self.stream, EngineStream) and self.stream.times_text
-            self._word_times.follow(self.stream.reached_ms if is_told else None)
+            stream = self.stream
+            self._word_times.follow(
+                stream.reached_ms if isinstance(stream, EngineStream) and stream.times_text else None
+            )
         self._begin_credit(segment)
 
     def _begin_credit(self, segment: Segment) -> None:
