@@ -12,8 +12,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
-# The delay is two checks, and one to spare, of deploy/envoy.yaml: until then new calls come, and one that comes while gRPC itself stops
-# is ended by it with CANCELLED, which no proxy tries again.
+# The delay is two checks of deploy/envoy.yaml, and one to spare: until then new calls come, and one that comes while
+# gRPC itself stops is ended by it with CANCELLED, which no proxy tries again.
 SETTINGS = ("--max-sessions", "1000", "--drain-delay-s", "3", "--drain-grace-s", "60")
 
 

@@ -14,6 +14,7 @@ from sonorant.service.config import parse_args
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.rpc.readiness import LIVENESS, READINESS
 from sonorant.service.settings import SETTINGS
+from sonorant.service.speak.phrases import Phrases
 from tests.service.fake_engine import FakeEngine
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -84,5 +85,6 @@ def test_flags_and_metrics_exist() -> None:
     assert sorted(named - {setting.flag for setting in SETTINGS}) == ["--config", "--help"]
     metrics = Metrics()
     metrics.follow(FakeEngine())
+    metrics.follow_phrases(Phrases(0))
     exposed = {metric.name + ("_total" if metric.type == "counter" else "") for metric in metrics.registry.collect()}
     assert set(re.findall(r"`((?:tts|grpc)_\w+)(?:\{.*?\})?`", TEXT)) == exposed

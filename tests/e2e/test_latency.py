@@ -18,7 +18,8 @@ def check(budget: LatencyBudget, stats: SynthesisStats) -> None:
     whole_ms = sum(ms for _, ms in parts(budget))
     writing_ms = stats.first_audio_ms - whole_ms
     assert -1 < writing_ms < max(50, stats.first_audio_ms / 4), "on a busy machine it takes longer, as all does"
-    assert budget.step_ms + budget.codec_ms > whole_ms / 3, "the model, on an idle engine"
+    made_ms = whole_ms - budget.hold_ms  # a clip is held until it is known to be good to its end
+    assert budget.step_ms + budget.codec_ms > made_ms / 3, "the model, on an idle engine"
 
 
 async def test_the_parts_of_the_time_to_the_first_audio_add_up(stub: Any) -> None:
