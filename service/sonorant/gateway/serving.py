@@ -108,4 +108,5 @@ class Gateway:
 
 def announce(event: str, **more: object) -> None:
     """One JSON object per line on stdout, for whoever started the gateway."""
-    print(json.dumps({"event": event, **more}), flush=True)
+    # In one piece: several processes write to the same stdout.
+    print(json.dumps({"event": event, **more}) + "\n", end="", flush=True)
