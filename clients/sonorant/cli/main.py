@@ -5,6 +5,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from google.protobuf.json_format import MessageToJson
 from grpc import StatusCode
@@ -43,68 +44,43 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    command = commands.add_parser(
-        "say",
-        parents=[common],
-        help="speak a text",
-        description="Speak a text. It may still be growing: it is sent as it comes, while the audio comes back.",
-        epilog=say.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    def add(name: str, examples: str, help: str, description: str, *parents: argparse.ArgumentParser) -> Any:
+        return commands.add_parser(
+            name,
+            parents=parents,
+            help=help,
+            description=description,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    description = "Speak a text. It may still be growing: it is sent as it comes, while the audio comes back."
+    command = add("say", say.EXAMPLES, "speak a text", description, common)
     say.add_arguments(command)
     command.set_defaults(run=say.run)
 
-    command = commands.add_parser(
-        "decode",
-        parents=[common],
-        help="speak stored codes again",
-        description="Speak again what `sonorant say --codes` stored. The model is not asked: it is the same audio.",
-        epilog=decode.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    description = "Speak again what `sonorant say --codes` stored. The model is not asked: it is the same audio."
+    command = add("decode", decode.EXAMPLES, "speak stored codes again", description, common)
     decode.add_arguments(command)
     command.set_defaults(run=decode.run)
 
-    command = commands.add_parser(
-        "explain",
-        parents=[common],
-        help="show what the model would be given for a text",
-        description="Show tokens, prompt, settings and limits of a text, or why it is refused, without speaking it.",
-        epilog=explain.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    description = "Show tokens, prompt, settings and limits of a text, or why it is refused, without speaking it."
+    command = add("explain", explain.EXAMPLES, "show what the model would be given for a text", description, common)
     explain.add_arguments(command)
     command.set_defaults(run=explain.run)
 
-    command = commands.add_parser(
-        "bench",
-        help="put load on a server and measure what its listeners get",
-        description=bench_arguments.DESCRIPTION,
-        epilog=bench_arguments.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    summary = "put load on a server and measure what its listeners get"
+    command = add("bench", bench_arguments.EXAMPLES, summary, bench_arguments.DESCRIPTION)
     bench_arguments.add_arguments(command)
     command.set_defaults(run=bench.run)
 
-    command = commands.add_parser(
-        "plan",
-        help="how many GPUs so many calls need",
-        description="How many GPUs so many calls at the same time need, from what one was measured to carry.",
-        epilog=plan.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    description = "How many GPUs so many calls at the same time need, from what one was measured to carry."
+    command = add("plan", plan.EXAMPLES, "how many GPUs so many calls need", description)
     plan.add_arguments(command)
     command.set_defaults(run=plan.run)
 
-    command = commands.add_parser(
-        "voices",
-        parents=[common],
-        help="list, make, move and delete voices",
-        description="List, make, move and delete the voices of a server. Without a command they are listed.",
-        epilog=voices.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    voices.add_arguments(command)
+    description = "List, make, move and delete the voices of a server. Without a command they are listed."
+    voices.add_arguments(add("voices", voices.EXAMPLES, "list, make, move and delete voices", description, common))
 
     command = commands.add_parser("capabilities", parents=[common], help="print what the server can do, as JSON")
     command.set_defaults(run=capabilities)
