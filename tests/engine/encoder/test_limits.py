@@ -9,6 +9,7 @@ from sonorant.engine.encoder.limits import memory_limit, silent_stderr
 from sonorant.engine.encoder.recording import read_upload
 from sonorant.engine.errors import InvalidRecording
 from tests.engine.encoder.recordings import spoken
+from tests.open_files import open_files
 
 
 def test_memory_beyond_the_limit_is_refused_and_comes_back() -> None:
@@ -31,10 +32,10 @@ def test_nothing_of_an_upload_reaches_the_log(capfd: pytest.CaptureFixture[str])
 
     read()
     assert capfd.readouterr().err != ""
-    num_fds = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with silent_stderr():
         read()
     assert capfd.readouterr().err == ""
     os.write(2, b"heard again")
     assert capfd.readouterr().err == "heard again"
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert not open_files() - before

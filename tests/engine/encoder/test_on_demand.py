@@ -22,6 +22,7 @@ from sonorant.engine.ipc.child import Child
 from sonorant.engine.model.reference import ReferenceEncoder
 from tests.engine.encoder.recordings import audio_file, flac_that_claims, noise, spoken
 from tests.engine.processes import run_encoder
+from tests.open_files import open_files
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -206,7 +207,7 @@ async def test_it_is_stopped_when_nobody_needs_it_and_comes_back(config: EngineC
 
 
 async def test_closing_ends_what_is_encoded_and_what_waits(config: EngineConfig) -> None:
-    num_fds = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     async with running(config) as encoder:
         await encoder.encode(spoken(), Want.NOTHING)
         pid = encoder.pid
@@ -221,7 +222,7 @@ async def test_closing_ends_what_is_encoded_and_what_waits(config: EngineConfig)
         with pytest.raises(EngineUnavailable, match="closed"):
             await encoder.encode(spoken(), Want.NOTHING)
     await asyncio.sleep(0)  # for the transport to close its socket
-    assert len(os.listdir("/proc/self/fd")) == num_fds
+    assert not open_files() - before
 
 
 async def test_closing_while_it_starts(config: EngineConfig) -> None:

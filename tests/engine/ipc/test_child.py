@@ -13,16 +13,13 @@ from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.types import PassCounts
 from tests.child_pids import child_pids
 from tests.engine.ipc import children
+from tests.open_files import open_files
 
 
 def wait_for_death(fd: int, timeout_s: float) -> bool:
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
-
-
-def num_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def test_a_child_holds_its_own_descriptors_only_and_passes_none_on() -> None:
@@ -76,8 +73,8 @@ def test_a_heartbeat_is_seen_across_processes_and_a_stopped_child_is_killed() ->
 
 
 def test_starting_and_closing_leaves_nothing() -> None:
-    before, others = num_fds(), child_pids()
+    before, others = open_files(), child_pids()
     for _ in range(3):
         children.EchoPair(ring_bytes=4096).close()
-    assert num_fds() == before
+    assert not open_files() - before
     assert child_pids() <= others

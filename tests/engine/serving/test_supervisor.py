@@ -44,15 +44,12 @@ from tests.child_pids import child_pids
 from tests.engine.processes import run_engine
 from tests.engine.speech import say, speech, until_idle
 from tests.fakes import begin_stream, frame_batch
+from tests.open_files import open_files
 
 CONFIG = EngineConfig.of(
     model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=512, cpu_threads=1, hang_timeout_s=3
 )
 TALKER, CODE2WAV = 0, 1
-
-
-def num_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def worker_pids(engine: Engine) -> list[int]:
@@ -104,9 +101,9 @@ async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_a
 ) -> None:
     monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,) * 5)
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
-    watched = Watched()
+    watched, others = Watched(), open_files()
     engine = await Engine.start(dataclasses.replace(CONFIG, model=model), watched.on_state)
-    fds, states = num_fds(), [EngineState.STARTING, EngineState.READY]
+    num_files, states = (open_files() - others).total(), [EngineState.STARTING, EngineState.READY]
     for worker, signal_number in itertools.product((TALKER, CODE2WAV), (signal.SIGKILL, signal.SIGSTOP)):
         pids = worker_pids(engine)
         streams = await speaking_streams(engine)
@@ -118,7 +115,7 @@ async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_a
         states.append(EngineState.READY)
         await watched.until(states)
         assert not set(worker_pids(engine)) & set(pids)
-        assert num_fds() == fds
+        assert (open_files() - others).total() == num_files
         for stream in streams:
             stream.cancel()
             assert (await take_all(stream, grants=True))[-1].reason is FinishReason.CANCELLED  # type: ignore[union-attr]
@@ -262,7 +259,7 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
 async def test_too_few_open_files_are_reported_and_leave_nothing(assert_no_children: Callable[[], None]) -> None:
     limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
     free = [fd for fd in range(1000) if fd not in fds]
-    num_before = num_fds()
+    before = open_files()
     for num_left in range(4, 22):  # each of them one step further on
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[num_left], limits[1]))
         try:
@@ -270,30 +267,30 @@ async def test_too_few_open_files_are_reported_and_leave_nothing(assert_no_child
                 await Engine.start(CONFIG)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        assert num_fds() == num_before, num_left
+        assert not open_files() - before, num_left
         assert_no_children()
 
 
 async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(
     tmp_path: Path, assert_no_children: Callable[[], None]
 ) -> None:
-    fds = num_fds()
+    before = open_files()
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
     (model / "speech_tokenizer" / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"speech_tokenizer/model\.safetensors"):
         await Engine.start(dataclasses.replace(CONFIG, model=model))
-    assert num_fds() == fds
+    assert not open_files() - before
     assert_no_children()
 
 
 async def test_starting_can_be_cancelled(assert_no_children: Callable[[], None]) -> None:
-    fds = num_fds()
+    before = open_files()
     task = asyncio.create_task(Engine.start(CONFIG))
     await asyncio.sleep(0.2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert num_fds() == fds
+    assert not open_files() - before
     assert_no_children()
 
 
@@ -318,13 +315,13 @@ def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing(assert_no
         await engine.close()
         assert watched.states[-1] is EngineState.CLOSED
 
-    fds = []
+    opened = []
     for main in (close_while_speaking, close_while_restarting):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(main())
-        fds.append(num_fds())
+        opened.append(open_files())
         assert_no_children()
-    assert fds[0] == fds[1]  # not that of before: the first uvloop of a process opens what all share
+    assert not opened[1] - opened[0]  # not that of before: the first uvloop of a process opens what all share
 
 
 @pytest.mark.slow
