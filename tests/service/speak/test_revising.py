@@ -201,10 +201,14 @@ async def test_a_text_that_becomes_empty_is_not_spoken_and_one_that_comes_then_i
     assert talk.pcm == spoken("...Yes.", SEED)
 
 
-async def test_what_cannot_be_revised_is_said(server: Served) -> None:
+async def test_what_cannot_be_revised_is_said(server: Served, engine: FakeEngine) -> None:
+    engine.hold()  # what was heard would stay, whatever is asked
     async with Talk(server, settings()) as talk:
         await talk.write(say("abc", "x"), end("x"), revise(0, "d", "x"), revise(0, "d", "y"))
         await talk.write(say("abc", "z"), revise(4, "d", "z"), say("abc", "v"), revise(1, "\0", "v"))
+        for name in ("z", "v"):
+            await read_until(talk.call, talk.transcript, "done", name)
+        engine.release()
         transcript = await talk.finish()
     assert transcript.warnings == [("x", "NO_ACTIVE_UTTERANCE"), ("y", "NO_ACTIVE_UTTERANCE")]
     for name in ("z", "v"):

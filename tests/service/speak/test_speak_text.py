@@ -101,7 +101,7 @@ async def test_a_pause_lets_the_tokenizer_release_its_last_word() -> None:
     engine = FakeEngine()
     async with served(engine) as server:
         call, transcript = server.stub.Speak(), Transcript()
-        await call.write(speak_pb2.SpeakRequest(config=settings(max_buffer_delay_ms=60)))
+        await call.write(speak_pb2.SpeakRequest(config=settings(max_buffer_delay_ms=800)))
         for _ in range(4):
             await call.write(say("a"))
             await asyncio.sleep(0.02)
