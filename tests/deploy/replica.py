@@ -6,8 +6,10 @@ import sys
 
 import uvloop
 
-from sonorant.service import logs, server
+from sonorant import logs
+from sonorant.service import server
 from sonorant.service.config import parse_args
+from sonorant.service.log_filters import LOG_FILTERS
 from tests.service.fake_engine import FakeEngine
 
 
@@ -18,5 +20,5 @@ async def serve() -> int:
 
 
 if __name__ == "__main__":
-    logs.set_up()
+    logs.set_up(*LOG_FILTERS)
     sys.exit(uvloop.run(serve()))

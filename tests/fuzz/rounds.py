@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sonorant.service.logs import is_news
+from sonorant.service.log_filters import is_news
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from tests.fuzz.files import read_changed_files
 from tests.fuzz.http2 import send_frames

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from grpc._cython import cygrpc
 
-from sonorant.service.logs import json_handler
+from sonorant.logs import json_handler
+from sonorant.service.log_filters import LOG_FILTERS
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
@@ -22,7 +23,7 @@ SECRET = "Xylophones whisper"
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     stream = io.StringIO()
-    handler, root = json_handler(stream), logging.getLogger()
+    handler, root = json_handler(stream, *LOG_FILTERS), logging.getLogger()
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)

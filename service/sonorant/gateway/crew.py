@@ -16,7 +16,7 @@ from multiprocessing.process import BaseProcess
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from sonorant.gateway import logs
+from sonorant import logs
 from sonorant.gateway.metrics import SHARED_DIR_VARIABLE
 from sonorant.gateway.process import run_process
 from sonorant.gateway.serving import CannotListen

@@ -6,7 +6,7 @@ import signal
 
 import uvloop
 
-from sonorant.gateway import logs
+from sonorant import logs
 from sonorant.gateway.serving import CannotListen, Gateway
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.tls import TlsError

@@ -10,12 +10,14 @@ from contextlib import asynccontextmanager, closing
 
 import uvloop
 
+from sonorant import logs
 from sonorant.engine import EngineError, EnginePool, EngineState, sized
-from sonorant.service import doctor, logs, server
+from sonorant.service import doctor, server
 from sonorant.service.access.api_keys import ApiKeysError, new_key
 from sonorant.service.access.tls import TlsError
 from sonorant.service.config import parse_args
 from sonorant.service.errors import VoiceStoreFailed
+from sonorant.service.log_filters import LOG_FILTERS
 from sonorant.service.operations.admin_port import ChannelzMissing
 from sonorant.service.operations.tracing import TracingMissing
 from sonorant.service.ports import CannotListen
@@ -94,7 +96,7 @@ def main() -> None:
 
 
 def _serve(config: ServiceConfig) -> int:
-    logs.set_up()
+    logs.set_up(*LOG_FILTERS)
     sys.setswitchinterval(SWITCH_S)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection takes one, and shells allow few

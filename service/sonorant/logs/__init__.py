@@ -1,0 +1,42 @@
+"""Logs of the server and of the gateway: one JSON object per line on stderr.
+
+What people wrote or hear is never logged, only its size.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TextIO
+
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC)
+        line = {
+            "time": f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{key: value for key, value in vars(record).items() if key not in _OWN},
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def json_handler(stream: TextIO, *filters: Callable[[logging.LogRecord], bool]) -> logging.Handler:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_JsonFormatter())
+    for each in filters:
+        handler.addFilter(each)
+    return handler
+
+
+def set_up(*filters: Callable[[logging.LogRecord], bool]) -> None:
+    """Of this process: what it logs, and its warnings. A filter may drop a record, or add fields to it."""
+    logging.captureWarnings(True)
+    logging.basicConfig(level=logging.INFO, handlers=[json_handler(sys.stderr, *filters)])
