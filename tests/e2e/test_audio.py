@@ -90,6 +90,7 @@ def snr_in_band_db(reference: Floats, samples: Floats, rate_hz: int) -> float:
     return float(10 * np.log10(signal.sum() / error.sum()))
 
 
+@pytest.mark.slow
 async def test_every_encoding_at_every_rate_is_the_same_speech(stub: Stub) -> None:
     reference = (await whole(stub, synthesis())).decoded(PCM, 24_000)[0]
     assert len(reference) == NUM_FRAMES * 1920

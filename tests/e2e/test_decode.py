@@ -54,6 +54,7 @@ def assert_within(one: bytes, other: bytes, lsb: int) -> None:
     assert np.abs(a - b).max() <= lsb
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -76,6 +77,7 @@ async def test_what_was_spoken_is_heard_again(stub: Stub, script: list[speak_pb2
     assert len(codes) < len(pcm) / 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import grpc
+import pytest
 
 from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
@@ -13,6 +14,7 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 GREEDY = {"do_sample": False, "subtalker_do_sample": False, "repetition_penalty": 1.0, "max_frames": 250}
 
 
+@pytest.mark.slow
 async def test_a_loop_is_not_heard_in_a_clip_and_a_stream_says_why_it_was_stopped(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path / "tiny")
     with ServerProcess(tmp_path / "log", "--model", str(model), "--num-slots", "2") as server:

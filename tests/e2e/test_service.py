@@ -79,6 +79,7 @@ async def test_audio_starts_before_the_input_is_closed_and_words_may_come_one_by
     assert len(whole.pcm["u1"]) > 48 * 1000
 
 
+@pytest.mark.slow
 async def test_all_three_ways_to_ask_give_the_same_audio(stub: Any) -> None:
     for non_streaming in (False, True):
         settings = {"sampling": SAMPLED, "non_streaming_mode": non_streaming}
@@ -114,6 +115,7 @@ async def test_flush_and_the_next_sentence(stub: Any) -> None:
     assert_same_audio(transcript.pcm["u1"], b"".join(apart))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 async def test_thirty_two_streams_at_once_each_as_if_alone(stub: Any) -> None:
     settings = config(sampling=SAMPLED)
@@ -193,6 +195,7 @@ async def test_a_client_that_is_killed_leaves_nothing(server: ServerProcess, stu
     await no_sessions(stub)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("worker", ["talker", "code2wav"])
 async def test_a_worker_that_is_killed_takes_no_utterance_along(
@@ -288,6 +291,7 @@ async def test_after_all_this_every_place_is_free_and_nothing_is_left_open(
     assert server.children() == children
 
 
+@pytest.mark.slow
 async def test_sigterm_drains_a_running_stream_and_exits_with_zero(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "log") as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
@@ -326,6 +330,7 @@ def test_a_checkpoint_with_a_missing_tensor_is_refused_by_name(tmp_path: Path) -
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.slow
 async def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "log") as server:
         async with grpc.aio.insecure_channel(server.address) as channel:

@@ -272,6 +272,7 @@ async def test_large_recordings_come_in_pieces(client: SpeechClient) -> None:
         await client.create_voice("larger", reference=audio * 2, consent=CONSENT)
 
 
+@pytest.mark.slow
 async def test_the_command_line_makes_mixes_moves_and_deletes_voices(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "tone.wav").write_bytes(wav(tone(2)))
     np.save(tmp_path / "voice.npy", np.ones(32, np.float32))

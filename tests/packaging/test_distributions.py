@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from tests.e2e.server_process import ServerProcess
 
@@ -39,7 +40,7 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
 
 
 class Environment:
-    """A virtual environment with nothing in it, not even pip; the one that runs this test installs into it."""
+    """A virtual environment with nothing in it, not even pip; uv, of the one that runs this test, installs into it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +55,7 @@ class Environment:
         return run(self.folder / "bin" / name, *arguments, cwd=self.folder)
 
     def pip(self, *arguments: str | Path) -> str:
-        return run(sys.executable, "-m", "pip", "--python", self.python, *arguments, cwd=self.folder)
+        return run(find_uv_bin(), "pip", *arguments, "--python", self.python, cwd=self.folder)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,9 @@ def _wheel(source: Path, out: Path) -> Path:
 @pytest.fixture(scope="module")
 def client(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
     environment = Environment(tmp_path_factory.mktemp("client"))
-    environment.pip("install", "--quiet", "--constraint", ROOT / "constraints.txt", wheels["sonorant"])
+    environment.pip(
+        "install", "--quiet", "--compile-bytecode", "--constraint", ROOT / "constraints.txt", wheels["sonorant"]
+    )
     return environment
 
 

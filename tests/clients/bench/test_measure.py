@@ -65,6 +65,7 @@ async def test_a_closed_loop_keeps_so_many_busy(protocol: Protocol) -> None:
     assert any(not outcome.counted for part in parts for outcome in part.outcomes), "the warm-up is no result"
 
 
+@pytest.mark.slow
 async def test_an_open_loop_begins_as_planned_however_slow_the_server() -> None:
     measured, parts = await run(FakeEngine(frame_s=0.05), "open", 20, shares=2, seconds=1.5)
     assert measured["failed"] == 0

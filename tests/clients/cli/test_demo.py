@@ -51,6 +51,7 @@ def _marked(mark: str) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 async def test_demo_speaks_and_stops_its_server(tmp_path: Path) -> None:
     async with demo(tmp_path) as process:
         output, _ = await process.communicate()
@@ -70,6 +71,7 @@ async def test_what_the_demo_does_not_take_starts_no_server(tmp_path: Path) -> N
     assert b"unrecognized arguments: --voice slt" in stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after", [b"starting a server", b"$ sonorant say"])
 async def test_a_demo_that_is_stopped_stops_its_server(tmp_path: Path, number: signal.Signals, after: bytes) -> None:

@@ -218,6 +218,7 @@ async def test_no_server_and_no_player_are_said_plainly() -> None:
     assert status == 1 and "--encoding is for --raw" in stderr
 
 
+@pytest.mark.slow
 async def test_doctor_is_the_servers_and_takes_its_settings() -> None:
     status, stdout, _ = await sonorant("doctor", "--help")
     assert status == 0 and b"sonorant-server" in stdout

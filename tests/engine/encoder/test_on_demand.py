@@ -185,6 +185,7 @@ async def test_who_leaves_while_it_is_encoded_leaves_no_trace(encoder: OnDemandE
     assert answer.codes is not None and len(answer.codes) == 38  # of this one, not the other
 
 
+@pytest.mark.slow
 async def test_a_recording_it_hangs_on_is_given_up(config: EngineConfig) -> None:
     async with running(config.but(encode_timeout_s=3.0)) as encoder:
         await encoder.encode(spoken(), Want.NOTHING)

@@ -65,15 +65,15 @@ def test_what_was_uploaded_is_told() -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_rates_leave_nothing_behind() -> None:
+def test_thousands_of_rates_leave_nothing_behind() -> None:
     """Each has a resampler of its own, which costs less than a millisecond and is not kept."""
 
     def read(rate_hz: int) -> None:
         assert read_recording(as_float(noise(0.01, rate_hz), rate_hz), RATE_HZ).info.sample_rate_hz == rate_hz
 
-    rates_hz = range(8_000, 188_000, 18)
-    assert len(rates_hz) == 10_000
-    for rate_hz in rates_hz[-500:]:  # the largest first: what numpy and libsndfile need at most
+    rates_hz = range(8_000, 188_000, 36)
+    assert len(rates_hz) == 5_000
+    for rate_hz in rates_hz[-250:]:  # the largest first: what numpy and libsndfile need at most
         read(rate_hz)
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for rate_hz in rates_hz:

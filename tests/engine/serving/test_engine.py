@@ -147,6 +147,7 @@ async def test_audio_starts_before_the_text_ends_and_pauses_change_nothing(engin
     assert event.reason is whole.end.reason is FinishReason.COMPLETED
 
 
+@pytest.mark.slow
 async def test_streams_together_sound_as_each_alone(engine: Engine) -> None:
     params = [
         speech(engine, do_sample=True, subtalker_do_sample=True, seed=n, max_frames=20) for n in range(len(SENTENCES))

@@ -128,6 +128,7 @@ async def clones(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     await engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [TALKER, CODE2WAV])
 async def test_a_worker_that_is_killed_takes_no_utterance_along(
     voice: tuple[Engine, list[Heard]], workers: Sequence[int]
@@ -135,11 +136,13 @@ async def test_a_worker_that_is_killed_takes_no_utterance_along(
     await check(*voice, workers, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [TALKER, CODE2WAV, (*TALKER, *CODE2WAV)])
 async def test_clones_go_on_behind_their_references(clones: tuple[Engine, list[Heard]], workers: Sequence[int]) -> None:
     await check(*clones, workers, signal.SIGKILL)
 
 
+@pytest.mark.slow
 async def test_one_that_hangs_is_replaced_and_takes_no_utterance_along(clones: tuple[Engine, list[Heard]]) -> None:
     await check(*clones, TALKER, signal.SIGSTOP)
 

@@ -251,6 +251,7 @@ async def test_a_pair_that_could_not_speak_is_tried_again(custom_voice: Path, mo
         await engines.close()
 
 
+@pytest.mark.slow
 async def test_a_pool_with_a_pair_that_does_not_load_leaves_nothing(custom_voice: Path, base: Path) -> None:
     broken = config(base).but(load_format="safetensors", code2wav_dtype="tf32")  # which the CPU has not
     with pytest.raises(EngineError, match="tf32") as failure:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file, save_file
 
 from sonorant.engine import Engine, EngineConfig, FinishReason
@@ -41,6 +42,7 @@ async def spoken(engine: Engine, **sampling: object) -> Heard:
     return await asyncio.wait_for(say(engine, "Hello there.", params), 60)
 
 
+@pytest.mark.slow
 async def test_a_model_that_does_not_end_is_ended(tmp_path: Path) -> None:
     """Random weights: what it says has nothing to do with its text, and no end token comes."""
     async with running(write_tiny_checkpoint(tmp_path)) as engine:
@@ -50,6 +52,7 @@ async def test_a_model_that_does_not_end_is_ended(tmp_path: Path) -> None:
     assert 0 < heard.num_frames <= heard.end.num_frames < 400
 
 
+@pytest.mark.slow
 async def test_a_model_that_falls_silent_is_ended_unless_its_frames_were_asked_for(tmp_path: Path) -> None:
     async with running(write_silent_checkpoint(tmp_path)) as engine:
         heard = await spoken(engine, do_sample=True, temperature=2.0)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sonorant.engine import Engine, EngineConfig, SynthesisParams, Work
 from tests.engine.speech import assert_same_speech, say
@@ -18,6 +19,7 @@ async def work_when_idle(engine: Engine) -> Work:
     return engine.stats().work["talker"]
 
 
+@pytest.mark.slow
 async def test_two_texts_in_one_voice_share_its_reference_text(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path, "base")
     engine = await Engine.start(EngineConfig.of(model, num_slots=2, max_context=256, cpu_threads=1))

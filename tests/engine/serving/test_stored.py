@@ -84,6 +84,7 @@ async def test_what_was_spoken_is_heard_again_segment_by_segment(engine: Engine,
     assert engine.num_streams == 0 and engine.stats().work["talker"].num_prompt_rows > 0
 
 
+@pytest.mark.slow
 async def test_a_clones_reference_is_decoded_before_each_segment(tmp_path: Path) -> None:
     engine = await Engine.start(config(write_tiny_checkpoint(tmp_path, task="base")))
     rng = np.random.default_rng(0)
@@ -168,6 +169,7 @@ async def test_codes_that_no_stream_made_are_refused(engine: Engine, spoken: lis
     assert engine.num_streams == 0
 
 
+@pytest.mark.slow
 async def test_the_pair_whose_codec_it_is(tmp_path: Path) -> None:
     """Two checkpoints, each of which decodes its own, and nobody a third's."""
     models = [BUILTIN_VOICE_DIR, write_tiny_checkpoint(tmp_path / "tiny")]

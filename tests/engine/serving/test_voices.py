@@ -105,6 +105,7 @@ async def test_a_checkpoint_that_cannot_clone_says_so_before_it_looks(custom_voi
     assert custom_voice._encoder.pid is None
 
 
+@pytest.mark.slow
 async def test_a_clone_speaks_with_and_without_its_transcript(base: Engine) -> None:
     encoded = await base.encode_reference(spoken(3), with_codes=True)
     assert encoded.recording == await base.check_reference(spoken(3))
@@ -126,6 +127,7 @@ async def test_a_reference_longer_than_the_context_is_refused(base: Engine) -> N
         base.open(clone)
 
 
+@pytest.mark.slow
 async def test_live_streams_outlive_the_encoder(base: Engine) -> None:
     encoded = await base.encode_reference(spoken(), with_codes=False)
     params = greedy(base, x_vector=encoded.x_vector, max_frames=100)
@@ -168,6 +170,7 @@ async def test_recordings_are_encoded_while_streams_speak(base: Engine) -> None:
     await until_idle(base)
 
 
+@pytest.mark.slow
 async def test_closing_the_engine_while_it_encodes(tmp_path_factory: pytest.TempPathFactory) -> None:
     engine = await started(tmp_path_factory, "base")
     job = asyncio.create_task(engine.encode_reference(spoken(30), with_codes=True))

@@ -44,6 +44,7 @@ async def spoken_by(server: Served, **settings: Any) -> Transcript:
     return await speak(server.stub, [session, say(TEXT), end()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lead_ms", [0, 400])
 async def test_a_silence_is_not_heard_and_speech_goes_on_with_other_draws(
     server: Served, engine: FakeEngine, lead_ms: int

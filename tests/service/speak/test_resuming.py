@@ -88,6 +88,7 @@ def others(news: list[Any]) -> list[str]:
     return [kind for response in news if (kind := response.WhichOneof("payload")) not in ("audio", "marks")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", [None, SENTENCES])
 @pytest.mark.parametrize(
     ("encoding", "fields"),

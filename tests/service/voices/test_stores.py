@@ -208,6 +208,7 @@ class Stores(RuleBasedStateMachine):
             store.close()
 
 
+@pytest.mark.slow
 def test_stores_agree_with_a_dictionary(places: Places) -> None:
     Stores.places = staticmethod(places)  # type: ignore[assignment]
     run_state_machine_as_test(Stores, settings=settings(max_examples=15, stateful_step_count=15))
