@@ -109,6 +109,15 @@ def open_stream(
     return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes, known_codes)
 
 
+def reopened(
+    command: OpenStream, text: Sequence[int], text_ended: bool, credit_frames: int, codes: Sequence[Sequence[int]]
+) -> OpenStream:
+    """What opens a stream again behind the frames that it had, with all the text that came behind its prompt."""
+    plan = replace(command.plan, trailing=tuple(text), text_ended=text_ended, num_text_tokens=1 + len(text))
+    known_codes = np.array(codes, np.int16) if codes else None
+    return replace(command, plan=plan, credit_frames=credit_frames, known_codes=known_codes)
+
+
 def begin_stream(
     stream_id: int, past_codes: Int16Array | None = None, first_frame: int = 0, *, is_stored: bool = False
 ) -> BeginStream:

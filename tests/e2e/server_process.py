@@ -2,21 +2,19 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from sonorant.client.local_server import SERVICE
+from tests.told_process import ToldProcess
 
-START_TIMEOUT_S = 90.0
+ALONE_WITHIN_S = 90.0
 LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 
 
@@ -28,8 +26,8 @@ def scrape(server: "ServerProcess") -> dict[tuple[str, str], float]:
     return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples}
 
 
-class ServerProcess:
-    """`python -m sonorant.service` on free ports; it goes when this process does. Its stdout is JSON lines."""
+class ServerProcess(ToldProcess):
+    """`python -m sonorant.service` on free ports; it goes when this process does."""
 
     def __init__(
         self,
@@ -39,41 +37,17 @@ class ServerProcess:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Of `python`, with its variables if they are not this process's."""
-        self._log = log
-        with log.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [python, "-c", SERVICE, *LISTEN, *arguments],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-                start_new_session=True,
-            )
-        try:
-            listening = self.wait_for("listening")
-            self.port = int(str(listening["port"]))
-            self.metrics_port = int(str(listening["metrics_port"]))
-            self.wait_for("serving")
-        except BaseException:
-            self.stop()
-            raise
+        super().__init__(log, [python, "-c", SERVICE, *LISTEN, *arguments], environment)
+
+    def _wait_until_ready(self) -> None:
+        listening = self.wait_for("listening")
+        self.port = int(str(listening["port"]))
+        self.metrics_port = int(str(listening["metrics_port"]))
+        self.wait_for("serving")
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text()
-
-    def wait_for(self, event: str) -> dict[str, object]:
-        stdout: IO[str] | None = self.process.stdout
-        assert stdout is not None
-        for line in stdout:
-            told: dict[str, object] = json.loads(line)
-            if told["event"] == event:
-                return told
-        raise AssertionError(f"the server ended before it was {event}:\n{self.log}")
 
     def worker(self, name: str, model: str = "") -> int:
         """Process id of the worker that was started last under this name, for this checkpoint if there are several."""
@@ -98,7 +72,7 @@ class ServerProcess:
 
     def wait_until_alone(self) -> None:
         """Until nobody is connected to its gRPC port, and none of those who were is on the way out."""
-        until_s = time.monotonic() + START_TIMEOUT_S
+        until_s = time.monotonic() + ALONE_WITHIN_S
         while self._num_connections():
             assert time.monotonic() < until_s, "somebody is still connected"
             time.sleep(0.01)
@@ -119,21 +93,3 @@ class ServerProcess:
             except FileNotFoundError:
                 continue
         return kinds
-
-    def __enter__(self) -> "ServerProcess":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> int:
-        """SIGTERM, as an orchestrator does; the exit code."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            code = self.process.wait(START_TIMEOUT_S)
-        finally:
-            self.process.kill()
-            assert self.process.stdout is not None
-            self.process.stdout.close()
-        return code

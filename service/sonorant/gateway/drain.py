@@ -11,6 +11,9 @@ DRAINING = web.AppKey("draining", asyncio.Event)
 class Conversation(Protocol):
     """What has a socket to itself."""
 
+    async def run(self) -> None:
+        """Until either side has closed the socket."""
+
     async def go_away(self) -> None:
         """Finish what is spoken, take nothing new, and close."""
 

@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import WSMsgType, web
+from aiohttp.typedefs import Handler
 
 from sonorant.gateway.calls import SUBPROTOCOL
 from sonorant.gateway.context import CALL, DOOR, METRICS, SERVERS
@@ -20,7 +20,26 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # as in vLLM-Omni; a recording of 3 MiB
 GOING_AWAY = 1001
 
 
-async def accept(request: web.Request) -> web.WebSocketResponse:
+def conversing(kind: Callable[[web.Request, web.WebSocketResponse], Conversation]) -> Handler:
+    """Handles a socket by having such a conversation on it: counted, and told when the gateway is about to go."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        socket = await _accept(request)
+        conversation = kind(request, socket)
+        count = request.app[METRICS].sockets.labels(request[DOOR])
+        count.inc()
+        request.app[CONVERSATIONS].open.add(conversation)
+        try:
+            await conversation.run()
+        finally:
+            request.app[CONVERSATIONS].open.discard(conversation)
+            count.dec()
+        return socket
+
+    return handler
+
+
+async def _accept(request: web.Request) -> web.WebSocketResponse:
     """Raises Refusal, which is then the answer to the handshake."""
     if request.app[DRAINING].is_set():
         raise Refusal(503, "this gateway is about to go; connect again", code="draining", retry_after_s=1.0)
@@ -32,19 +51,6 @@ async def accept(request: web.Request) -> web.WebSocketResponse:
     )
     await socket.prepare(request)
     return socket
-
-
-@asynccontextmanager
-async def conversing(request: web.Request, conversation: Conversation) -> AsyncIterator[None]:
-    """While the context is open, the conversation is counted, and told when the gateway is about to go."""
-    count = request.app[METRICS].sockets.labels(request[DOOR])
-    count.inc()
-    request.app[CONVERSATIONS].open.add(conversation)
-    try:
-        yield
-    finally:
-        request.app[CONVERSATIONS].open.discard(conversation)
-        count.dec()
 
 
 async def receive(socket: web.WebSocketResponse, timeout_s: float) -> dict[str, Any] | None:

@@ -3,9 +3,8 @@
 The workers may die at any point: what was on its way is lost, and streams go on behind the frames that were heard."""
 
 import contextlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +39,7 @@ from tests.fakes import (
     expected_pcm,
     open_stream,
     published_checkpoint,
+    reopened,
 )
 
 CHECKPOINT = published_checkpoint()
@@ -73,14 +73,7 @@ class Listener:
 
     def opening(self) -> OpenStream:
         """Of the stream as it is now."""
-        plan = replace(
-            self.command.plan,
-            trailing=tuple(self.text),
-            text_ended=self.text_ended,
-            num_text_tokens=1 + len(self.text),
-        )
-        known = np.array(self.codes, np.int16) if self.codes else None
-        return replace(self.command, plan=plan, credit_frames=self.granted, known_codes=known)
+        return reopened(self.command, self.text, self.text_ended, self.granted, self.codes)
 
 
 class Cycle:

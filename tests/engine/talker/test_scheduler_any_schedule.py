@@ -3,9 +3,8 @@
 A talker may also die, at any point: streams then go on in another one, behind the frames that they had."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +23,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.talker.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
-from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint
+from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint, reopened
 
 CHECKPOINT = published_checkpoint()
 NUM_STREAMS = 6
@@ -54,14 +53,7 @@ class Truth:
 
     def opening(self) -> OpenStream:
         """Of the stream as it is now."""
-        plan = replace(
-            self.command.plan,
-            trailing=tuple(self.text),
-            text_ended=self.text_ended,
-            num_text_tokens=1 + len(self.text),
-        )
-        known = np.array(self.codes, np.int16) if self.codes else None
-        return replace(self.command, plan=plan, credit_frames=self.credit, known_codes=known)
+        return reopened(self.command, self.text, self.text_ended, self.credit, self.codes)
 
 
 streams = st.builds(

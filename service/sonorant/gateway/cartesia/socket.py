@@ -16,19 +16,11 @@ from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
 from sonorant.gateway.drain import DRAINING
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import parse
-from sonorant.gateway.sockets import GOING_AWAY, Sender, accept, conversing, receive
+from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
 
 MAX_CONTEXTS = 8
 MAX_REMEMBERED = 256
 IDLE_S = 300.0  # as Cartesia has it
-
-
-async def tts_websocket(request: web.Request) -> web.StreamResponse:
-    socket = await accept(request)
-    conversation = _Conversation(request, socket)
-    async with conversing(request, conversation):
-        await conversation.run()
-    return socket
 
 
 class _Conversation:
@@ -114,3 +106,6 @@ class _Conversation:
                 self._dead.append(context.context_id)
             if app[DRAINING].is_set():
                 await self.go_away()
+
+
+tts_websocket = conversing(_Conversation)

@@ -15,21 +15,13 @@ from sonorant.gateway.drain import DRAINING
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.stream_request import StreamConfig, parse_config
 from sonorant.gateway.openai.utterance import Utterance, error_message
-from sonorant.gateway.sockets import GOING_AWAY, Sender, accept, conversing, receive
+from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
 
 CONFIG_TIMEOUT_S = 10.0
 IDLE_S = 120.0
 MAX_TEXT_BYTES = 128 * 1024  # of one message
 MAX_UTTERANCES = 16  # begun and not over
-
-
-async def speech_stream(request: web.Request) -> web.StreamResponse:
-    socket = await accept(request)
-    conversation = _Conversation(request, socket)
-    async with conversing(request, conversation):
-        await conversation.run()
-    return socket
 
 
 class _Conversation:
@@ -184,3 +176,6 @@ class _Conversation:
                 self._idle.set()
                 if app[DRAINING].is_set():
                     await self.go_away()
+
+
+speech_stream = conversing(_Conversation)

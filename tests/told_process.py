@@ -1,0 +1,60 @@
+"""A process under test which tells what happens in JSON lines on its stdout."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Self
+
+STOP_TIMEOUT_S = 90.0
+
+
+class ToldProcess:
+    """Leaving the context stops it. Its stderr goes to a file."""
+
+    def __init__(self, log: Path, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
+        """With the variables of this process, if there are no others."""
+        self._log = log
+        with log.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+            )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _wait_until_ready(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def wait_for(self, event: str) -> dict[str, object]:
+        stdout: IO[str] | None = self.process.stdout
+        assert stdout is not None
+        for line in stdout:
+            told: dict[str, object] = json.loads(line)
+            if told["event"] == event:
+                return told
+        raise AssertionError(f"the process ended before it was {event}:\n{self.log}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> int:
+        """SIGTERM, as an orchestrator does; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
