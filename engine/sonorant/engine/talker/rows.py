@@ -27,6 +27,22 @@ class PrefillRow:
     first_frame: int = 0
     num_shared_rows: int = 0  # of the prompt, whose pages were there already
 
+    @classmethod
+    def of(cls, stream: Stream, start: int, stop: int) -> "PrefillRow":
+        return cls(
+            slot=stream.slot,
+            pages=stream.pages,
+            plan=stream.plan,
+            start=start,
+            stop=stop,
+            sampling=stream.open.sampling,
+            x_vector=stream.open.x_vector,
+            reference_codes=stream.codes,
+            allow_eos=stream.num_frames >= stream.eos_from,
+            first_frame=stream.num_frames,
+            num_shared_rows=stream.num_shared_rows,
+        )
+
     @property
     def begins(self) -> bool:
         """The first rows of a stream: what was kept for the slot is reset."""

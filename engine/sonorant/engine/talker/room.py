@@ -1,0 +1,86 @@
+"""What a talker has to give, and who holds it: a slot and KV pages for each stream that is let in.
+
+A stream gets pages for all that it may need or is not let in, so that nothing can run short later. Prompts that begin
+alike share the pages of what they have in common.
+"""
+
+from collections.abc import Iterable
+
+from sonorant.engine.ipc.messages import OpenStream
+from sonorant.engine.talker.pages import PagePool
+from sonorant.engine.talker.prefix import page_keys
+from sonorant.engine.talker.slots import SlotState, SlotTable
+from sonorant.engine.talker.stream import NO_SLOT, Stream
+
+
+class Room:
+    def __init__(self, num_slots: int, num_pages: int, page_size: int, max_context: int) -> None:
+        self._slots = SlotTable(num_slots)
+        self._pages = PagePool(num_pages, page_size)
+        self._max_context = max_context
+
+    def fault_of(self, command: OpenStream) -> str:
+        """Why this stream can never be let in; "" if it can."""
+        positions = _positions_of(command)
+        if positions > self._max_context:
+            return (
+                f"{command.plan.num_rows} prompt rows and {command.sampling.max_frames} frames need {positions} "
+                f"positions, max_context is {self._max_context}: lower max_frames or shorten the prompt"
+            )
+        if (num_pages := self._pages.pages_for(positions)) > self._pages.num_pages:
+            return (
+                f"{positions} positions need {num_pages} KV pages, the talker has {self._pages.num_pages} in all: "
+                f"lower max_frames or shorten the prompt"
+            )
+        return ""
+
+    def prepare(self, stream: Stream) -> None:
+        """Before it can be let in: what it may share is named."""
+        stream.page_keys = page_keys(stream.plan, stream.open.x_vector, stream.codes, self._pages.page_size)
+
+    def let_in(self, stream: Stream) -> bool:
+        """Give it a slot, in PREFILL, and its pages, if they are there."""
+        if not self._slots.num_free:
+            return False
+        num_shareable = (stream.plan.num_rows - 1) // self._pages.page_size  # the last row goes in, to sample from
+        num_pages = self._pages.pages_for(_positions_of(stream.open))
+        lease = self._pages.lease(num_pages, stream.page_keys[:num_shareable])
+        if lease is None:
+            return False
+        stream.slot = self._slots.take()
+        stream.pages = lease.pages
+        stream.num_shared_rows = stream.num_rows_done = lease.num_shared * self._pages.page_size
+        return True
+
+    def share_prompt(self, stream: Stream) -> None:
+        """The pages of its prompt are written; frames go behind them."""
+        for page, key in zip(stream.pages, stream.page_keys, strict=False):
+            self._pages.share(page, key)
+
+    def state(self, stream: Stream) -> SlotState:
+        """FREE: it is not in."""
+        return SlotState.FREE if stream.slot == NO_SLOT else self._slots.state(stream.slot)
+
+    def move(self, stream: Stream, state: SlotState) -> None:
+        self._slots.move(stream.slot, state)
+
+    def let_out(self, stream: Stream) -> None:
+        self._slots.move(stream.slot, SlotState.FREE)
+        self._pages.give_back(stream.pages)
+
+    def check_conservation(self, streams: Iterable[Stream]) -> None:
+        """What is free and what the open streams hold is all there is. Raises if that does not hold."""
+        self._slots.check_conservation()
+        self._pages.check_conservation()
+        inside = [stream for stream in streams if stream.slot != NO_SLOT]
+        num_slots, num_leases = len(inside), sum(len(stream.pages) for stream in inside)
+        if (num_slots, num_leases) != (self._slots.num_used, self._pages.num_leases):
+            raise RuntimeError(
+                f"the open streams hold {num_slots} slots and {num_leases} leases of KV pages, "
+                f"{self._slots.num_used} and {self._pages.num_leases} are out"
+            )
+
+
+def _positions_of(command: OpenStream) -> int:
+    """Frames made before stand among `max_frames`."""
+    return command.plan.num_rows + command.sampling.max_frames
