@@ -121,9 +121,12 @@ class Session:
         of the audio stays."""
         await self._send(lambda: self._journal.revise(utterance_id, Revise(from_char=from_char, text=text)))
 
-    async def flush(self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0) -> None:
-        """Speak all that was sent so far to its end, and be silent for a while; the utterance stays open."""
-        flush = Flush(flush_id=flush_id, pause_ms=pause_ms)
+    async def flush(
+        self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0, carry_on: bool = False
+    ) -> None:
+        """Speak all that was sent so far to its end, and be silent for a while; the utterance stays open. `carry_on`:
+        what follows is spoken in the same voice state, as if it had not ended."""
+        flush = Flush(flush_id=flush_id, pause_ms=pause_ms, carry_on=carry_on)
         await self._send(lambda: self._journal.flush(utterance_id, flush))
 
     async def end(self, utterance_id: str = "") -> None:

@@ -47,12 +47,14 @@ class SpeakConfig(_message.Message):
     def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ...) -> None: ...
 
 class Flush(_message.Message):
-    __slots__ = ("flush_id", "pause_ms")
+    __slots__ = ("flush_id", "pause_ms", "carry_on")
     FLUSH_ID_FIELD_NUMBER: _ClassVar[int]
     PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
+    CARRY_ON_FIELD_NUMBER: _ClassVar[int]
     flush_id: int
     pause_ms: int
-    def __init__(self, flush_id: _Optional[int] = ..., pause_ms: _Optional[int] = ...) -> None: ...
+    carry_on: bool
+    def __init__(self, flush_id: _Optional[int] = ..., pause_ms: _Optional[int] = ..., carry_on: bool = ...) -> None: ...
 
 class Revise(_message.Message):
     __slots__ = ("from_char", "text")

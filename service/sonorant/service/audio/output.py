@@ -30,8 +30,8 @@ def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> Piece:
 class Writer(Protocol):
     """What the engine makes of one utterance, into pieces."""
 
-    def begin(self) -> list[Piece]:
-        """Of each segment: what comes before it."""
+    def begin(self, *, goes_on: bool = False) -> list[Piece]:
+        """Of each segment: what comes before it. `goes_on`: the decoder was not begun anew for it."""
 
     def speech(self, samples: Samples, codes: Int16Array) -> list[Piece]:
         """Of frames of the segment: every piece that is now complete."""

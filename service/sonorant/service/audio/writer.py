@@ -88,7 +88,7 @@ class AudioWriter:
         self._frames = _frames(spec, serial)
         self._begun = False
 
-    def begin(self) -> list[Piece]:
+    def begin(self, *, goes_on: bool = False) -> list[Piece]:
         """What comes before any audio, once: a header, if the encoding has one."""
         if self._begun:
             return []

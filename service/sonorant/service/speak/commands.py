@@ -100,7 +100,7 @@ class Commands:
         if entry is None or entry.utterance.text_ended:
             self._warn_inactive(wanted, "flush")
             return
-        self._turns.change(entry, entry.utterance.flush, flush.flush_id, flush.pause_ms)
+        self._turns.change(entry, entry.utterance.flush, flush.flush_id, flush.pause_ms, carries_on=flush.carry_on)
 
     def end(self, utterance_id: str) -> None:
         check_utterance_id(utterance_id)

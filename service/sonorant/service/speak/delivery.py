@@ -96,7 +96,7 @@ class Delivery:
             if segment.end.flush_id is not None:
                 self._flush_id = segment.end.flush_id
                 await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._state.sent_ms))
-            self._segments.finish_current()
+            self._segments.finish_current(self._making.made.codes(self._making.made.num_frames))
         if reason is FinishReason.RUNAWAY and self._making.end is not None:
             await send(synthesis_pb2.Warning(code="RUNAWAY", message=self._making.end.detail))
         return reason
@@ -168,7 +168,7 @@ class Delivery:
     def _begin_writing(self, segment: Segment) -> None:
         if segment.speakable and not self._begun:
             self._begun = True
-            self._encoded(self._writer.begin())
+            self._encoded(self._writer.begin(goes_on=segment.carried is not None))
 
     async def _encode(self, segment: Segment) -> None:
         """What is due, as far as the listener has room for it; behind the last of it, what ends the segment."""

@@ -139,7 +139,7 @@ class Making:
             return 0
         before = self.made.num_frames
         if segment.stream is not None:
-            self.take_back(segment.stream.frames_in_common(spoken))
+            self.take_back(segment.frames_in_common(spoken))
             segment.stream.cancel()
             segment.detach()
         else:  # it was revised a moment ago, and its stream is not back yet

@@ -51,6 +51,7 @@ class EndSegment:
     flush_id: int | None = None  # of the flush that ends it, ...
     pause_ms: int = 0  # ... which wants so much silence after it
     last: bool = False  # no segment follows
+    carries_on: bool = False  # what follows is spoken in the same voice state
 
 
 Event: TypeAlias = Text | ReleaseTail | EndSegment
@@ -104,11 +105,15 @@ class Segmenter:
             return self._rest()
         return []
 
-    def flush(self, flush_id: int, pause_ms: int = 0) -> list[Event]:
+    def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> list[Event]:
         """Raises InvalidField."""
         if pause_ms > MAX_PAUSE_MS:
             raise InvalidField("flush.pause_ms", f"{pause_ms} is over {MAX_PAUSE_MS}")
-        return self._rest() + self._end_segment(EndSegment(flush_id, pause_ms))
+        if pause_ms and carries_on:
+            raise InvalidField(
+                "flush.carry_on", f"speech that goes on has no pause, and pause_ms is {pause_ms}; leave one out"
+            )
+        return self._rest() + self._end_segment(EndSegment(flush_id, pause_ms, carries_on=carries_on))
 
     def end(self) -> list[Event]:
         """No more text. Idempotent."""

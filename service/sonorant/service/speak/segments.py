@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from sonorant.engine import EngineStream, Int16Array, SamplingParams, SynthesisParams
 from sonorant.service.errors import LimitReached
@@ -15,7 +17,16 @@ from sonorant.service.speak.state import UtteranceState
 from sonorant.service.text.checks import is_speakable
 
 MAX_PENDING_FLUSHES = 64
+MAX_CARRIED_FRAMES = 250  # 20 s: they are prefilled again
 SEED_STEP = 0x9E3779B9  # from one draw to the next: far from seeds that somebody counts up
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What was spoken just before a segment that goes on in the same voice state: its stream begins with it."""
+
+    spoken: tuple[str | None, ...]
+    codes: Int16Array  # [frames, codebooks]
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +35,7 @@ class Segment:
 
     number: int = 0  # within the utterance
     start_char: int = 0  # of the utterance's text
+    goes_on: bool = False  # in the voice state of the one before, if that can be `carried`
     num_chars: int = 0  # of what was committed, as it was written
     spoken: list[str | None] = field(default_factory=list)  # all of it; None: the tail was released
     speakable: bool = False
@@ -36,6 +48,7 @@ class Segment:
     text_positions: tuple[float, ...] = ()  # of the frames of streams that it had before, if they were told
     stream: EngineStream | PhraseStream | None = None
     credit: Credit | None = None  # of the stream
+    carried: Carried | None = None
     repeatable: SynthesisParams | None = None  # what decides over all of it, with its text; None: or chance does
 
     @property
@@ -79,13 +92,19 @@ class Segment:
     def attach(self, stream: EngineStream | PhraseStream, credit: Credit) -> None:
         """Raises InvalidSynthesis."""
         self.stream, self.credit = stream, credit
-        for text in self.spoken:
+        for text in (*self._spoken_before, *self.spoken):
             if text is None:
                 stream.flush_text()
             else:
                 stream.push_text(text)
         if self.end is not None:
             stream.end_text()
+
+    def frames_in_common(self, spoken: Sequence[str | None]) -> int:
+        """How many of its frames know nothing but what this text of it has in common with the one it had."""
+        assert self.stream is not None, "it has frames"
+        num_before = 0 if self.carried is None else len(self.carried.codes)
+        return max(0, self.stream.frames_in_common([*self._spoken_before, *spoken]) - num_before)
 
     def empty(self) -> None:
         """Its text is another. The stream, if there is one, must be detached."""
@@ -100,6 +119,10 @@ class Segment:
         if isinstance(self.stream, EngineStream):
             self.text_positions = self.stream.text_positions
         self.stream = self.credit = self.repeatable = None
+
+    @property
+    def _spoken_before(self) -> tuple[str | None, ...]:
+        return () if self.carried is None else self.carried.spoken
 
     @property
     def is_kept(self) -> bool:
@@ -122,8 +145,13 @@ class Segments:
         """The one being spoken, or to be spoken next."""
         return self._segments[0]
 
-    def finish_current(self) -> None:
-        self._segments.popleft()
+    def finish_current(self, codes: Int16Array) -> None:
+        """All of it was heard; `codes` [frames, codebooks] are its frames."""
+        over = self._segments.popleft()
+        if self.current.goes_on:
+            self.current.carried = _carried(
+                over, codes, min(MAX_CARRIED_FRAMES, self._state.spec.info.max_context // 4)
+            )
 
     def check_flush(self) -> None:
         """Raises LimitReached if too many wait already."""
@@ -140,10 +168,11 @@ class Segments:
                     segment.push(spoken)
             case ReleaseTail():
                 segment.release_tail()
-            case EndSegment(last=last):
+            case EndSegment(last=last, carries_on=carries_on):
                 segment.close(event)
                 if not last:
-                    self._segments.append(Segment(segment.number + 1, segment.start_char + segment.num_chars))
+                    start_char = segment.start_char + segment.num_chars
+                    self._segments.append(Segment(segment.number + 1, start_char, carries_on))
 
     def at(self, char: int) -> Segment:
         """The one that a place of the text is in; of two that meet there, the later one."""
@@ -171,6 +200,9 @@ class Segments:
         """Give it its stream, which may make so many frames behind those that are known; `num_counted` of these are
         among the utterance's frames already. Raises what `Reservation.open` raises."""
         spec = self._state.spec
+        if (carried := segment.carried) is not None:
+            known_codes = carried.codes if known_codes is None else np.concatenate([carried.codes, known_codes])
+            num_counted += len(carried.codes)
         params = self._params(segment, num_counted)
         if known_codes is None and not segment.draw and (spec.seed_given or is_greedy(params)):
             segment.repeatable = params
@@ -181,7 +213,7 @@ class Segments:
         if phrase is not None:
             stream = PhraseStream(phrase, spec.info.frame_samples)
         else:
-            if spec.times_words:
+            if spec.times_words and carried is None:  # of those before, times may be unknown
                 num_known = 0 if known_codes is None else len(known_codes)
                 params = replace(params, times_text=segment.text_positions[:num_known])
             stream = self._reservation.open(params, credit_frames, known_codes)
@@ -191,7 +223,7 @@ class Segments:
     def may_be_phrase(self, segment: Segment) -> bool:
         """Its text so far was spoken before, by itself: if no more comes, it is there."""
         spec, params = self._state.spec, self._params(segment, 0)
-        if segment.end is not None or not (spec.seed_given or is_greedy(params)):
+        if segment.end is not None or segment.carried is not None or not (spec.seed_given or is_greedy(params)):
             return False
         return self._phrases.find(spec.voice_id, params, segment.spoken) is not None
 
@@ -219,6 +251,17 @@ class Segments:
         for segment in self:
             if segment.stream is not None:
                 segment.stream.cancel()
+
+
+def _carried(over: Segment, codes: Int16Array, max_frames: int) -> Carried | None:
+    """What the segment behind this one begins with; None: nothing, or too much."""
+    if not len(codes):
+        return over.carried
+    spoken: tuple[str | None, ...] = (*over.spoken, None)  # so that what follows changes none of its tokens
+    if over.carried is not None:
+        spoken = over.carried.spoken + spoken
+        codes = np.concatenate([over.carried.codes, codes])
+    return Carried(spoken, codes) if len(codes) <= max_frames else None
 
 
 def drawn_again(sampling: SamplingParams, default: SamplingParams, draw: int) -> SamplingParams:

@@ -131,10 +131,10 @@ class Utterance:
             len(first) :
         ]
 
-    def flush(self, flush_id: int, pause_ms: int = 0) -> None:
+    def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> None:
         """Raises LimitReached, InvalidField or InvalidSynthesis."""
         self._segments.check_flush()
-        self._commit(self._segmenter.flush(flush_id, pause_ms))
+        self._commit(self._segmenter.flush(flush_id, pause_ms, carries_on=carries_on))
 
     def end(self) -> None:
         """No more text. Idempotent. Raises InvalidSynthesis or LimitReached."""
@@ -158,7 +158,8 @@ class Utterance:
                     if segment.end is None:
                         return False
                     continue
-                if number > 0 and self.state.spec.max_frames_given:  # how many are left is known only in its turn
+                # How many frames are left, or which it goes on behind, is known only in its turn.
+                if number > 0 and (self.state.spec.max_frames_given or segment.goes_on):
                     return False
                 if self._segments.may_be_phrase(segment):
                     return False

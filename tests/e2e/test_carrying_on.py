@@ -1,0 +1,62 @@
+"""A greeting that goes on with new text in the same voice state: the same bytes from memory, and as stored codes."""
+
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import pytest
+
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
+from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeRequest
+from tests.e2e.server_process import ServerProcess, scrape
+from tests.service.harness import Stub, end, flush, say
+
+GREETING, REST = "One moment please.", " Here it is."
+SAMPLING = {"do_sample": True, "seed": 3}
+CARRY_ON = speak_pb2.SpeakRequest(flush={"flush_id": 1, "carry_on": True})
+
+
+@pytest.fixture(scope="module")
+def keeping(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server") / "log", "--phrase-cache-bytes", "2000000") as process:
+        yield process
+
+
+async def spoken(stub: Stub, *script: speak_pb2.SpeakRequest, encoding: int = 0) -> tuple[bytes, bytes, int]:
+    """What was heard, all its codes, and how many frames came from memory."""
+    synthesis = synthesis_pb2.SynthesisConfig(
+        audio={"encoding": encoding}, sampling=SAMPLING, non_streaming_mode=False, max_audio_ms=8000
+    )
+    config = speak_pb2.SpeakConfig(synthesis=synthesis, resumable=True, max_lead_ms=0)
+    config.text_policy.mode = speak_pb2.COMMIT_MODE_MANUAL
+    heard, codes, kept = b"", b"", 0
+    async for response in stub.Speak(iter([speak_pb2.SpeakRequest(config=config), *script])):
+        heard += response.audio.data
+        codes += b"".join(told.codes for told in response.audio.codes)
+        if response.HasField("done"):
+            assert response.done.reason == synthesis_pb2.FINISH_REASON_COMPLETED
+            kept = response.done.stats.kept_frames
+    return heard, codes, kept
+
+
+async def test_what_follows_is_the_same_whether_the_greeting_was_known(keeping: ServerProcess) -> None:
+    async with grpc.aio.insecure_channel(keeping.address) as channel:
+        stub = Stub(channel)
+        script = [say(GREETING), CARRY_ON, say(REST), end()]
+        made, codes, num_kept = await spoken(stub, *script)
+        assert num_kept == 0
+        known, known_codes, num_kept = await spoken(stub, *script)
+        greeting = num_kept * 1920 * 2
+        assert known_codes == codes and known[:greeting] == made[:greeting]
+        assert_same(known, made)
+        assert 0 < greeting < len(made) and scrape(keeping)["tts_phrases", ""] == 1
+        anew, *_ = await spoken(stub, say(GREETING), flush(1), say(REST), end())
+        assert anew[:greeting] == made[:greeting] and anew[greeting:] != made[greeting:], "another state"
+        stored, *_ = await spoken(stub, *script, encoding=audio_pb2.AUDIO_ENCODING_CODES)
+        assert_same(b"".join([each.audio.data async for each in stub.Decode(DecodeRequest(codes=stored))]), made)
+
+
+def assert_same(one: bytes, other: bytes) -> None:
+    """But for rounding, where frames were decoded in other chunks."""
+    a, b = (np.frombuffer(pcm, "<i2").astype(int) for pcm in (one, other))
+    assert len(a) == len(b) and np.abs(a - b).max() <= 2
