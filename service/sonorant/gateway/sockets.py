@@ -1,7 +1,6 @@
 """WebSockets of strangers: accepted only with a key that a server knows, never waited for without end."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from sonorant.gateway.context import CALL, DOOR, METRICS, SERVERS
 from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversation
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import Patience, decode
+from sonorant.gateway.json_text import JsonText, json_text
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 
 HEARTBEAT_S = 30.0
@@ -78,10 +78,10 @@ class Sender:
     async def send(self, message: dict[str, Any] | bytes) -> None:
         """Raises ConnectionError."""
         with self._patience:
-            if isinstance(message, bytes):
-                await self._socket.send_bytes(message)
-            else:
-                await self._socket.send_str(json.dumps(message, separators=(",", ":")))
+            if isinstance(message, dict):
+                message = json_text(message)
+            kind = WSMsgType.TEXT if isinstance(message, JsonText) else WSMsgType.BINARY
+            await self._socket.send_frame(message, kind)
 
     def end(self) -> None:
         self._patience.end()

@@ -1,6 +1,5 @@
 """One context of Cartesia's: a text that comes piece by piece, and its audio. It is one Speak call to a server."""
 
-import base64
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
+from sonorant.gateway.json_text import head_of, with_audio
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
 from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, SpeakRequest
@@ -17,7 +17,7 @@ from sonorant.tts.v1.synthesis_pb2 import Marks
 DOOR = "cartesia"
 _SENTENCE_ENDS = tuple(".!?…;:")
 
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Send = Callable[[dict[str, Any] | bytes], Awaitable[None]]
 
 
 class Context:
@@ -26,6 +26,7 @@ class Context:
         self._config = config
         self._encode = raw_encoder(first.output_format.encoding, first.output_format.sample_rate)
         self._feed = Feed()
+        self._chunk_head = head_of(self._message("chunk", step_time=0), "data")
         self._last = ""  # of the text
         self._num_flushes = 0
         self._ended = self._cancelled = False
@@ -68,9 +69,10 @@ class Context:
                 while (response := await speaking.read()) is not None:
                     match response.WhichOneof("payload"):
                         case "audio":
-                            spoken.audio(len(response.audio.data))
-                            if response.audio.data:
-                                await send(self._chunk(await self._encode.encode(response.audio.data)))
+                            data = response.audio.data
+                            spoken.audio(len(data))
+                            if data:
+                                await send(with_audio(self._chunk_head, await self._encode.encode(data)))
                         case "marks":
                             await send(self._timestamps(response.marks))
                         case "flush_done":
@@ -94,9 +96,6 @@ class Context:
 
     def _message(self, kind: str, status_code: int = 206, **more: Any) -> dict[str, Any]:
         return {"type": kind, "context_id": self.context_id, "status_code": status_code, "done": False, **more}
-
-    def _chunk(self, data: bytes) -> dict[str, Any]:
-        return self._message("chunk", data=base64.b64encode(data).decode(), step_time=0)
 
     def _timestamps(self, marks: Marks) -> dict[str, Any]:
         words = {

@@ -1,6 +1,5 @@
 """POST /v1/audio/speech: a whole text in, audio out as it is made, as bytes or as server-sent events."""
 
-import base64
 import json
 from contextlib import aclosing
 from typing import Any
@@ -12,10 +11,12 @@ from sonorant.gateway.context import CALL, CATALOGS, CONFIG, LARGE_BODIES
 from sonorant.gateway.encoders import FORMATS, Encoder, encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import Answer, parse, read_json
+from sonorant.gateway.json_text import head_of, json_text, with_audio
 from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Marks, SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
+_DELTA_HEAD = head_of({"type": "speech.audio.delta"}, "audio")
 MAX_TIMESTAMPS_BYTES = 4096  # of a header that proxies let through
 
 
@@ -85,11 +86,11 @@ def word_times(marks: Marks) -> list[dict[str, Any]]:
 
 
 def _delta(data: bytes) -> bytes:
-    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})
+    return b"data: %b\n\n" % with_audio(_DELTA_HEAD, data)
 
 
 def _event(payload: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(payload, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: %b\n\n" % json_text(payload)
 
 
 def _usage(stats: SynthesisStats) -> dict[str, int]:

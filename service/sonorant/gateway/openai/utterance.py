@@ -4,7 +4,6 @@ It is one Speak call. With a granularity each sentence or clause is an utterance
 other without a gap; without, words go to the model as they come.
 """
 
-import base64
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -13,6 +12,7 @@ from sonorant.gateway.calls import Call
 from sonorant.gateway.encoders import Encoder, encoder
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
+from sonorant.gateway.json_text import head_of, with_audio
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.openai.split import Splitter
 from sonorant.gateway.openai.stream_request import StreamConfig
@@ -237,11 +237,10 @@ class Sentence:
             "chunk_start_ms": begin_ms,
             "chunk_end_ms": end_ms,
             "sample_rate": self._config.rate_hz,
-            "audio_b64": base64.b64encode(data).decode(),
             "timestamps": [{"word": word.text, "start_ms": word.start_ms, "end_ms": word.end_ms} for word in words],
         }
         self._num_chunks += 1
-        await self._send(message)
+        await self._send(with_audio(head_of(message, "audio_b64"), data))
 
     def _ms(self, num_bytes: int) -> int:
         return num_bytes // 2 * 1000 // self._config.rate_hz

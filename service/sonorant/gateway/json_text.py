@@ -1,0 +1,29 @@
+"""JSON as it goes out, and audio in it.
+
+Base64 has no character that JSON escapes, so audio is spliced in behind the fields before it: a third of the time of
+encoding the whole message. Pure.
+"""
+
+import binascii
+import json
+from typing import Any
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+class JsonText(bytes):
+    """JSON in UTF-8, ready to be sent: on a WebSocket a text frame, where plain bytes are a binary one."""
+
+
+def json_text(message: dict[str, Any]) -> JsonText:
+    return JsonText(_ENCODER.encode(message).encode())
+
+
+def head_of(message: dict[str, Any], field: str) -> bytes:
+    """All of a message up to the audio, which `field` will have; for `with_audio`."""
+    return _ENCODER.encode({**message, field: ""})[:-2].encode()
+
+
+def with_audio(head: bytes, data: bytes) -> JsonText:
+    """The message with its audio, in base64, as the last field."""
+    return JsonText(b"".join((head, binascii.b2a_base64(data, newline=False), b'"}')))
