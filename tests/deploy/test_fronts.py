@@ -18,7 +18,7 @@ from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.deploy.fronts import FRONTS, Front, HAProxy
 from tests.deploy.replicas import Replica
-from tests.service.fake_engine import spoken
+from tests.service.fake_speech import spoken
 from tests.service.harness import Stub, Transcript, config, eventually, failure, read_all, read_until, say
 
 # What clients that do not resume are advised to have: docs/scaling.md.

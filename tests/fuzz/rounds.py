@@ -14,7 +14,8 @@ from tests.fuzz.http2 import send_frames
 from tests.fuzz.messages import send_random_requests
 from tests.fuzz.sessions import run_scripts
 from tests.fuzz.uploads import read_changed_uploads
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import Served, eventually, served
 
 

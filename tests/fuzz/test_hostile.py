@@ -9,7 +9,7 @@ import grpc
 
 from tests.fuzz.rounds import target
 from tests.measure.attacks import ATTACKS
-from tests.service.fake_engine import spoken
+from tests.service.fake_speech import spoken
 from tests.service.harness import config, say, speak
 
 NUM_LISTENERS = 8

@@ -11,7 +11,8 @@ import pytest
 from aiohttp import FormData
 
 from tests.gateway.harness import Door, gateway
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, BOB, table
 

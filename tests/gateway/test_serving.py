@@ -16,7 +16,8 @@ from sonorant.gateway.settings import GatewayConfig, parse_args
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
 from tests.service.certificates import Certificates
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import eventually, served
 
 SAID = "word by word"

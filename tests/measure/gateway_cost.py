@@ -39,10 +39,11 @@ PCM = {"type": "session.config", "response_format": "pcm", "stream_audio": True}
 
 async def serve(frame_s: float, in_step: bool) -> None:
     """The server's process."""
-    from tests.service import fake_engine
+    from tests.service import fake_streams
+    from tests.service.fake_engine import FakeEngine
     from tests.service.harness import served
 
-    class InStep(fake_engine.FakeEngine):
+    class InStep(FakeEngine):
         """Whoever asks how long a frame takes is told the time to the next step that is not half over."""
 
         @property
@@ -53,8 +54,8 @@ async def serve(frame_s: float, in_step: bool) -> None:
         @frame_s.setter
         def frame_s(self, _: float) -> None: ...
 
-    fake_engine.CHUNK_RAMP = (1,)  # each frame by itself, as the least favourable listener gets them
-    engine = (InStep if in_step else fake_engine.FakeEngine)(frame_s=frame_s, max_streams=2 * NUM_STREAMS)
+    fake_streams.CHUNK_RAMP = (1,)  # each frame by itself, as the least favourable listener gets them
+    engine = (InStep if in_step else FakeEngine)(frame_s=frame_s, max_streams=2 * NUM_STREAMS)
     async with served(engine, max_sessions=2000) as here:
         print(json.dumps({"address": here.address}), flush=True)
         await asyncio.Event().wait()

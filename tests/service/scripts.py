@@ -9,7 +9,7 @@ import numpy as np
 
 from sonorant.service.text.checks import is_speakable
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, frame_samples
+from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, frame_samples
 from tests.service.harness import Transcript, cancel, end, flush, say
 
 IDS = ("a", "b", "c", "d", "")

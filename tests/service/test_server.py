@@ -14,7 +14,8 @@ from sonorant.service import taking
 from sonorant.service.rpc.services import REFLECTION_V1, SERVICES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import Transcript, config, end, eventually, failure, read_all, read_until, say, served
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import decoders
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
 
@@ -69,10 +69,7 @@ def layout(tokenizer: Tokenizer, task: str, given: dict[str, object]) -> tuple[l
     checkpoint = load_checkpoint(resolve_model(f"qwen3-tts-12hz-1.7b-{task}"))
     x_vector = np.zeros(2048, np.float32) if task == "base" else None
     params = SynthesisParams(checkpoint.default_sampling, x_vector=x_vector, **given)  # type: ignore[arg-type]
-    assembler = PromptAssembler(params, checkpoint, tokenizer)
-    assembler.push_text(tokenizer.encode("Hello world"))
-    assembler.end_text()
-    plan = assembler.plan()
+    plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode("Hello world"), ended=True)
     assert plan is not None
     texts = [text_name(token, checkpoint, tokenizer) for token in plan.text_ids]
     codecs = [codec_name(item, checkpoint) for item in plan.codec_items]

@@ -8,7 +8,7 @@ import pytest
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
 from sonorant.engine.errors import InvalidSynthesis
-from sonorant.engine.prompt.layout import PromptAssembler, check, fit_max_frames
+from sonorant.engine.prompt.layout import PromptLayout, check, fit_max_frames
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan, SynthesisParams
 
@@ -67,32 +67,27 @@ def test_rows_are_those_of_the_official_package(
     checkpoint = checkpoints[case["model"]]
     params = params_of(case, checkpoint)
     check(params, checkpoint, tokenizer, MAX_CONTEXT)
-    assembler = PromptAssembler(params, checkpoint, tokenizer)
+    prompt = PromptLayout(params, checkpoint, tokenizer)
     ids = tokenizer.encode(case["input"]["text"])
     plan, trailing = None, ()
-    for start in [*range(0, len(ids), step), None]:
-        if start is None:
-            assembler.end_text()
-        else:
-            assembler.push_text(ids[start : start + step])
+    for stop in [*range(step, len(ids) + step, step), None]:
+        new = [] if stop is None else ids[stop - step : stop]
         if plan is None:
-            plan = assembler.plan()
+            plan = prompt.plan(ids[:stop], ended=stop is None)
         else:
-            trailing += assembler.take_trailing()
+            trailing += prompt.column(new, ended=stop is None)
     assert plan is not None
     assert rows_of(plan) == golden_rows(case)
     assert plan.num_rows == case["length"]
     golden_trailing = [token for token in case["trailing_text"] if token != checkpoint.text_ids.tts_pad]
     assert [*plan.trailing, *trailing] == golden_trailing
     assert plan.text_ended or golden_trailing[-1] == checkpoint.text_ids.tts_eos
-    assert assembler.min_rows == plan.num_rows - (len(ids) if case["non_streaming_mode"] else 0)
+    assert prompt.min_rows == plan.num_rows - (len(ids) if case["non_streaming_mode"] else 0)
 
 
-def assembler_for(
-    checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer, model: str, **changes: Any
-) -> PromptAssembler:
+def layout_for(checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer, model: str, **changes: Any) -> PromptLayout:
     checkpoint = checkpoints[f"Qwen3-TTS-12Hz-{model}"]
-    return PromptAssembler(replace(SynthesisParams(checkpoint.default_sampling), **changes), checkpoint, tokenizer)
+    return PromptLayout(replace(SynthesisParams(checkpoint.default_sampling), **changes), checkpoint, tokenizer)
 
 
 def cloning(num_frames: int, text: str, **changes: Any) -> dict[str, Any]:
@@ -105,39 +100,31 @@ def cloning(num_frames: int, text: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_plain_streaming_needs_one_token(checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer) -> None:
-    assembler = assembler_for(checkpoints, tokenizer, "1.7B-CustomVoice", speaker="ryan")
-    assert assembler.plan() is None
-    assembler.push_text([9707])
-    plan = assembler.plan()
+    prompt = layout_for(checkpoints, tokenizer, "1.7B-CustomVoice", speaker="ryan")
+    assert prompt.plan([], ended=False) is None
+    plan = prompt.plan([9707], ended=False)
     assert plan is not None
     assert plan.num_rows == 9
     assert not plan.text_ended
-    assembler.push_text([1879])
-    assert assembler.take_trailing() == (1879,)
-    assert assembler.take_trailing() == ()
-    assembler.end_text()
-    assert assembler.take_trailing() == (151673,)
+    assert prompt.column([1879], ended=False) == (1879,)
+    assert prompt.column([], ended=True) == (151673,)
 
 
 def test_icl_streaming_waits_until_the_reference_is_covered(
     checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer
 ) -> None:
-    assembler = assembler_for(checkpoints, tokenizer, "1.7B-Base", **cloning(4, "Okay."))  # 2 ids beside 5 rows
-    for token in (1, 2):
-        assembler.push_text([token])
-        assert assembler.plan() is None
-    assembler.push_text([3, 4])
-    plan = assembler.plan()
+    prompt = layout_for(checkpoints, tokenizer, "1.7B-Base", **cloning(4, "Okay."))  # 2 ids beside 5 rows
+    for ids in ([1], [1, 2]):
+        assert prompt.plan(ids, ended=False) is None
+    plan = prompt.plan([1, 2, 3, 4], ended=False)
     assert plan is not None
     assert rows_of(plan)[-5:] == list(zip([32313, 13, 1, 2, 3], [2149, -3, -4, -5, -6], strict=True))
     assert plan.trailing == (4,)
 
 
 def test_icl_streaming_with_a_short_text_is_padded(checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer) -> None:
-    assembler = assembler_for(checkpoints, tokenizer, "1.7B-Base", **cloning(5, "Okay."))
-    assembler.push_text([1])
-    assembler.end_text()
-    plan = assembler.plan()
+    prompt = layout_for(checkpoints, tokenizer, "1.7B-Base", **cloning(5, "Okay."))
+    plan = prompt.plan([1], ended=True)
     assert plan is not None
     assert plan.text_ids[-6:] == (32313, 13, 1, 151673, 151671, 151671)
     assert plan.trailing == ()
@@ -147,28 +134,24 @@ def test_icl_streaming_with_a_short_text_is_padded(checkpoints: dict[str, Checkp
 @pytest.mark.parametrize("whole", [False, True])
 def test_no_text_no_plan(checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer, whole: bool) -> None:
     changes = cloning(1, "Okay. Yeah.", non_streaming_mode=whole)  # the reference alone would fill the prompt
-    assembler = assembler_for(checkpoints, tokenizer, "1.7B-Base", **changes)
-    assembler.push_text([])
-    assert assembler.plan() is None
-    assembler.end_text()
-    assert assembler.plan() is None
+    prompt = layout_for(checkpoints, tokenizer, "1.7B-Base", **changes)
+    assert prompt.plan([], ended=False) is None
+    assert prompt.plan([], ended=True) is None
 
 
 def test_small_checkpoints_drop_instruct(checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer) -> None:
     for model, num_rows in (("0.6B-CustomVoice", 9), ("1.7B-CustomVoice", 9 + 8)):
-        assembler = assembler_for(checkpoints, tokenizer, model, speaker="Ryan", instruct=" Very happy.\n")
-        assert assembler.min_rows == num_rows
-        assembler.push_text([9707])
-        plan = assembler.plan()
+        prompt = layout_for(checkpoints, tokenizer, model, speaker="Ryan", instruct=" Very happy.\n")
+        assert prompt.min_rows == num_rows
+        plan = prompt.plan([9707], ended=False)
         assert plan is not None
         assert plan.num_rows == num_rows
     assert plan.text_ids[:8] == (151644, 872, 198, 25756, 6247, 13, 151645, 198)
 
 
 def test_instruct_of_whitespace_is_none(checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer) -> None:
-    assembler = assembler_for(checkpoints, tokenizer, "1.7B-VoiceDesign", instruct=" \n")
-    assembler.push_text([9707])
-    plan = assembler.plan()
+    prompt = layout_for(checkpoints, tokenizer, "1.7B-VoiceDesign", instruct=" \n")
+    plan = prompt.plan([9707], ended=False)
     assert plan is not None
     assert plan.text_ids[0] == 151644
     assert plan.text_ids[1] == 77091
@@ -178,9 +161,8 @@ def test_instruct_of_whitespace_is_none(checkpoints: dict[str, Checkpoint], toke
 def test_language_tags_and_dialects(
     checkpoints: dict[str, Checkpoint], tokenizer: Tokenizer, language: str, language_id: int
 ) -> None:
-    assembler = assembler_for(checkpoints, tokenizer, "1.7B-CustomVoice", speaker="Eric", language=language)
-    assembler.push_text([9707])
-    plan = assembler.plan()
+    prompt = layout_for(checkpoints, tokenizer, "1.7B-CustomVoice", speaker="Eric", language=language)
+    plan = prompt.plan([9707], ended=False)
     assert plan is not None
     assert plan.codec_items[3:8] == (2154, 2156, language_id, 2157, 2875)
 

@@ -237,7 +237,7 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
         for stream in streams:
             stream.push_text("Hello there.")
             stream.end_text()
-        del engine._running[streams[0].run_id]
+        del engine._runs._running[streams[0].run_id]
         return [(await take_all(stream, grants=True))[-1] for stream in streams]
 
     engine = await Engine.start(CONFIG, on_state)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.runner import TalkerRunner
@@ -44,10 +44,7 @@ def prepare(checkpoint: Checkpoint, text: str, sampling: SamplingParams, num_fra
     """An utterance of `text` with the given keyword arguments of SynthesisParams."""
     tokenizer = Tokenizer.load(checkpoint.folder)
     synthesis = SynthesisParams(sampling=sampling, **params)
-    assembler = PromptAssembler(synthesis, checkpoint, tokenizer)
-    assembler.push_text(tokenizer.encode(text))
-    assembler.end_text()
-    plan = assembler.plan()
+    plan = PromptLayout(synthesis, checkpoint, tokenizer).plan(tokenizer.encode(text), ended=True)
     assert plan is not None
     return Utterance(plan, sampling, num_frames, synthesis.x_vector, synthesis.reference_codes)
 

@@ -8,7 +8,7 @@ import torch
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
 from sonorant.engine.model.mel import MelSpectrogram
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.training.audio import PEAK, resample_16_to_24_khz
 from sonorant.engine.training.codec.export import write_codec_config
@@ -55,10 +55,7 @@ def test_a_pair_is_the_prompt_with_a_reference_that_serving_assembles(checkpoint
         reference_codes=reference,
         reference_text=TEXT,
     )
-    assembler = PromptAssembler(params, checkpoint, tokenizer)
-    assembler.push_text(tokenizer.encode(TEXT))
-    assembler.end_text()
-    plan = assembler.plan()
+    plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode(TEXT), ended=True)
     assert plan is not None
     fed = [*plan.trailing, *[checkpoint.text_ids.tts_pad] * 30][:30]
     assert store.text[index].tolist() == [*plan.text_ids, *fed]

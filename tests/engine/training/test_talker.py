@@ -8,7 +8,7 @@ import torch
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
 from sonorant.engine.model.weights import TensorFile
 from sonorant.engine.offline import synthesize
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.training.flite import VOICES
 from sonorant.engine.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
@@ -30,10 +30,8 @@ def test_rows_are_the_prompt_that_serving_assembles(checkpoint: Checkpoint, layo
     params = SynthesisParams(
         sampling=checkpoint.default_sampling, speaker=VOICES[0], language=language, non_streaming_mode=bool(layout)
     )
-    assembler = PromptAssembler(params, checkpoint, Tokenizer.load(BUILTIN_VOICE_DIR))
-    assembler.push_text(Tokenizer.load(BUILTIN_VOICE_DIR).encode(TEXT))
-    assembler.end_text()
-    plan = assembler.plan()
+    tokenizer = Tokenizer.load(BUILTIN_VOICE_DIR)
+    plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode(TEXT), ended=True)
     assert plan is not None
     fed = [*plan.trailing, *[checkpoint.text_ids.tts_pad] * 30][:30]  # what comes with each frame
     index = torch.from_numpy(batch.index[0]).long()

@@ -14,7 +14,8 @@ import pytest
 
 from sonorant.engine import FinishReason
 from tests.gateway.harness import gateway
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
 

@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 
 from tests.gateway.harness import Door, gateway
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
 

@@ -19,7 +19,8 @@ from wyoming.tts import (
 )
 
 from tests.gateway.harness import Door, gateway
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
 

@@ -24,7 +24,8 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     SynthesizeStreamRequest,
 )
 from tests.service.certificates import Certificates
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import (
     Served,
     Transcript,

@@ -22,7 +22,8 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     SynthesizeStreamRequest,
 )
 from tests.service.decoders import decoded, pages
-from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, spoken
 from tests.service.harness import Stub, failure, flush, say, served
 from tests.service.written_audio import joined, pieces_of
 

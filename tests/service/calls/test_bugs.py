@@ -9,7 +9,8 @@ from sonorant.engine import SynthesisParams
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.explain_pb2 import ExplainRequest
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
-from tests.service.fake_engine import FakeEngine, FakeStream
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_streams import FakeStream
 from tests.service.harness import config, details_of, eventually, failure, say, served
 
 SECRET = "/secret/path of a bug"

@@ -24,7 +24,8 @@ from sonorant.service.status import DOMAIN
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from sonorant.tts.v1.voice_service_pb2 import GetVoiceRequest
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import (
     Served,
     Transcript,

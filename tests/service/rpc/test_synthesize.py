@@ -19,7 +19,9 @@ from sonorant.tts.v1.voice_service_pb2 import (
     GetVoiceRequest,
     ListVoicesRequest,
 )
-from tests.service.fake_engine import FakeEngine, FakeStream, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
+from tests.service.fake_streams import FakeStream
 from tests.service.harness import eventually, failure, served
 
 SEEDED = {"sampling": {"seed": 7}}

@@ -9,7 +9,8 @@ import pytest
 from sonorant.engine import EngineState
 from sonorant.service.audio.codes import CodesHeader, Kind, record
 from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeRequest, SynthesizeRequest
-from tests.service.fake_engine import FRAME_SAMPLES, NUM_STORED, FakeEngine
+from tests.service.fake_engine import NUM_STORED, FakeEngine
+from tests.service.fake_speech import FRAME_SAMPLES
 from tests.service.harness import eventually, failure, served
 from tests.service.keys import ADA, BOB, bearer, table
 

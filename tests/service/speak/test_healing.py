@@ -8,7 +8,8 @@ import pytest
 
 from sonorant.service.speak.segments import SEED_STEP
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
-from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine, frame_samples, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, frame_samples, spoken
 from tests.service.harness import Served, Transcript, config, end, flush, say, served, speak
 
 TEXT = "The quick brown fox jumps over the lazy dog."

@@ -3,7 +3,8 @@
 import pytest
 
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import Transcript, cancel, config, flush, read_all, read_until, say, served, speak
 
 SEED = {"seed": 7}

@@ -24,7 +24,8 @@ from sonorant.service.speak.wanted_phrases import PhrasesFileError, read_phrases
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from sonorant.tts.v1.voice_service_pb2 import CreateVoiceRequest, DeleteVoiceRequest
-from tests.service.fake_engine import DEFAULT_SAMPLING, FRAMES_PER_CHAR, FakeEngine, spoken
+from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
+from tests.service.fake_speech import FRAMES_PER_CHAR, spoken
 from tests.service.harness import Served, Transcript, config, end, eventually, flush, say, served, speak
 from tests.service.keys import ADA, BOB, bearer, table
 

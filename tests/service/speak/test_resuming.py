@@ -16,7 +16,8 @@ from sonorant.client.journal import Journal
 from sonorant.service.audio.codes import parse
 from sonorant.service.audio.opus import available
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, spoken
 from tests.service.harness import Served, details_of, served
 
 TEXT = "Hello there. How are you? "

@@ -9,7 +9,8 @@ import pytest
 
 from sonorant.service.speak.requests import MAX_LEAD_MS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FRAME_SAMPLES, FRAMES_PER_CHAR, FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, spoken
 from tests.service.harness import Served, Transcript, end, eventually, flush, read_all, read_until, say, served
 from tests.service.scripts import SEED, unspoken
 

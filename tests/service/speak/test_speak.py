@@ -4,7 +4,8 @@ import asyncio
 
 from sonorant.service.speak.requests import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import (
     Transcript,
     cancel,

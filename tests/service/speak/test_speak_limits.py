@@ -10,7 +10,8 @@ from sonorant.service.speak.making import MAX_HEALS
 from sonorant.service.speak.segments import MAX_PENDING_FLUSHES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import (
     Transcript,
     cancel,

@@ -10,7 +10,8 @@ import sentencex
 from sonorant.service.speak.utterance import PREFILL_FRAMES
 from sonorant.service.speak.word_times import WordTimes
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import (
     Transcript,
     cancel,

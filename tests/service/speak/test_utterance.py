@@ -17,7 +17,8 @@ from sonorant.service.speak.segmenter import TextPolicy
 from sonorant.service.speak.utterance import Utterance
 from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 
 NO_PHRASES = CallerPhrases(Phrases(0), "")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sonorant.service.text.pronunciations import MAX_PHRASE_CHARS, Respeller, check_pronunciations
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import Transcript, config, end, failure, flush, read_all, read_until, say, served, speak
 
 CHARS = "ab &1你\n"
