@@ -25,7 +25,7 @@ from sonorant.engine.errors import EngineError, InvalidSynthesis, StreamFailed
 from sonorant.engine.ipc.messages import EndStream, OpenStream, PcmBatch
 from sonorant.engine.model.reference import ReferenceEncoder
 from sonorant.engine.one_process import OneProcess
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_params
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, StreamEnd, SynthesisParams
@@ -120,10 +120,7 @@ def _encode_reference(
 
 
 def _plan(text: str, params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> PromptPlan:
-    prompt = PromptAssembler(params, checkpoint, tokenizer)
-    prompt.push_text(tokenizer.encode(text))
-    prompt.end_text()
-    plan = prompt.plan()
+    plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode(text), ended=True)
     if plan is None:
         raise InvalidSynthesis("text", "the text is empty; give at least one character that is not whitespace")
     return plan

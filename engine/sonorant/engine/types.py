@@ -67,8 +67,8 @@ class SynthesisParams:
     reference_codes: Int16Array | None = None  # [frames, codebooks]; needs reference_text and x_vector
     reference_text: str = ""
     checkpoint: str = ""  # fingerprint of the one that is to speak; "": the first that has what is needed
-    # If not None, `EngineStream.reached_ms` can tell when which text is spoken; the `EngineStream.text_positions` of
-    # frames that are known.
+    # If not None, `EngineStream.text_times` tells when which text is spoken; these are `EngineStream.text_positions`
+    # of frames that are known.
     times_text: tuple[float, ...] | None = None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.prompt.layout import PromptAssembler, check, check_num_tokens, fit_max_frames
+from sonorant.engine.prompt.layout import PromptLayout, check, check_num_tokens, fit_max_frames
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import resolve_language
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
@@ -53,10 +53,8 @@ def explain_prompt(
     ids = tokenizer.encode(text)
     if not params.non_streaming_mode:
         check_num_tokens(len(ids), max_context)
-    prompt = PromptAssembler(params, checkpoint, tokenizer)
-    prompt.push_text(ids)
-    prompt.end_text()
-    plan = prompt.plan()
+    prompt = PromptLayout(params, checkpoint, tokenizer)
+    plan = prompt.plan(ids, ended=True)
     num_rows = plan.num_rows if plan else prompt.min_rows
     max_frames = fit_max_frames(params.sampling, checkpoint, num_rows, max_context)
     names = _Names(checkpoint, tokenizer)

@@ -18,7 +18,7 @@ Row = tuple[int, int]  # text id, codec item; NO_ID where a part is absent
 def check(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer, max_context: int) -> None:
     """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if this checkpoint cannot speak as `params` ask."""
     check_params(params, checkpoint)
-    fit_max_frames(params.sampling, checkpoint, PromptAssembler(params, checkpoint, tokenizer).min_rows, max_context)
+    fit_max_frames(params.sampling, checkpoint, PromptLayout(params, checkpoint, tokenizer).min_rows, max_context)
 
 
 def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, num_rows: int, max_context: int) -> int:
@@ -48,8 +48,8 @@ def check_num_tokens(num_tokens: int, max_context: int) -> None:
         raise InvalidSynthesis("text", f"the text has more than {max_context} tokens; split it into utterances")
 
 
-class PromptAssembler:
-    """The prompt of one utterance, from text ids that arrive one by one.
+class PromptLayout:
+    """The prompt of one utterance, whose text may still be coming.
 
     Two columns run side by side after a fixed head. S: reference text, text, tts_eos. C: codec_bos, then the frames of
     the reference. A streaming prompt is as long as C; what is left of S trails, one id per codec frame. A
@@ -64,46 +64,36 @@ class PromptAssembler:
         self._streaming = not params.non_streaming_mode
         self._head = _head(params, checkpoint, tokenizer)
         self._codec = [checkpoint.talker.codec_bos_id]
-        self._text: list[int] = []  # S as far as it is known and not handed out
+        self._reference: list[int] = []  # what S begins with
         if params.reference_codes is not None:
             self._codec += [REFERENCE_FRAME - k for k in range(len(params.reference_codes))]
-            self._text += tokenizer.encode(params.reference_text)
+            self._reference = tokenizer.encode(params.reference_text)
         # Of the shortest prompt this may become: all rows in streaming layouts, all but the text's in the others.
-        self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._text) + 1)
-        self._text_row = len(self._head) + len(self._text)
-        self._num_text_tokens = 0  # of its own, not the reference's
-        self._ended = False
+        self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._reference) + 1)
 
-    def push_text(self, ids: Sequence[int]) -> None:
-        self._text += ids
-        self._num_text_tokens += len(ids)
+    def plan(self, ids: Sequence[int], *, ended: bool) -> PromptPlan | None:
+        """The prompt, given the ids that have come of the text, all of them if it has ended.
 
-    def end_text(self) -> None:
-        self._text.append(self._ids.tts_eos)
-        self._ended = True
-
-    def plan(self) -> PromptPlan | None:
-        """The prompt, once: None while the layout needs more text, and for ever if the text ends without a token."""
-        if not self._num_text_tokens or not (self._ended or (self._streaming and len(self._text) >= len(self._codec))):
+        None while the layout needs more, and for ever if the text ends without a token.
+        """
+        text = [*self._reference, *self.column(ids, ended=ended)]
+        if not ids or not (ended or (self._streaming and len(text) >= len(self._codec))):
             return None
         tts_pad, num_codec = self._ids.tts_pad, len(self._codec)
+        trailing: list[int] = []
         if self._streaming:
-            text, self._text = self._text[:num_codec], self._text[num_codec:]
+            text, trailing = text[:num_codec], text[num_codec:]
             text += [tts_pad] * (num_codec - len(text))
             rows = list(zip(text, self._codec, strict=True))
         else:
-            text, self._text = self._text, []
             rows = [(text_id, self._codec_pad) for text_id in text] + [(tts_pad, item) for item in self._codec]
         text_ids, codec_items = zip(*self._head, *rows, strict=True)
-        return PromptPlan(
-            text_ids, codec_items, self.take_trailing(), self._ended, self._num_text_tokens, self._text_row
-        )
+        text_row = len(self._head) + len(self._reference)
+        return PromptPlan(text_ids, codec_items, tuple(trailing), ended, len(ids), text_row)
 
-    def take_trailing(self) -> tuple[int, ...]:
-        """After the plan: the ids that came since, one for each codec frame to come. The last of all is tts_eos."""
-        ids = tuple(self._text)
-        self._text = []
-        return ids
+    def column(self, ids: Sequence[int], *, ended: bool) -> tuple[int, ...]:
+        """Some ids of the text as they stand in S, the last ones if it has ended. Behind the plan they trail."""
+        return (*ids, self._ids.tts_eos) if ended else tuple(ids)
 
 
 def _head(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> list[Row]:

@@ -3,11 +3,8 @@
 Everything runs in the event loop's thread and nothing blocks it. Knows no gRPC, sessions, paces or encodings.
 """
 
-import asyncio
 import dataclasses
-import itertools
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +16,7 @@ from sonorant.engine.encoder.on_demand import OnDemandEncoder
 from sonorant.engine.encoder.wire import Want
 from sonorant.engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
 from sonorant.engine.ipc.heartbeat import Work
-from sonorant.engine.ipc.messages import (
-    Command,
-    EndStream,
-    FirstChunk,
-    PcmBatch,
-    PcmRecord,
-    SilentStream,
-    TextPositions,
-)
+from sonorant.engine.ipc.messages import PcmRecord
 from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.explain import Explanation, explain_prompt
 from sonorant.engine.prompt.tokenizer import Tokenizer
@@ -35,6 +24,7 @@ from sonorant.engine.prompt.validation import check_size_of_embedding, check_spe
 from sonorant.engine.serving.info import engine_info
 from sonorant.engine.serving.keeping import KeptStream, check_codes
 from sonorant.engine.serving.placement import Placement
+from sonorant.engine.serving.runs import Runs, new_ids
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream, check_known_codes
@@ -43,12 +33,9 @@ from sonorant.engine.sizes import listeners
 from sonorant.engine.types import (
     LARGEST_VALUE,
     EncodedReference,
-    FinishReason,
     Float32Array,
     Int16Array,
-    PcmChunk,
     RecordingInfo,
-    StreamBudget,
     SynthesisParams,
 )
 
@@ -84,9 +71,8 @@ class Engine:
         self._supervisor = Supervisor(config, checkpoint, self._deliver, self._enter)
         self._encoder = OnDemandEncoder(config, checkpoint)
         self._streams: dict[int, KeptStream] = {}  # all that have their places here
-        self._running: dict[int, KeptStream] = {}  # by what the workers know them by
+        self._runs = Runs(self._supervisor.publish)
         self._num_stored = 0  # of the former
-        self._spoken: asyncio.Future[bool] | None = None
         self.resting: set[KeptStream] = set()
         self.is_standby = config.is_standby
         self.placement = Placement([self])  # another one where it has replicas
@@ -169,7 +155,7 @@ class Engine:
         if known_codes is not None:
             check_known_codes(known_codes, params, self._checkpoint)
         stream = EngineStream(
-            next(_stream_ids),
+            next(new_ids),
             params,
             self.placement,
             self._checkpoint,
@@ -213,7 +199,7 @@ class Engine:
         if self._num_stored >= self.max_stored:
             raise EngineOverloaded(f"all {self.max_stored} places for stored codes are in use; try again later")
         spoken = [codes for codes in segments if len(codes)]
-        stream = StoredStream(next(_stream_ids), self.placement, spoken, past_codes, credit_frames)
+        stream = StoredStream(next(new_ids), self.placement, spoken, past_codes, credit_frames)
         self.placement.add(stream, self)
         self.placement.run(stream)
         return stream
@@ -244,6 +230,10 @@ class Engine:
         if self._config.load_format == "dummy":
             raise UnsupportedTask("speaker", f"{self.info.model} has random weights, its speakers have no embedding")
         return speaker_embedding(self._checkpoint, speaker.lower())
+
+    async def has_spoken(self) -> bool:
+        """Whether audio comes of the streams that run here; False if they are over first, or the workers are."""
+        return await self._runs.has_spoken()
 
     async def close(self) -> None:
         """Stop the workers; streams that are still live end, and recordings that are not encoded."""
@@ -306,13 +296,7 @@ class Engine:
 
     def begin(self, stream: KeptStream) -> None:
         self.resting.discard(stream)
-        run_id = next(_stream_ids)
-        self._running[run_id] = stream
-        for command in stream.opening(run_id, time.monotonic()):
-            self.publish(command)
-
-    def publish(self, command: Command) -> None:
-        self._supervisor.publish(command)
+        self._runs.begin(stream)
 
     def blame_nobody(self) -> None:
         self._supervisor.forgive()
@@ -320,40 +304,7 @@ class Engine:
     # What comes from the workers
 
     def _deliver(self, records: Sequence[PcmRecord]) -> None:
-        now_s = time.monotonic()
-        budgets: dict[int, StreamBudget] = {}  # of the streams whose first chunk is in the batch that follows
-        for record in records:
-            match record:
-                case FirstChunk(run_id):
-                    budgets[run_id] = record.budget(now_s)
-                case PcmBatch():
-                    self._deliver_batch(record, budgets)
-                case TextPositions(run_ids, frame_indices, positions):
-                    for run_id, frame, position in zip(
-                        run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
-                    ):
-                        stream = self._running[run_id]
-                        assert isinstance(stream, EngineStream), "others do not ask for them"
-                        stream.on_position(frame, position)
-                case SilentStream(run_id, num_frames):
-                    self._running[run_id].on_silence(num_frames)
-                case EndStream(run_id, end):
-                    ended = self._running.pop(run_id)
-                    if end.reason is FinishReason.YIELDED:
-                        self.placement.on_yielded(ended)
-                    elif not ended.goes_on(end):
-                        self.placement.end(ended, end)
-                    self._tell_if_idle()
-
-    def _deliver_batch(self, batch: PcmBatch, budgets: dict[int, StreamBudget]) -> None:
-        streams = [self._running[run_id] for run_id in batch.stream_ids.tolist()]
-        for row, (stream, first_frame) in enumerate(zip(streams, batch.first_frames.tolist(), strict=True)):
-            # Copies, so that a slow listener keeps its own row in memory and not the whole batch.
-            samples, codes = batch.samples[row].copy(), batch.codes[row].copy()
-            stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes), budgets.pop(stream.run_id, None))
-        self.placement.on_heard(streams)
-        if self._spoken is not None and not self._spoken.done() and not all(stream.is_stored for stream in streams):
-            self._spoken.set_result(True)
+        self._runs.deliver(records, self.placement)
 
     def _enter(self, state: EngineState, reason: str) -> None:
         self.state = state
@@ -362,25 +313,7 @@ class Engine:
             self.placement.on_ready()
         else:
             running = [stream for stream in self._streams.values() if stream.run_id]
-            self._running.clear()
+            self._runs.abandon()
             self.placement.on_death(self, running, reason)
-            self._tell_if_idle()
+            self._runs.tell_if_idle()
         self._on_state(state)
-
-    @property
-    def _talks(self) -> bool:
-        return not all(stream.is_stored for stream in self._running.values())
-
-    async def has_spoken(self) -> bool:
-        """Whether audio comes of the streams that run here; False if they are over first, or the workers are."""
-        if not self._talks:
-            return False
-        self._spoken = asyncio.get_running_loop().create_future()
-        return await self._spoken
-
-    def _tell_if_idle(self) -> None:
-        if not self._talks and self._spoken is not None and not self._spoken.done():
-            self._spoken.set_result(False)
-
-
-_stream_ids = itertools.count(1)  # of all engines; never reused, for a stream may come back from one to another

@@ -1,7 +1,7 @@
 """What streams and whoever keeps them ask of each other. A stream outlives the workers that it runs with."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -9,6 +9,8 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import Command
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamBudget, StreamEnd
+
+Send: TypeAlias = Callable[[Command], None]
 
 
 class KeptStream(Protocol):
@@ -34,8 +36,8 @@ class KeptStream(Protocol):
     def can_go_on(self) -> bool:
         """With something to do next, and credit."""
 
-    def opening(self, run_id: int, now_s: float) -> Sequence[Command]:
-        """What opens it with workers, behind all that was delivered; it runs from now on."""
+    def begin(self, run_id: int, now_s: float, send: Send) -> None:
+        """It runs from now on with the workers that `send` reaches: it opens itself behind all that was delivered."""
 
     def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
         """Audio from the workers; `budget` tells of the first of this run."""
@@ -58,9 +60,6 @@ class Keeper(Protocol):
 
     def run(self, stream: KeptStream) -> None:
         """It has something to go on with and does not run: open it with workers, now or as soon as there are any."""
-
-    def send(self, stream: KeptStream, command: Command) -> None:
-        """To the workers that run it."""
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
         """It is over, and does not run."""

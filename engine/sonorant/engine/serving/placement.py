@@ -7,7 +7,6 @@ go on with whichever pair can take them first: another that serves, a standby, o
 from collections.abc import Sequence
 from typing import Protocol
 
-from sonorant.engine.ipc.messages import Command
 from sonorant.engine.serving.keeping import KeptStream, local_end
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.suspects import Suspects, Verdict
@@ -34,8 +33,6 @@ class Pair(Protocol):
     def begin(self, stream: KeptStream) -> None:
         """Open it with the workers."""
 
-    def publish(self, command: Command) -> None: ...
-
     def take_in(self, stream: KeptStream) -> None: ...
 
     def let_go(self, stream: KeptStream) -> None: ...
@@ -56,9 +53,6 @@ class Placement:
     def run(self, stream: KeptStream) -> None:
         self._waiting[stream] = None
         self._place_waiting()
-
-    def send(self, stream: KeptStream, command: Command) -> None:
-        self._home[stream].publish(command)
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
         """The one place where a stream ends."""

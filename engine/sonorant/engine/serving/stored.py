@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from sonorant.engine.ipc.messages import BeginStream, Command, EndStream, FlushStream, FrameBatch
-from sonorant.engine.serving.keeping import Keeper, local_end
+from sonorant.engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch
+from sonorant.engine.serving.keeping import Keeper, Send, local_end
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamBudget, StreamEnd
 
 GRANT_LUMP_FRAMES = 8  # so that frames do not come to the decoder one by one
@@ -38,6 +38,7 @@ class StoredStream:
         self.stream_id = stream_id
         self.ended = False  # all of it is decoded, and waits here to be taken
         self.run_id = 0
+        self._send: Send  # to the workers that run it
         self._keeper = keeper
         self._segments = deque(segments)  # the first is being decoded
         self._past_codes = past_codes
@@ -77,7 +78,7 @@ class StoredStream:
             self._keeper.end(self, local_end(FinishReason.CANCELLED))
         elif not self._end_sent:  # else it ends within its credit
             self._end_sent = True
-            self._keeper.send(self, EndStream(self.run_id, local_end(FinishReason.CANCELLED)))
+            self._send(EndStream(self.run_id, local_end(FinishReason.CANCELLED)))
 
     async def next_event(self) -> PcmChunk | StreamEnd:
         """The next chunk in order, its `first_frame` counted within its segment, or the end: exactly one, after which
@@ -103,12 +104,12 @@ class StoredStream:
         is_decoded = self._num_delivered == len(self._segments[0])  # and only its end was lost
         return is_decoded or self._frames_before + self._num_delivered < self._credit_frames
 
-    def opening(self, run_id: int, now_s: float) -> Sequence[Command]:
-        self.run_id = run_id
+    def begin(self, run_id: int, now_s: float, send: Send) -> None:
+        self.run_id, self._send = run_id, send
         self._num_sent, self._end_sent = self._num_delivered, False
         heard = self._segments[0][: self._num_delivered]
         past = [codes for codes in (self._past_codes, heard) if codes is not None and len(codes)]
-        begin = BeginStream(
+        opening = BeginStream(
             run_id,
             now_s,
             now_s,
@@ -116,7 +117,8 @@ class StoredStream:
             first_frame=self._num_delivered,
             is_stored=True,
         )
-        return [begin, *self._more()]
+        send(opening)
+        self._send_more()
 
     def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
         self._num_delivered += chunk.num_frames
@@ -151,24 +153,18 @@ class StoredStream:
     # Frames on their way
 
     def _send_more(self) -> None:
-        for command in self._more():
-            self._keeper.send(self, command)
-
-    def _more(self) -> list[Command]:
         """Frames, as far as credit goes, and the end behind the last of the segment."""
         if self._end_sent:
-            return []
+            return
         codes, start = self._segments[0], self._num_sent
         stop = self._num_sent = min(len(codes), self._credit_frames - self._frames_before)
         now_s = time.monotonic()
-        commands: list[Command] = []
         if start < stop:
             indices = np.arange(start, stop, dtype=np.int32)
             ids = np.full(stop - start, self.run_id, np.int64)
-            commands.append(FrameBatch(ids, indices, codes[start:stop], now_s, now_s))
+            self._send(FrameBatch(ids, indices, codes[start:stop], now_s, now_s))
         if stop == len(codes):
             self._end_sent = True
-            commands.append(EndStream(self.run_id, StreamEnd(FinishReason.COMPLETED, len(codes), 0.0, 0.0)))
+            self._send(EndStream(self.run_id, StreamEnd(FinishReason.COMPLETED, len(codes), 0.0, 0.0)))
         else:
-            commands.append(FlushStream(self.run_id))
-        return commands
+            self._send(FlushStream(self.run_id))

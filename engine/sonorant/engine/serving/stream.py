@@ -5,7 +5,6 @@ that were delivered. Knows nothing of workers; whoever keeps it has it run where
 """
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,9 +14,9 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import CancelStream, Command, EndText, GrantCredit, OpenStream, PushText
 from sonorant.engine.prompt import layout
-from sonorant.engine.prompt.offsets import TokenOffsets
 from sonorant.engine.prompt.tokenizer import Tokenizer
-from sonorant.engine.serving.keeping import Keeper, check_codes, local_end
+from sonorant.engine.serving.keeping import Keeper, Send, check_codes, local_end
+from sonorant.engine.serving.text_times import TextTimes
 from sonorant.engine.types import (
     FinishReason,
     Int16Array,
@@ -55,15 +54,15 @@ class EngineStream:
         self.ended = False  # all of it is made, and waits here to be taken
         self.outlives_workers = outlives_workers
         self.run_id = 0  # what the workers know it by; 0: it does not run
+        self._send: Send  # to these workers
         self._params = params
         self._keeper = keeper
         self._checkpoint = checkpoint
         self._max_context = max_context
-        self._frame_ms = 1000 / checkpoint.frame_rate_hz
         self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
         self._tokenizer = tokenizer
         self._tokens = tokenizer.stream()
-        self._prompt = layout.PromptAssembler(params, checkpoint, tokenizer)
+        self._prompt = layout.PromptLayout(params, checkpoint, tokenizer)
         self._min_rows = self._prompt.min_rows
         self._num_chars = 0
         self._ids: list[int] = []  # of all its text
@@ -76,9 +75,9 @@ class EngineStream:
         self._sampling = params.sampling
         self._codes: list[Int16Array] = [] if known_codes is None else [known_codes]  # [frames, codebooks] each
         self._num_frames = 0 if known_codes is None else len(known_codes)  # delivered, here or before
-        self._positions = list(params.times_text or ())  # in the text, of each frame, as far as is told; in tokens
-        is_timed = params.times_text is not None and len(self._positions) == self._num_frames
-        self._offsets = TokenOffsets(tokenizer) if is_timed else None
+        self.text_times: TextTimes | None = None  # asked for, and known of the known frames, too
+        if params.times_text is not None and len(params.times_text) == self._num_frames:
+            self.text_times = TextTimes(tokenizer, 1000 / checkpoint.frame_rate_hz, params.times_text)
         self._credit_frames = self._num_frames + credit_frames  # that may be made, from the first on
         self._granted_frames = 0  # not yet among them
         self._first_opened_s = 0.0
@@ -100,15 +99,15 @@ class EngineStream:
                 f"the text has more than {MAX_CHARS_PER_POSITION * self._max_context} characters; split it into "
                 "utterances",
             )
-        if self._offsets is not None:
-            self._offsets.push(text)
+        if self.text_times is not None:
+            self.text_times.offsets.push(text)
         self._take(self._tokens.push(text))
 
     def flush_text(self) -> None:
         """Speak what is held back because more text could change it, such as the letters of an unfinished word."""
         if not (self._cancelled or self.ended or self._text_ended):
-            if self._offsets is not None:
-                self._offsets.flush()
+            if self.text_times is not None:
+                self.text_times.offsets.flush()
             self._take(self._tokens.flush())
 
     def end_text(self) -> None:
@@ -159,7 +158,7 @@ class EngineStream:
         while not self._events.empty():
             self._events.get_nowait()
         if self.run_id:
-            self._keeper.send(self, CancelStream(self.run_id))
+            self._send(CancelStream(self.run_id))
         else:
             self._keeper.end(self, local_end(FinishReason.CANCELLED))
 
@@ -172,31 +171,9 @@ class EngineStream:
         return [self._events.get_nowait() for _ in range(self._events.qsize())]
 
     @property
-    def times_text(self) -> bool:
-        """`reached_ms` will tell, if the checkpoint can: it was asked for, and of known frames it is known, too."""
-        return self._offsets is not None
-
-    @property
     def text_positions(self) -> tuple[float, ...]:
         """Where in its text it is at the middle of each frame, in tokens; as far as it is known."""
-        return tuple(self._positions)
-
-    def reached_ms(self, char: int) -> float | None:
-        """When this character of its text begins, in the time of its audio; None while that is not known.
-
-        Times grow with the text. They are known with the audio of the frame where they are, or before.
-        """
-        if self._offsets is None:
-            return None
-        position = self._offsets.position_of(char)
-        frame = bisect_left(self._positions, position)
-        if frame == len(self._positions):
-            return None
-        middle, after = frame + 0.5, self._positions[frame]
-        if frame == 0:
-            return 0.0
-        before = self._positions[frame - 1]
-        return (middle - (after - position) / (after - before)) * self._frame_ms
+        return self._params.times_text or () if self.text_times is None else self.text_times.positions
 
     async def __aenter__(self) -> "EngineStream":
         return self
@@ -219,10 +196,10 @@ class EngineStream:
         has_text = self._text_ended or self._num_frames <= len(self._trailing)
         return has_text and self._num_frames < self._credit_frames + self._granted_frames
 
-    def opening(self, run_id: int, now_s: float) -> Sequence[Command]:
-        """What opens it with workers, behind all that was delivered; it runs from now on."""
+    def begin(self, run_id: int, now_s: float, send: Send) -> None:
+        """It runs from now on with the workers that `send` reaches: it opens itself behind all that was delivered."""
         assert self._plan is not None
-        self.run_id = run_id
+        self.run_id, self._send = run_id, send
         self._first_opened_s = self._first_opened_s or now_s
         self._use_grants()
         plan = replace(
@@ -231,7 +208,7 @@ class EngineStream:
             text_ended=self._text_ended,
             num_text_tokens=len(self._ids),
         )
-        opened = OpenStream(
+        opening = OpenStream(
             run_id,
             plan,
             self._sampling,
@@ -240,9 +217,9 @@ class EngineStream:
             self._params.x_vector,
             self._params.reference_codes,
             self._known_codes(),
-            self._times_text_from(),
+            None if self.text_times is None else self.text_times.go_on_at(self._num_frames),
         )
-        return [opened]
+        send(opening)
 
     def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
         """Audio from the workers; `budget` tells of the first of this run."""
@@ -256,15 +233,14 @@ class EngineStream:
 
     def on_position(self, frame: int, position: float) -> None:
         """How far in its text it is at the middle of a frame, before its audio comes."""
-        del self._positions[frame:]
-        before = self._positions[-1] if self._positions else 0.0
-        self._positions += [before] * (frame - len(self._positions)) + [position]
+        assert self.text_times is not None, "others do not ask for it"
+        self.text_times.tell(frame, position)
 
     def on_silence(self, num_frames: int) -> None:
         """Nothing more is coming: the stream is cancelled, and its end will say why. One that must not end goes on."""
         if not (self._cancelled or self._silence or self._params.sampling.ignore_eos):
             self._silence = f"the model was silent for {num_frames} frames"
-            self._keeper.send(self, CancelStream(self.run_id))
+            self._send(CancelStream(self.run_id))
 
     def stop(self) -> bool:
         """It runs no more: its workers are gone, or have given its slot away. True if it has been cancelled."""
@@ -285,24 +261,21 @@ class EngineStream:
 
     def _take(self, ids: list[int], ended: bool = False) -> None:
         self._ids += ids
-        if self._offsets is not None:
-            self._offsets.add(ids)
+        if self.text_times is not None:
+            self.text_times.offsets.add(ids)
         if self._params.non_streaming_mode:
             self._fit_max_frames(self._min_rows + len(self._ids))
         else:
             layout.check_num_tokens(len(self._ids), self._max_context)
-        self._prompt.push_text(ids)
-        if ended:
-            self._prompt.end_text()
         if self._plan is None:
-            self._plan = self._prompt.plan()
+            self._plan = self._prompt.plan(self._ids, ended=ended)
             if self._plan is None:
                 return
             self._trailing += self._plan.trailing
             self._sampling = replace(self._sampling, max_frames=self._fit_max_frames(self._plan.num_rows))
             self._tell()
             return
-        new = self._prompt.take_trailing()
+        new = self._prompt.column(ids, ended=ended)
         self._trailing += new
         commands: list[Command] = []
         if ids or ended:
@@ -317,20 +290,13 @@ class EngineStream:
             return
         if self.run_id:
             for command in commands:
-                self._keeper.send(self, command)
+                self._send(command)
         elif self.can_go_on:
             self._keeper.run(self)
 
     def _use_grants(self) -> None:
         self._credit_frames += self._granted_frames
         self._granted_frames = 0
-
-    def _times_text_from(self) -> float | None:
-        """Of the frame that is made next, about; what was told of it and of later ones is void."""
-        if self._offsets is None:
-            return None
-        del self._positions[self._num_frames :]
-        return self._positions[-1] if self._positions else 0.0
 
     def _known_codes(self) -> Int16Array | None:
         if len(self._codes) > 1:

@@ -7,7 +7,7 @@ import numpy as np
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
 from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SynthesisParams
@@ -49,10 +49,7 @@ def _plan(checkpoint: Checkpoint, config: EngineConfig, *, whole_text: bool) -> 
         checkpoint.default_sampling, speaker=speaker, x_vector=x_vector, non_streaming_mode=whole_text
     )
     tokenizer = Tokenizer.load(config.model)
-    prompt = PromptAssembler(params, checkpoint, tokenizer)
-    prompt.push_text(tokenizer.encode(TEXT))
-    prompt.end_text()
-    plan = prompt.plan()
+    plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode(TEXT), ended=True)
     assert plan is not None
     return plan
 

@@ -23,7 +23,7 @@ from sonorant.engine.config import CODEC_FORMATS, DtypeName, EngineConfig, LoadF
 from sonorant.engine.cuda import use_device
 from sonorant.engine.ipc.messages import EndStream, FirstChunk, OpenStream, PcmBatch
 from sonorant.engine.one_process import OneProcess
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.serving.engine import Engine
 from sonorant.engine.serving.mps import mps_for, this_machine
@@ -65,10 +65,7 @@ class Alone:
 
     def speak(self, params: SynthesisParams) -> Spoken:
         began_s = time.monotonic()
-        prompt = PromptAssembler(params, self._checkpoint, self._tokenizer)
-        prompt.push_text(self._tokenizer.encode(TEXT))
-        prompt.end_text()
-        plan = prompt.plan()
+        plan = PromptLayout(params, self._checkpoint, self._tokenizer).plan(self._tokenizer.encode(TEXT), ended=True)
         assert plan is not None
         self._stream_id += 1
         credit_frames = params.sampling.max_frames  # the caller takes everything at once

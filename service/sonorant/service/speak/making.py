@@ -159,10 +159,8 @@ class Making:
         self._spoken.give_up()
         self._spoken = self._segments.gather()
         if self._state.spec.times_words:  # a phrase that is kept has no times
-            stream = self.stream
-            self._word_times.follow(
-                stream.reached_ms if isinstance(stream, EngineStream) and stream.times_text else None
-            )
+            times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
+            self._word_times.follow(None if times is None else times.reached_ms)
         self._begin_credit(segment)
 
     def _begin_credit(self, segment: Segment) -> None:

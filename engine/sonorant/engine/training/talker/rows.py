@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.prompt.layout import PromptAssembler
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.training.alignment import NO_TOKEN, PHONES_PER_FRAME
 from sonorant.engine.training.flite import VOICES
@@ -199,7 +199,7 @@ class RowStore:
         column[self.num_rows : self.num_rows + len(values)] = torch.from_numpy(values).to(column.dtype)
 
     def _append_heads(self, text_folder: Path) -> dict[tuple[int, str], tuple[int, int]]:
-        """The prompt's own assembler makes the heads: the rows before the first text."""
+        """The prompt's own layout makes the heads: the rows before the first text."""
         heads = {}
         for voice, speaker in enumerate((None,) if self._clones else VOICES):
             for language in LANGUAGES:
@@ -225,8 +225,6 @@ def head_rows(
         language=language,
         x_vector=None if speaker else np.zeros(checkpoint.talker.stack.hidden_size, np.float32),
     )
-    assembler = PromptAssembler(params, checkpoint, Tokenizer.load(text_folder))
-    assembler.push_text([0])
-    plan = assembler.plan()
+    plan = PromptLayout(params, checkpoint, Tokenizer.load(text_folder)).plan([0], ended=False)
     assert plan is not None
     return np.array(plan.text_ids[:-1], np.int32), np.array(plan.codec_items[:-1], np.int32)

@@ -1,0 +1,95 @@
+"""Streams that run with the workers of one pair: what these send finds its stream by the id of the run."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+
+from sonorant.engine.ipc.messages import (
+    EndStream,
+    FirstChunk,
+    PcmBatch,
+    PcmRecord,
+    SilentStream,
+    TextPositions,
+)
+from sonorant.engine.serving.keeping import KeptStream, Send
+from sonorant.engine.serving.placement import Placement
+from sonorant.engine.serving.stream import EngineStream
+from sonorant.engine.types import FinishReason, PcmChunk, StreamBudget
+
+new_ids = itertools.count(1)  # of all engines; never reused, for a stream may come back from one to another
+
+
+class Runs:
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._running: dict[int, KeptStream] = {}
+        self._spoken: asyncio.Future[bool] | None = None
+
+    def begin(self, stream: KeptStream) -> None:
+        run_id = next(new_ids)
+        self._running[run_id] = stream
+        stream.begin(run_id, time.monotonic(), self._send)
+
+    def abandon(self) -> None:
+        """The workers are gone, and all runs with them."""
+        self._running.clear()
+
+    def deliver(self, records: Sequence[PcmRecord], placement: Placement) -> None:
+        """What the workers sent: to the streams, and the news of them to the placement."""
+        now_s = time.monotonic()
+        budgets: dict[int, StreamBudget] = {}  # of the streams whose first chunk is in the batch that follows
+        for record in records:
+            match record:
+                case FirstChunk(run_id):
+                    budgets[run_id] = record.budget(now_s)
+                case PcmBatch():
+                    placement.on_heard(self._deliver_batch(record, budgets))
+                case TextPositions(run_ids, frame_indices, positions):
+                    for run_id, frame, position in zip(
+                        run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
+                    ):
+                        stream = self._running[run_id]
+                        assert isinstance(stream, EngineStream), "others do not ask for them"
+                        stream.on_position(frame, position)
+                case SilentStream(run_id, num_frames):
+                    self._running[run_id].on_silence(num_frames)
+                case EndStream(run_id, end):
+                    ended = self._running.pop(run_id)
+                    if end.reason is FinishReason.YIELDED:
+                        placement.on_yielded(ended)
+                    elif not ended.goes_on(end):
+                        placement.end(ended, end)
+                    self.tell_if_idle()
+
+    def _deliver_batch(self, batch: PcmBatch, budgets: dict[int, StreamBudget]) -> Sequence[KeptStream]:
+        streams = [self._running[run_id] for run_id in batch.stream_ids.tolist()]
+        for row, (stream, first_frame) in enumerate(zip(streams, batch.first_frames.tolist(), strict=True)):
+            # Copies, so that a slow listener keeps its own row in memory and not the whole batch.
+            samples, codes = batch.samples[row].copy(), batch.codes[row].copy()
+            stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes), budgets.pop(stream.run_id, None))
+        if not all(stream.is_stored for stream in streams):
+            self._tell_spoken(True)
+        return streams
+
+    # Whether the workers can speak
+
+    async def has_spoken(self) -> bool:
+        """Whether audio comes of the streams that run here; False if they are over first, or the workers are."""
+        if not self._talks:
+            return False
+        self._spoken = asyncio.get_running_loop().create_future()
+        return await self._spoken
+
+    def tell_if_idle(self) -> None:
+        if not self._talks:
+            self._tell_spoken(False)
+
+    @property
+    def _talks(self) -> bool:
+        return not all(stream.is_stored for stream in self._running.values())
+
+    def _tell_spoken(self, has_spoken: bool) -> None:
+        if self._spoken is not None and not self._spoken.done():
+            self._spoken.set_result(has_spoken)
