@@ -11,7 +11,8 @@ from sonorant.client.journal import Journal
 from sonorant.service.audio.codes import parse
 from sonorant.service.speak import segments
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
-from tests.service.fake_engine import FRAMES_PER_CHAR, FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import FRAMES_PER_CHAR, spoken
 from tests.service.harness import Served, Transcript, config, details_of, end, flush, say, served, speak
 from tests.service.speak.test_resuming import converse
 from tests.service.speak.test_revising import SEED, Talk, check_codes, settings
