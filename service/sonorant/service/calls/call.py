@@ -18,7 +18,7 @@ from grpc_status import rpc_status
 from sonorant.service.access.api_keys import anyone_at
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
-from sonorant.service.calls.newcomers import Newcomers
+from sonorant.service.calls.newcomers import Entered, Newcomers, host_of
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import END_OF_REQUESTS_S, checked
 from sonorant.service.calls.stalled import Stalled
@@ -54,6 +54,7 @@ class Call:
         self._stalled = stalled
         self._newcomers = newcomers
         self._record = record
+        self._entered: Entered | None = None  # once its turn has come, of those that wait for one
         self._rpc: Any = None  # gRPC's side of it, while it lasts
         self._task: asyncio.Task[Any] | None = None
         self._code = code_pb2.CANCELLED  # unless it ends otherwise
@@ -70,7 +71,7 @@ class Call:
         self._stalled.follow(self)
         try:
             if self._record is not None:
-                await self._newcomers.enter(peer)
+                self._entered = await self._newcomers.enter(self._context.caller.name or host_of(peer), peer)
             if self._refusal is not None:
                 raise self._refusal
             begins = "config" if self._method == SPEAK else "the request"
@@ -158,8 +159,10 @@ class Call:
     def _over(self, _task: object) -> None:
         self._stalled.forget(self)
         self._rpc = self._task = None
+        if self._entered is not None:
+            self._entered.end(ok=self._code == code_pb2.OK, cancelled=self._code == code_pb2.CANCELLED)
         if self._record is not None:
-            self._record.end(self._code)
+            self._record.end(self._code, begun=self._entered is not None)
         for error in self._errors:  # kept by gRPC and by us: with their frames, which know the call, they are cycles
             error.__traceback__ = None
 

@@ -1,16 +1,26 @@
-"""Calls that wait to be begun: a few per turn of the event loop, and of everybody who calls one after another.
+"""Calls that wait to be begun: one per turn of the event loop, and of everybody who calls one after another.
 
 What a call costs, it costs in its first moments. Without an order of their own a hundred calls of one client stand
-before the first of everyone else, and a burst of them before audio that is due.
+before the first of everyone else, and a burst of them before audio that is due. Somebody is a key or, without keys, a
+host, and each of its connections has a line. Connections that have not shown yet that they are of use share one, or a
+client could be first again and again by connecting anew. Nothing is made for a call before its turn: one that is
+cancelled until then costs little. A line whose calls are cancelled as soon as they are begun is slowed down.
 """
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 
+from sonorant.service.calls import resets
+from sonorant.service.calls.resets import Resets
 from sonorant.service.errors import LimitReached
 
-PER_TURN = 4
+PER_TURN = 1
 MAX_WAITING = 5000
+MAX_KNOWN = 10_000  # connections
+LOOK_S = 0.01  # how often, while all who wait are slowed down
+NEW = ""  # the line of connections that are not known
 
 _Waiting = deque["asyncio.Future[None]"]
 
@@ -23,50 +33,101 @@ def host_of(peer: str) -> str:
 class Newcomers:
     """Belongs to an event loop."""
 
-    def __init__(self) -> None:
-        self._of_host: dict[str, dict[str, _Waiting]] = {}  # by connection; the first of each is next
-        self._num_waiting = 0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._waiting: dict[str, dict[str, _Waiting]] = {}  # somebody's lines; the first of each is next
+        self._num_waiting = 0  # those who gave up included, until their turn comes
         self._num_left = PER_TURN  # who may still come in, in this turn
-        self._turns = False  # whether `_turn` is due
+        self._soon = False  # whether `_turn` is due
+        self._later: asyncio.TimerHandle | None = None
+        self._known: dict[str, None] = {}  # connections; the one that was of use last is last
+        self._resets = Resets()
 
-    async def enter(self, peer: str) -> None:
+    async def enter(self, who: str, peer: str) -> "Entered":
         """Wait for this call's turn. Raises LimitReached."""
         loop = asyncio.get_running_loop()
-        if not self._turns:
-            self._turns = True
+        line = peer if peer in self._known else NEW
+        if not self._soon:
+            self._soon = True
             loop.call_soon(self._turn)
-        if not self._num_waiting and self._num_left:
+        if self._num_left and not self._resets.are_many((who, line), self._clock()):
             self._num_left -= 1
-            return
-        if self._num_waiting >= MAX_WAITING:
-            raise LimitReached("calls", f"{MAX_WAITING} calls wait to be begun; try again later")
-        future = loop.create_future()
-        connections = self._of_host.setdefault(host_of(peer), {})
-        connections.setdefault(peer, deque()).append(future)
-        self._num_waiting += 1
-        await future
+        else:
+            future = loop.create_future()
+            self._waiting.setdefault(who, {}).setdefault(line, deque()).append(future)
+            self._num_waiting += 1
+            if self._num_waiting > MAX_WAITING:
+                self._refuse()
+            await future
+        return Entered(self, who, peer, line, self._clock())
+
+    def ended(self, call: "Entered", ok: bool, cancelled: bool) -> None:
+        now_s = self._clock()
+        if ok or now_s - call.begun_s >= resets.EARLY_S:
+            self._known.pop(call.peer, None)
+            self._known[call.peer] = None
+            if len(self._known) > MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+        elif cancelled:
+            self._resets.add((call.who, call.line), now_s)
 
     def _turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         self._num_left = PER_TURN
-        while self._num_waiting and self._num_left:
-            future = self._next()
-            if not future.done():  # it may have been cancelled
-                future.set_result(None)
-                self._num_left -= 1
-        self._turns = self._num_left < PER_TURN
-        if self._turns:
-            asyncio.get_running_loop().call_soon(self._turn)
+        while self._num_left and (future := self._next()) is not None:
+            future.set_result(None)
+            self._num_left -= 1
+        self._soon = self._num_left < PER_TURN
+        if self._soon:
+            loop.call_soon(self._turn)
+        elif self._num_waiting:
+            self._later = loop.call_later(LOOK_S, self._turn)
 
-    def _next(self) -> "asyncio.Future[None]":
-        """Of the host, and there of the connection, that has waited longest for a turn."""
-        host = next(iter(self._of_host))
-        connections = self._of_host.pop(host)
-        peer = next(iter(connections))
-        waiting = connections.pop(peer)
-        future = waiting.popleft()
+    def _next(self) -> "asyncio.Future[None] | None":
+        """Of who, and there of the line that, has waited longest for a turn and may have one."""
+        now_s = self._clock()
+        for who, lines in list(self._waiting.items()):
+            for line, waiting in list(lines.items()):
+                while waiting and waiting[0].done():  # it was cancelled
+                    waiting.popleft()
+                    self._num_waiting -= 1
+                if waiting and self._resets.are_many((who, line), now_s):
+                    continue
+                future = waiting.popleft() if waiting else None
+                del lines[line]
+                if waiting:
+                    lines[line] = waiting
+                self._waiting.pop(who, None)
+                if lines:
+                    self._waiting[who] = lines
+                if future is not None:
+                    self._num_waiting -= 1
+                    return future
+        return None
+
+    def _refuse(self) -> None:
+        """The last one of the longest line."""
+        future = max((each for lines in self._waiting.values() for each in lines.values()), key=len).pop()
         self._num_waiting -= 1
-        if waiting:
-            connections[peer] = waiting
-        if connections:
-            self._of_host[host] = connections
-        return future
+        if not future.done():
+            what = f"{MAX_WAITING} calls wait to be begun, most of them yours; try again later"
+            future.set_exception(LimitReached("calls", what, retry_s=1.0))
+
+
+class Entered:
+    """A call that was begun, until it is over."""
+
+    __slots__ = ("_newcomers", "begun_s", "line", "peer", "who")
+
+    def __init__(self, newcomers: Newcomers, who: str, peer: str, line: str, begun_s: float) -> None:
+        self._newcomers = newcomers
+        self.who = who
+        self.peer = peer
+        self.line = line
+        self.begun_s = begun_s
+
+    def end(self, *, ok: bool, cancelled: bool) -> None:
+        self._newcomers.ended(self, ok, cancelled)

@@ -81,12 +81,14 @@ class CallRecord:
             *((f"x-budget-{part.replace('_', '-')}-ms", f"{ms:.1f}") for part, ms in parts(first.first_audio_budget)),
         )
 
-    def end(self, code: int) -> None:
-        """The call is over; utterances that are not, never will be."""
+    def end(self, code: int, *, begun: bool) -> None:
+        """The call is over; utterances that are not, never will be. One given up in the queue is only counted."""
         for utterance_id in list(self._live):
             self._over(utterance_id, _GIVEN_UP)
         name = code_pb2.Code.Name(code)
         self._metrics.handled.labels(self._method, name).inc()
+        if not begun and code == code_pb2.CANCELLED:
+            return
         duration_ms = round((time.monotonic() - self._start_s) * 1000)
         log.info("call ended", extra={"method": self._method, "code": name, "duration_ms": duration_ms, **self._ids})
 
