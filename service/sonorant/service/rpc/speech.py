@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -124,22 +123,21 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         call_context.when_over(self._admission.enter(call.caller, resuming=resuming))
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
-        charge = partial(self._limits.take, call.caller)
         session = Session(
             self._reservations,
             self._voices,
+            self._limits,
             call.caller,
             session_id,
             call.request_id,
             call.caller.text_limit(self._max_text_chars),
-            charge,
             CallerPhrases(self._phrases, call.caller.name),
         )
         self._sessions.add(session)  # before it is greeted: a drain may begin meanwhile
         call_context.when_over(lambda _call: self._sessions.discard(session))
         await self._limits.enter(call.caller, call_context.when_over)
         await self._greet(context, call, ("x-session-id", session_id))
-        self._run(session.run(self._prepared(requests, call.caller)), session.outbox)
+        self._run(session.run(requests), session.outbox)
         async for response in session.outbox.responses():
             yield response
 
@@ -235,15 +233,6 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             utterance.push(piece)
         utterance.end()
         return utterance
-
-    async def _prepared(
-        self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None], caller: Caller
-    ) -> AsyncGenerator[speak_pb2.SpeakRequest, None]:
-        """The requests, each once the limits know of its text."""
-        async with aclosing(requests):
-            async for request in requests:
-                await self._limits.prepare(caller, len(request.text) + len(request.revise.text))
-                yield request
 
     def _run(self, work: Coroutine[Any, Any, None], outbox: Outbox[Any]) -> None:
         """In a task of its own until the call is over."""

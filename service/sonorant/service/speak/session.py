@@ -6,12 +6,14 @@ them live in one task group, which ends with the call. Responses leave through t
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import Caller
+from sonorant.service.access.limits import Limits
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
 from sonorant.service.speak.commands import Commands
@@ -33,22 +35,23 @@ class Session:
         self,
         reservations: Reservations,
         voices: VoiceChooser,
+        limits: Limits,
         caller: Caller,
         session_id: str,
         request_id: str,
         max_text_chars: int,
-        charge: Callable[[int], None],
         phrases: CallerPhrases,
     ) -> None:
-        """`charge` is told of each text; with a LimitReached it refuses to have so many characters spoken now."""
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
         self._reservations = reservations
         self._voices = voices
+        self._limits = limits
         self._caller = caller
         self._session_id = session_id
         self._max_text_chars = max_text_chars
         self._playout = Playout()
         self._turns = Turns(self.outbox, request_id)
+        charge = partial(limits.take, caller)
         self._commands = Commands(
             self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases
         )
@@ -84,6 +87,7 @@ class Session:
     async def _read(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
         async with aclosing(requests):
             async for request in requests:
+                await self._limits.prepare(self._caller, len(request.text) + len(request.revise.text))
                 self._last_message_s = time.monotonic()
                 await self._take(request)
         await asyncio.sleep(END_OF_REQUESTS_S)
