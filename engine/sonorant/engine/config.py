@@ -57,7 +57,7 @@ class TalkerConfig:
         32,
         as_auto(as_count),
         "auto|N",
-        "opened streams that may wait for a slot; auto: half as many as slots, on the CPU as many",
+        "opened streams that may wait for a slot; auto: half the number of slots, on the CPU the same number",
         served=AUTO,
     )
     max_context: int = setting(4096, as_positive, "N", "longest stream: rows of its prompt and frames together")
@@ -140,7 +140,9 @@ class EncoderConfig:
     threads: int = setting(
         0, as_count, "N", "CPU threads of the encoder; 0 = a quarter of the cores", flag="encoder_threads"
     )
-    max_queued_recordings: int = setting(8, as_positive, "N", "recordings that may wait, with the one being encoded")
+    max_queued_recordings: int = setting(
+        8, as_positive, "N", "recordings that may wait, the one being encoded included"
+    )
     encode_timeout_s: float = setting(60.0, as_seconds, "S", "longest time to encode one recording")
     idle_s: float = setting(
         600.0, as_seconds, "S", "stop an encoder that was idle for this long", flag="encoder_idle_s"

@@ -27,51 +27,76 @@ def parse_args(argv: Sequence[str] | None = None) -> GatewayConfig:
     """Exits with status 2 and a message on anything that is wrong."""
     parser = argparse.ArgumentParser(
         prog="sonorant-gateway",
-        description="HTTP, WebSocket and Wyoming in front of Sonorant's gRPC servers, for clients people already have: "
-        "OpenAI, vLLM-Omni, SGLang-Omni, Cartesia, Home Assistant.",
-        epilog="TLS to the servers and a key for their health are in the environment: SONORANT_CLIENT_TLS, _CA, "
-        "_CERTIFICATE, _KEY and _API_KEY. Keys of callers are passed on. docs/gateway.md says more.",
+        description="Lets clients of OpenAI, vLLM-Omni, SGLang-Omni, Cartesia and Home Assistant call Sonorant's gRPC "
+        "servers unchanged, by HTTP, WebSocket and Wyoming.",
+        epilog="The environment configures the way to the servers, as for `sonorant`: SONORANT_CLIENT_TLS, "
+        "SONORANT_CLIENT_CA, SONORANT_CLIENT_CERTIFICATE, SONORANT_CLIENT_KEY, and SONORANT_CLIENT_API_KEY for health "
+        "checks. Callers' own keys are passed on. docs/gateway.md says more.",
         allow_abbrev=False,
     )
     default = GatewayConfig()
     add = parser.add_argument
-    add("--listen", type=_address, default=default.listen, metavar="HOST:PORT", help=f"default: {default.listen}")
+    add(
+        "--listen",
+        type=_address,
+        default=default.listen,
+        metavar="HOST:PORT",
+        help=f"where to serve; default: {default.listen}",
+    )
     add(
         "--server",
         type=_address,
         action="append",
         metavar="HOST:PORT",
-        help=f"a gRPC server; again for each further one; default: {default.servers[0]}",
+        help=f"a gRPC server to call; may be repeated; default: {default.servers[0]}",
     )
     add(
         "--wyoming-listen",
         type=_address,
         metavar="HOST:PORT",
-        help="for Home Assistant; without it there is no Wyoming",
+        help="where to serve Wyoming, for Home Assistant; without it Wyoming is not served",
     )
-    add("--wyoming-key", default="", metavar="KEY", help="the API key of all who come by Wyoming, which knows none")
-    add("--processes", type=_positive, default=1, metavar="N", help="on the same port; default: 1")
+    add(
+        "--wyoming-key",
+        default="",
+        metavar="KEY",
+        help="API key for all Wyoming callers; the protocol has no keys of its own",
+    )
+    add("--processes", type=_positive, default=1, metavar="N", help="gateway processes that share the port; default: 1")
     add(
         "--default-format",
         choices=FORMATS,
         default=default.default_format,
-        help="of POST /v1/audio/speech without response_format; OpenAI's is mp3, vLLM-Omni's and SGLang-Omni's wav",
+        help="audio format of POST /v1/audio/speech when a request names none (mp3 for OpenAI, wav for vLLM-Omni and "
+        "SGLang-Omni); "
+        f"default: {default.default_format}",
     )
     add(
         "--cors-origin",
         action="append",
         metavar="ORIGIN",
-        help="whose pages in browsers may call, https://example.org or *; again for each further one",
+        help="web origin whose pages may call, such as https://example.org, or * for all; may be repeated",
     )
-    add("--tls-certificate", type=Path, metavar="FILE", help="PEM, with its chain; may be replaced while it runs")
-    add("--tls-key", type=Path, metavar="FILE", help="PEM")
-    add("--max-connections", type=_positive, default=default.max_connections, metavar="N", help="per process")
+    add(
+        "--tls-certificate",
+        type=Path,
+        metavar="FILE",
+        help="PEM file of the certificate and its chain; may be replaced while the gateway runs",
+    )
+    add("--tls-key", type=Path, metavar="FILE", help="PEM file of the certificate's key")
+    add(
+        "--max-connections",
+        type=_positive,
+        default=default.max_connections,
+        metavar="N",
+        help=f"connections per process; default: {default.max_connections}",
+    )
     add(
         "--drain-grace-s",
         type=_seconds,
         default=default.drain_grace_s,
         metavar="S",
-        help="for running calls after SIGTERM",
+        help=f"time that running calls have to finish after SIGTERM; default: {default.drain_grace_s}",
     )
     known = parser.parse_args(argv)
     if (known.tls_certificate is None) != (known.tls_key is None):

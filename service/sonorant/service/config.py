@@ -102,9 +102,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="sonorant-server",
         usage="%(prog)s [SETTING...] | doctor [SETTING...] | new-key NAME | voices migrate SOURCE TARGET",
         description="Streaming text-to-speech over gRPC.",
-        epilog=f"Each setting may also be in the environment (--num-slots: {ENVIRONMENT_PREFIX}NUM_SLOTS) or in a TOML "
-        "file: at its top, or without the stage's name in the tables [talker], [code2wav], [encoder] and [service]. "
-        "docs/operations.md says more.",
+        epilog=f"Each setting can also be an environment variable ({ENVIRONMENT_PREFIX}NUM_SLOTS for --num-slots), or "
+        "a key of the TOML file: at its top (talker_device), or in its table without the table's name (device in "
+        "[talker]). docs/operations.md says more.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )

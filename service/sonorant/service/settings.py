@@ -87,7 +87,7 @@ class Pairs:
         0,
         as_count,
         "N",
-        "idle pairs of each model, loaded, which take the streams of one that goes down",
+        "spare pairs of each model, loaded and idle, which take over when a pair goes down",
     )
 
 
