@@ -13,6 +13,7 @@ from sonorant.gateway.edge import add_headers, edge
 from sonorant.gateway.health import health, metrics, ready
 from sonorant.gateway.http import MAX_BODY_BYTES, LargeBodies
 from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.openai.batch import speech_batch
 from sonorant.gateway.openai.models import model, models, root
 from sonorant.gateway.openai.speech import speech
 from sonorant.gateway.openai.stream import speech_stream
@@ -43,6 +44,7 @@ def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Ap
             web.get("/v1/models", models),
             web.get(r"/v1/models/{name:.+}", model),
             web.post("/v1/audio/speech", speech),
+            web.post("/v1/audio/speech/batch", speech_batch),
             web.get("/v1/audio/speech/stream", speech_stream),
             web.get("/v1/audio/voices", list_voices),
             web.post("/v1/audio/voices", create_voice),

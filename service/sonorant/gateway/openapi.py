@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from sonorant.client import __version__
 from sonorant.gateway.cartesia.request import Generation, Message
 from sonorant.gateway.encoders import FORMATS
+from sonorant.gateway.openai.batch import BatchRequest
 from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.gateway.openai.stream_request import StreamConfig
 
@@ -42,7 +43,7 @@ _VOICE_FORM = {
 
 @lru_cache(1)
 def document() -> dict[str, Any]:
-    models = (SpeechRequest, StreamConfig, Generation, Message)
+    models = (SpeechRequest, BatchRequest, StreamConfig, Generation, Message)
     _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
     return {
         "openapi": "3.1.0",
@@ -72,6 +73,9 @@ def _paths() -> dict[str, Any]:
     return {
         "/v1/audio/speech": {
             "post": _operation("Speak a text", "The audio, as it is made.", _AUDIO, body=SpeechRequest)
+        },
+        "/v1/audio/speech/batch": {
+            "post": _operation("Speak several texts", "All of the audio, in base64.", body=BatchRequest)
         },
         "/v1/audio/speech/stream": {
             "get": _operation("WebSocket: text in while audio comes out", "The first message is a StreamConfig.", {})

@@ -24,11 +24,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
     body = parse(SpeechRequest, await read_json(request, request.app[LARGE_BODIES]))
     name = body.response_format or request.app[CONFIG].default_format
     audio, call = FORMATS[name], request[CALL]
-    if not body.input.strip():
-        raise Refusal(400, "input: nothing to say; send a text", param="input", code="empty_input")
-    if audio.rates_hz and body.rate_hz not in audio.rates_hz:
-        rates = ", ".join(map(str, audio.rates_hz))
-        raise Refusal(400, f"sample_rate: {name} has {rates} Hz, not {body.rate_hz}", param="sample_rate")
+    check_format(body, name)
     config = body.to_config(await request.app[CATALOGS].get(call), "pcm_s16le")
     upstream = SynthesizeStreamRequest(config=config, text=body.input)
     if body.word_timestamps and not body.is_sse:
@@ -38,6 +34,16 @@ async def speech(request: web.Request) -> web.StreamResponse:
     if body.is_sse:
         return await _events(request, upstream, encode)
     return await answer_with_bytes(request, upstream, encode, audio.content_type)
+
+
+def check_format(body: SpeechRequest, name: str) -> None:
+    """Whether there is a text, and the format has its rate. Raises Refusal."""
+    if not body.input.strip():
+        raise Refusal(400, "input: nothing to say; send a text", param="input", code="empty_input")
+    rates_hz = FORMATS[name].rates_hz
+    if rates_hz and body.rate_hz not in rates_hz:
+        rates = ", ".join(map(str, rates_hz))
+        raise Refusal(400, f"sample_rate: {name} has {rates} Hz, not {body.rate_hz}", param="sample_rate")
 
 
 async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder) -> web.StreamResponse:
@@ -57,7 +63,7 @@ async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encod
             if answer.begun:  # LiveKit takes no notice of it, which is why the connection is cut off as well
                 await answer.write(_event({"type": "error", **refusal.body}))
             raise
-        await answer.write(_event({"type": "speech.audio.done", "usage": _usage(stats)}))
+        await answer.write(_event({"type": "speech.audio.done", "usage": usage(stats)}))
         return await answer.end()
 
 
@@ -93,7 +99,7 @@ def _event(payload: dict[str, Any]) -> bytes:
     return b"data: %b\n\n" % json_text(payload)
 
 
-def _usage(stats: SynthesisStats) -> dict[str, int]:
+def usage(stats: SynthesisStats) -> dict[str, int]:
     """Characters in, codec frames out."""
     return {
         "input_tokens": stats.input_chars,

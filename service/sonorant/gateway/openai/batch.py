@@ -1,0 +1,95 @@
+"""POST /v1/audio/speech/batch: several texts in one request, as vLLM-Omni has it. One that fails fails alone."""
+
+import asyncio
+import base64
+import secrets
+from contextlib import aclosing
+from typing import Any
+
+from aiohttp import web
+from pydantic import Field
+
+from sonorant.gateway.clip import spoken
+from sonorant.gateway.context import CALL, CATALOGS, LARGE_BODIES
+from sonorant.gateway.encoders import FORMATS, encoder
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import parse, read_json
+from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, VoiceFields
+from sonorant.gateway.openai.speech import check_format, usage
+from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
+
+MAX_ITEMS = 32  # as in vLLM-Omni
+MAX_AT_ONCE = 4
+MAX_AUDIO_BYTES = 32 * 1024 * 1024  # of all items together: they are answered at once
+_WHO_SPEAKS = {"voice", "speaker"}  # two names of one field
+
+
+class BatchRequest(VoiceFields):
+    """POST /v1/audio/speech/batch. What is said beside the items holds for each that does not say otherwise."""
+
+    items: list[dict[str, Any]] = Field(
+        min_length=1, max_length=MAX_ITEMS, description="Each has an `input`, and any field of a SpeechRequest."
+    )
+    response_format: ResponseFormat = "wav"
+
+
+async def speech_batch(request: web.Request) -> web.Response:
+    data = await read_json(request, request.app[LARGE_BODIES])
+    batch = parse(BatchRequest, data)
+    shared = {**data, "response_format": batch.response_format}
+    answers = _Answers(request)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(answers.of(index, merged(shared, item))) for index, item in enumerate(batch.items)]
+    results = [task.result() for task in tasks]
+    num_spoken = sum(result["status"] == "success" for result in results)
+    told = {"total": len(results), "succeeded": num_spoken, "failed": len(results) - num_spoken}
+    return web.json_response({"id": f"speech-batch-{secrets.token_hex(8)}", "results": results, **told})
+
+
+def merged(shared: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
+    """An item with what holds for all. Pure."""
+    own = {name: value for name, value in item.items() if value is not None}
+    hidden = {"items"} | (_WHO_SPEAKS if own.keys() & _WHO_SPEAKS else set())
+    return {**{name: value for name, value in shared.items() if name not in hidden}, **own}
+
+
+class _Answers:
+    """To one request."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._num_bytes = 0
+
+    async def of(self, index: int, fields: dict[str, Any]) -> dict[str, Any]:
+        try:
+            async with self._places:
+                return {"index": index, "status": "success", **await self._spoken(parse(SpeechRequest, fields))}
+        except Refusal as refusal:
+            return {"index": index, "status": "error", "error": refusal.message}
+
+    async def _spoken(self, body: SpeechRequest) -> dict[str, Any]:
+        assert body.response_format is not None
+        check_format(body, body.response_format)
+        app, call = self._request.app, self._request[CALL]
+        config = body.to_config(await app[CATALOGS].get(call), "pcm_s16le")
+        upstream = SynthesizeStreamRequest(config=config, text=body.input)
+        encode = encoder(body.response_format, body.rate_hz, whole=True)
+        stats = SynthesisStats(input_chars=len(body.input))
+        audio = bytearray()
+        async with aclosing(spoken(self._request, upstream)) as messages:
+            async for message in messages:
+                if message.HasField("audio"):
+                    self._num_bytes += len(message.audio.data)
+                    if self._num_bytes > MAX_AUDIO_BYTES:
+                        raise Refusal(413, f"more than {MAX_AUDIO_BYTES} bytes of audio in one batch; send fewer items")
+                    audio += await encode.encode(message.audio.data)
+                elif message.HasField("done"):
+                    stats = message.done.stats
+        audio += await encode.finish()
+        return {
+            "audio_data": base64.b64encode(audio).decode(),
+            "media_type": FORMATS[body.response_format].content_type,
+            "usage": usage(stats),
+        }
