@@ -24,10 +24,11 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from tests.e2e.server_process import ServerProcess
-from tests.measure.mark_error import SENTENCES
+from tests.measure.mark_error import sentences
 from tests.service.harness import Stub
 
 CALLS_AT_ONCE = 8
+SENTENCES = sentences(100)
 GRANTED_MS = 500
 
 

@@ -109,9 +109,9 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         call = call_context.current()
         max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
         utterance = await self._whole_text(request, max_lead_ms, call.caller, whole=False)
-        await self._greet(context, call)
         outbox: Outbox[text_to_speech_service_pb2.SynthesizeStreamResponse] = Outbox()
-        self._run(_speak_whole(utterance, outbox), outbox)
+        self._run(_speak_whole(utterance, outbox), outbox)  # it begins while the greeting is on its way
+        await self._greet(context, call)
         async for response in outbox.responses():
             yield response
 
@@ -260,7 +260,11 @@ async def _speak_whole(
     respond = text_to_speech_service_pb2.SynthesizeStreamResponse
 
     async def send(message: Message, on_taken: Callable[[], None] | None = None) -> None:
-        await outbox.send(respond(**{PAYLOADS[type(message)]: message}), on_taken)
+        response = respond(**{PAYLOADS[type(message)]: message})
+        if on_taken is None:  # nothing waits for it: the audio behind it is made meanwhile
+            outbox.post(response)
+        else:
+            await outbox.send(response, on_taken)
 
     try:
         done = utterance.done(await utterance.speak(send))

@@ -38,7 +38,7 @@ _ENDS_WELL = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNA
 
 class Send(Protocol):
     async def __call__(self, message: Message, on_taken: Callable[[], None] | None = None) -> None:
-        """Returns when gRPC has the message; `on_taken` is called once it cannot be taken back."""
+        """`on_taken` is called once it cannot be taken back; with it, this returns when gRPC has the message."""
 
 
 class Delivery:

@@ -34,10 +34,12 @@ class Made:
         self._signs.push(codes)
         self.num_frames += len(codes)
 
-    def push(self, chunk: PcmChunk) -> None:
+    def push(self, chunk: PcmChunk, *, is_kept: bool = False) -> None:
+        """`is_kept`: it was spoken before, and known to be speech then."""
         self._codes.append(chunk.codes)
         self._waiting.append(chunk.samples)
-        self._signs.push(chunk.codes, chunk.samples)
+        if not is_kept:
+            self._signs.push(chunk.codes, chunk.samples)
         self.num_frames += chunk.num_frames
         self.num_waiting += chunk.num_frames
 

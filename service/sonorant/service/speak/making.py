@@ -172,7 +172,7 @@ class Making:
 
     def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> None:
         if isinstance(event, PcmChunk):
-            self.made.push(event)
+            self.made.push(event, is_kept=segment.is_kept)
             self._statistics.received(event, is_kept=segment.is_kept)
             if segment.repeatable is not None and not segment.is_kept:
                 self._spoken.add(event)

@@ -18,7 +18,7 @@ from sonorant.service.voices.cache import LruCache
 MAX_PHRASE_FRAMES = 250  # 20 s; what is longer is not said twice
 SPOKEN_SHARE = 4  # one part of so many of the bytes is for phrases that are being spoken and may be kept
 OVERHEAD_BYTES = 512  # of an entry, beside its arrays
-CHUNK_FRAMES = 12  # that are encoded at once, as of an engine that is ahead
+FIRST_FRAMES, CHUNK_FRAMES = 1, 12  # that are encoded at once: the first as soon as can be, then as of an engine ahead
 
 EVERYBODY = None
 Scope = str | None  # a caller's name
@@ -186,7 +186,7 @@ class PhraseStream:
         first = self._next_frame
         if first == len(self.codes):
             return StreamEnd(FinishReason.COMPLETED, first, 0.0, 0.0)
-        stop = self._next_frame = min(first + CHUNK_FRAMES, len(self.codes))
+        stop = self._next_frame = min(first + (CHUNK_FRAMES if first else FIRST_FRAMES), len(self.codes))
         samples = self._phrase.samples[first * self._frame_samples : stop * self._frame_samples]
         budget = StreamBudget(time.monotonic(), *[0.0] * 7) if first == 0 else None
         return PcmChunk(first, stop - first, samples, self.codes[first:stop], budget)
