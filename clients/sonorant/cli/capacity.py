@@ -1,4 +1,4 @@
-"""How many GPUs so many calls need. Pure.
+"""How many GPUs a number of calls needs. Pure.
 
 Of all calls at the same time only those speak whose agent has the word. Their number is a sum of many independent ones,
 so it is nearly normal: 3.1 standard deviations over the mean are exceeded in one moment of a thousand.

@@ -30,11 +30,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--raw", action="store_true", help="write the bytes to stdout, as they come")
     sound = parser.add_argument_group("how it sounds")
     encodings = [name for name in ENCODINGS if name not in ("codes", "flac")]
-    sound.add_argument("--encoding", choices=encodings, default="pcm_s16le", help="for --raw; default: %(default)s")
-    sound.add_argument("--sample-rate-hz", type=whole_number, metavar="N", default=0, help="8000 to 48000")
-    sound.add_argument("--bitrate-bps", type=whole_number, metavar="N", default=0, help="of Opus")
-    sound.add_argument("--speed", type=float, metavar="X", help="0.5 to 2, at the same pitch")
-    sound.add_argument("--volume-gain-db", type=float, metavar="X", help="-96 to 16")
+    sound.add_argument(
+        "--encoding", choices=encodings, default="pcm_s16le", help="format of --raw; default: %(default)s"
+    )
+    sound.add_argument(
+        "--sample-rate-hz", type=whole_number, metavar="N", default=0, help="rate of the samples, 8000 to 48000"
+    )
+    sound.add_argument("--bitrate-bps", type=whole_number, metavar="N", default=0, help="bit rate of Opus")
+    sound.add_argument("--speed", type=float, metavar="X", help="0.5 (slower) to 2 (faster), at the same pitch")
+    sound.add_argument("--volume-gain-db", type=float, metavar="X", help="louder (up to 16) or quieter (down to -96)")
 
 
 async def run(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text")
+    parser.add_argument("text", help="the text to explain")
     parser.add_argument("--json", action="store_true", help="the whole answer as JSON")
     add_config_arguments(parser)
 

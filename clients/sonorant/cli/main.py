@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     say.add_arguments(command)
     command.set_defaults(run=say.run)
 
-    description = "Speak again what `sonorant say --codes` stored. The model is not asked: it is the same audio."
+    description = "Speak again what `sonorant say --codes` stored. The audio is the same, and the model is not needed."
     command = add("decode", decode.EXAMPLES, "speak stored codes again", description, common)
     decode.add_arguments(command)
     command.set_defaults(run=decode.run)
@@ -74,8 +74,8 @@ def parser() -> argparse.ArgumentParser:
     bench_arguments.add_arguments(command)
     command.set_defaults(run=bench.run)
 
-    description = "How many GPUs so many calls at the same time need, from what one was measured to carry."
-    command = add("plan", plan.EXAMPLES, "how many GPUs so many calls need", description)
+    description = "How many GPUs a number of simultaneous calls needs, from what one GPU was measured to carry."
+    command = add("plan", plan.EXAMPLES, "work out how many GPUs a number of calls needs", description)
     plan.add_arguments(command)
     command.set_defaults(run=plan.run)
 

@@ -1,4 +1,4 @@
-"""`sonorant plan`: how many GPUs so many calls need, from what one was measured to carry."""
+"""`sonorant plan`: how many GPUs a number of calls needs, from what one GPU was measured to carry."""
 
 import argparse
 import json
@@ -20,15 +20,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bench", type=Path, metavar="FILE", help="JSON of `sonorant bench` with --paced, on one GPU"
     )
     measured.add_argument("--streams-per-gpu", type=_positive, metavar="N", help="listeners that one GPU carries")
-    parser.add_argument("--calls", type=_positive, required=True, metavar="N", help="at the same time, at the peak")
+    parser.add_argument("--calls", type=_positive, required=True, metavar="N", help="simultaneous calls at the peak")
     parser.add_argument(
         "--talk-share",
         type=_share,
         default=0.4,
         metavar="P",
-        help="of a call that the agent talks; default: %(default)s",
+        help="share of a call in which the agent talks; default: %(default)s",
     )
-    parser.add_argument("--gpu-per-hour", type=_price, metavar="PRICE", help="of one GPU; also tells what speech costs")
+    parser.add_argument(
+        "--gpu-per-hour", type=_price, metavar="PRICE", help="price of one GPU per hour; also prints what speech costs"
+    )
 
 
 async def run(args: argparse.Namespace) -> int:
