@@ -17,6 +17,7 @@ from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import AudioTooLong
 from sonorant.service.rpc.explain import explain
+from sonorant.service.rpc.unhurried import Unhurried
 from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.speak.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.speak.delivery import Message
@@ -65,7 +66,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._reservations = Reservations(engine)
         self._phrases = phrases
         self._sessions: set[Session] = set()
-        self._explaining = asyncio.Lock()  # one at a time: it is for people, and takes 20 ms of everybody's
+        self._explaining = Unhurried()  # it is for people
 
     def go_away(self, drain_ms: int) -> None:
         for session in self._sessions:
@@ -164,7 +165,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         call = call_context.current()
         call_context.when_over(self._admission.enter(call.caller))
         await self._greet(context, call)
-        async with self._explaining:
+        async with self._explaining.turn():
             return await explain(
                 request,
                 self._engine,
