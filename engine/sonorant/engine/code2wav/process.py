@@ -16,7 +16,7 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
-from sonorant.engine.ipc.worker import serve, tell_loaded
+from sonorant.engine.ipc.worker import give_way, serve, tell_loaded
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
@@ -94,6 +94,8 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
 
     torch.set_num_threads(config.threads("code2wav"))
     device = use_device(config.code2wav.device)
+    if device.type == "cpu":
+        give_way()
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))

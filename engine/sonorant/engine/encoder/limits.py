@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NICENESS = 10  # a tenth of the share of a process that speaks, where both want the same core
+NICENESS = 15  # at most a tenth of the share of a process that speaks, where both want the same core
 
 
 def lower_priority() -> None:

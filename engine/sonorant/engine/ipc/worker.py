@@ -6,6 +6,7 @@ it breaks off half-way is not known for anything that it worked on.
 
 import gc
 import logging
+import os
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from typing import TypeVar
@@ -15,7 +16,14 @@ from sonorant.engine.ipc.channel import PeerGone
 
 T = TypeVar("T")
 
+NICENESS = 5  # of a process that computes on the CPU: a third of the service's share, where both want the same core
+
 log = logging.getLogger(__name__)
+
+
+def give_way() -> None:
+    """To the service process, for threads started from now on, too. It needs little time, but all wait for it."""
+    os.nice(NICENESS)
 
 
 def tell_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mapping[str, object]]]) -> T:

@@ -23,7 +23,7 @@ from sonorant.engine.ipc.messages import (
     Shutdown,
     StoredRecord,
 )
-from sonorant.engine.ipc.worker import serve, tell_loaded
+from sonorant.engine.ipc.worker import give_way, serve, tell_loaded
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.scheduler import Scheduler
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
@@ -109,6 +109,8 @@ def _load(config: EngineConfig, outbox: Outbox[FrameRecord]) -> tuple[tuple[Sche
 
     torch.set_num_threads(config.threads("talker"))
     device = use_device(config.talker.device)
+    if device.type == "cpu":
+        give_way()
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
