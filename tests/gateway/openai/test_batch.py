@@ -7,7 +7,8 @@ import wave
 from typing import Any
 
 from tests.gateway.harness import Door, gateway
-from tests.service.fake_engine import FakeEngine, spoken
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 
 

@@ -114,7 +114,7 @@ async def test_without_streaming_each_text_is_one_file() -> None:
 async def test_words_come_with_the_audio_that_has_them() -> None:
     text = "one two three four five"
     async with gateway(FakeEngine()) as door, connect(door) as socket:
-        await socket.send_json({**PCM, "word_timestamps": True})
+        await socket.send_json({**PCM, "word_timestamps": True, "early_word_timestamps": True})
         await say(socket, text)
         messages, audio = await until(socket, "session.done")
     chunks = [message for message in messages if message["type"] == "audio.chunk"]
@@ -124,6 +124,18 @@ async def test_words_come_with_the_audio_that_has_them() -> None:
     assert chunks[0]["chunk_start_ms"] == 0 and chunks[-1]["chunk_end_ms"] == len(audio) // 48
     for chunk in chunks:
         assert all(word["start_ms"] < chunk["chunk_end_ms"] for word in chunk["timestamps"])
+
+
+async def test_words_come_behind_the_audio_where_vllm_omni_has_them() -> None:
+    text = "one two three"
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "word_timestamps": True})
+        await say(socket, text)
+        messages, audio = await until(socket, "session.done")
+    *chunks, last = [message for message in messages if message["type"] == "audio.chunk"]
+    assert audio == spoken(text, seed=1) and {chunk["timestamps"] for chunk in chunks} == {None}
+    assert last["audio_b64"] == "" and [word["word"] for word in last["timestamps"]] == text.split()
+    assert last["chunk_end_ms"] == chunks[-1]["chunk_end_ms"] == len(audio) // 48
 
 
 async def test_a_cancel_says_what_was_heard_and_frees_the_stream() -> None:

@@ -1,6 +1,7 @@
 """POST /v1/audio/speech: a whole text in, audio out as it is made, as bytes or as server-sent events."""
 
 import json
+from collections.abc import Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -13,7 +14,7 @@ from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import Answer, parse, read_json
 from sonorant.gateway.json_text import head_of, json_text, with_audio
 from sonorant.gateway.openai.request import SpeechRequest
-from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Marks, SynthesisStats
+from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Mark, SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 _DELTA_HEAD = head_of({"type": "speech.audio.delta"}, "audio")
@@ -77,7 +78,7 @@ async def _whole(
             if message.HasField("audio"):
                 data += await encode.encode(message.audio.data)
             elif message.HasField("marks"):
-                words += word_times(message.marks)
+                words += word_times(message.marks.marks)
     data += await encode.finish()
     times = json.dumps(words)
     fits = len(times) <= MAX_TIMESTAMPS_BYTES
@@ -87,8 +88,8 @@ async def _whole(
     return web.Response(body=bytes(data), headers={"Content-Type": content_type, name: value})
 
 
-def word_times(marks: Marks) -> list[dict[str, Any]]:
-    return [{"word": mark.text, "start_ms": mark.start_ms, "end_ms": mark.end_ms} for mark in marks.marks]
+def word_times(marks: Iterable[Mark]) -> list[dict[str, Any]]:
+    return [{"word": mark.text, "start_ms": mark.start_ms, "end_ms": mark.end_ms} for mark in marks]
 
 
 def _delta(data: bytes) -> bytes:

@@ -23,7 +23,13 @@ class StreamConfig(VoiceFields):
         description="none: words are spoken as they come, without waiting for the end of anything, as one text. "
         "sentence, clause: each is a text of its own.",
     )
-    word_timestamps: bool = Field(default=False, description="Audio then comes as audio.chunk, with its words.")
+    word_timestamps: bool = Field(
+        default=False,
+        description="Audio then comes as audio.chunk, and all words behind the last one.",
+    )
+    early_word_timestamps: bool = Field(
+        default=False, description="With word_timestamps: each word comes with the audio it begins in. Sonorant's own."
+    )
     max_lead_ms: int = Field(
         default=0, ge=0, description="How far audio may be sent ahead of its listener; 0 = no limit. Sonorant's own."
     )

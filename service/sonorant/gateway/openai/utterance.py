@@ -14,6 +14,7 @@ from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
 from sonorant.gateway.json_text import head_of, with_audio
 from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.openai.speech import word_times
 from sonorant.gateway.openai.split import Splitter
 from sonorant.gateway.openai.stream_request import StreamConfig
 from sonorant.gateway.servers import Servers
@@ -214,6 +215,8 @@ class Sentence:
             self._file += await self._encode.finish()
         if self._file and not cancelled:
             await self._write(bytes(self._file))
+        if self.marks and not (cancelled or failed):
+            await self._send_chunk(b"", 0, self.marks)
         message = {"type": "audio.done", **self._ids, "total_bytes": self._num_bytes, "error": failed}
         if cancelled:
             message |= {"cancelled": True, "spoken_chars": done.stats.spoken_chars}
@@ -227,17 +230,22 @@ class Sentence:
         if not self._config.word_timestamps:
             await self._send(data)
             return
-        begin_ms, end_ms = self._ms(begin), self._ms(self._num_bytes)
-        words = [mark for mark in self.marks if mark.start_ms < end_ms]
-        del self.marks[: len(words)]
+        words: list[Mark] | None = None
+        if self._config.early_word_timestamps:
+            words = [mark for mark in self.marks if mark.start_ms < self._ms(self._num_bytes)]
+            del self.marks[: len(words)]
+        await self._send_chunk(data, self._ms(begin), words)
+
+    async def _send_chunk(self, data: bytes, begin_ms: int, words: list[Mark] | None) -> None:
+        """`words`: None = they come later."""
         message = {
             "type": "audio.chunk",
             **self._ids,
             "chunk_id": self._num_chunks,
             "chunk_start_ms": begin_ms,
-            "chunk_end_ms": end_ms,
+            "chunk_end_ms": self._ms(self._num_bytes),
             "sample_rate": self._config.rate_hz,
-            "timestamps": [{"word": word.text, "start_ms": word.start_ms, "end_ms": word.end_ms} for word in words],
+            "timestamps": None if words is None else word_times(words),
         }
         self._num_chunks += 1
         await self._send(with_audio(head_of(message, "audio_b64"), data))

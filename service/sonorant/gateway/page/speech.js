@@ -41,6 +41,7 @@ export class Speech {
       response_format: "pcm",
       stream_audio: true,
       word_timestamps: true,
+      early_word_timestamps: true,
       max_lead_ms: 2000,
       ...config,
     });
