@@ -79,11 +79,11 @@ async def test_an_open_loop_begins_as_planned_however_slow_the_server() -> None:
 
 async def test_a_paced_load_is_heard_without_a_pause() -> None:
     """Utterances of 0.96 s for 2.3 s: each listener hears several, as one sound."""
-    measured, _ = await run(FakeEngine(frame_s=0.01), "paced", 5, shares=2, seconds=2.0, max_lead_ms=1000)
+    measured, _ = await run(FakeEngine(frame_s=0.01), "paced", 5, shares=2, seconds=2.0, max_lead_ms=400)
     assert measured["failed"] == 0 and measured["ok"] == 5
     assert measured["c200"] == 1
-    assert measured["audio_s_per_s"] == pytest.approx(5, rel=0.25)
-    assert measured["mean_audio_s"] < 2.3 + 1.0 + 0.1, "no further ahead than the lead"
+    assert measured["audio_s_per_s"] == pytest.approx(5, rel=0.15)
+    assert measured["mean_audio_s"] < 2.3 + 0.4 + 0.1, "no further ahead than the lead"
     assert measured["peak_in_flight"] == 5
 
 

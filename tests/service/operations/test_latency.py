@@ -49,4 +49,4 @@ async def test_waits_are_told_apart() -> None:
         await read_all(call, transcript)
         budget = transcript.done["y"].stats.first_audio_budget
         assert budget.hold_ms > 50, "for the pace"
-        assert budget.text_ms < budget.hold_ms
+        assert budget.text_ms < 50

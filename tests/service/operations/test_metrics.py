@@ -164,8 +164,7 @@ async def test_trailers_tell_where_the_time_went() -> None:
         assert {"x-queue-ms", "x-generation-ms"} <= set(trailers)
         budget = {name: float(value) for name, value in trailers.items() if name.startswith("x-budget-")}
         assert [*budget] == [f"x-budget-{part.replace('_', '-')}-ms" for part in PARTS]
-        # The last of them ends a moment before the other clock is read, and a busy machine may do something else then.
-        assert abs(sum(budget.values()) - stats.first_audio_ms) < 20
+        assert abs(sum(budget.values()) - stats.first_audio_ms) < 2 + 0.1 * len(budget)
         call = server.stub.GetCapabilities(GetCapabilitiesRequest())
         await call
         assert "x-audio-ms" not in dict(await call.trailing_metadata())
