@@ -106,4 +106,4 @@ judge-clones: setup ## how like their references clones are (ARGS="--model DIR";
 	    $$(test $$way = embedding || echo --transcripts) $(or $(ARGS),--model builtin_base) && \
 	  $(BIN)/python -m sonorant.engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 
-check: lint test test-slow ## everything CI runs
+check: lint test test-slow ## lint, and all tests that need no GPU
