@@ -63,6 +63,17 @@ async def test_reflection_under_both_names() -> None:
             assert await call.read() is grpc.aio.EOF
 
 
+async def test_compressed_requests_are_refused_whatever_they_would_become() -> None:
+    """15 KB that become 15 MB cost everybody 0.1 s, and their sender nothing."""
+    request = SynthesizeRequest(text="a" * 7_000_000)
+    async with served(FakeEngine()) as server:
+        code, message, _ = await failure(server.stub.Synthesize(request, compression=grpc.Compression.Gzip))
+        assert code == grpc.StatusCode.UNIMPLEMENTED
+        assert "gzip" in message
+        code, _, details = await failure(server.stub.Synthesize(request))
+        assert details["ErrorInfo"].reason == "TEXT_TOO_LONG"
+
+
 async def test_drain_finishes_what_is_open_and_refuses_what_is_new() -> None:
     engine = FakeEngine(frame_s=0.005)
     async with served(engine) as server:

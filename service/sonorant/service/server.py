@@ -17,6 +17,7 @@ from sonorant.service.access.limits_table import LimitsTable
 from sonorant.service.access.places import Places
 from sonorant.service.access.shared_limits import SharedLimits
 from sonorant.service.calls.interceptor import CallInterceptor
+from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
 from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.operations.garbage import collect_garbage
@@ -80,10 +81,12 @@ async def serve(
         tracer = Tracer(config.traces) if config.traces else None
         if tracer is not None:
             parts.push_async_callback(asyncio.to_thread, tracer.close)
-        readiness = Readiness(health)
+        readiness, loop_share = Readiness(health), LoopShare()
 
         # Ports and files: what is wrong with them ends the server before the model is loaded.
-        interceptor = CallInterceptor(keys, config.open_services, config.request_timeout_s, stalled, metrics, tracer)
+        interceptor = CallInterceptor(
+            keys, config.open_services, config.request_timeout_s, stalled, loop_share, metrics, tracer
+        )
         server, port = grpc_server(config, interceptor)
         ports = {"port": port}
         if config.metrics_listen:
@@ -115,7 +118,9 @@ async def serve(
         limits = shared_limits or OwnLimits()
         phrases = Phrases(config.phrase_cache_bytes)
         metrics.follow_phrases(phrases)
-        speech = TextToSpeechServicer(engine, chooser, admission, tasks, config.max_text_chars, limits, phrases)
+        speech = TextToSpeechServicer(
+            engine, chooser, admission, tasks, config.max_text_chars, limits, phrases, loop_share
+        )
         voices = VoiceServicer(engine, presets, chooser, stored, num_callers, phrases)
         add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
         readiness.tell(engine, EngineState.STARTING)

@@ -34,7 +34,7 @@ class TextToSpeechServiceStub(object):
     printable characters), `x-model`, and in `Speak` `x-session-id`.
 
     The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
-    metadata and 8 MiB per message are taken.
+    metadata and 8 MiB per message are taken. Compressed requests are not (UNIMPLEMENTED).
 
     With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
@@ -104,7 +104,7 @@ class TextToSpeechServiceServicer(object):
     printable characters), `x-model`, and in `Speak` `x-session-id`.
 
     The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
-    metadata and 8 MiB per message are taken.
+    metadata and 8 MiB per message are taken. Compressed requests are not (UNIMPLEMENTED).
 
     With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
@@ -226,7 +226,7 @@ class TextToSpeechService(object):
     printable characters), `x-model`, and in `Speak` `x-session-id`.
 
     The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
-    metadata and 8 MiB per message are taken.
+    metadata and 8 MiB per message are taken. Compressed requests are not (UNIMPLEMENTED).
 
     With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
     `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.

@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 from sonorant.service.access.api_keys import anyone_at
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
+from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.newcomers import Entered, Newcomers, host_of
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import END_OF_REQUESTS_S, checked
@@ -41,6 +42,7 @@ class Call:
         refusal: RequestError | None,
         request_timeout_s: float,
         stalled: Stalled,
+        loop_share: LoopShare,
         newcomers: Newcomers,
         record: CallRecord | None,
     ) -> None:
@@ -52,6 +54,7 @@ class Call:
         self._refusal = refusal
         self._request_timeout_s = request_timeout_s
         self._stalled = stalled
+        self._loop_share = loop_share
         self._newcomers = newcomers
         self._record = record
         self._entered: Entered | None = None  # once its turn has come, of those that wait for one
@@ -75,7 +78,9 @@ class Call:
             if self._refusal is not None:
                 raise self._refusal
             begins = "config" if self._method == SPEAK else "the request"
-            read = checked(requests, self._request_timeout_s, PAUSE_S if self._record is None else None, begins)
+            part = self._loop_share.of(self._context.caller.counted_as)
+            later_s = PAUSE_S if self._record is None else None
+            read = checked(requests, self._request_timeout_s, later_s, begins, part)
             async with aclosing(self._responses(read, rpc)) as responses:
                 async for response in responses:
                     ours = response

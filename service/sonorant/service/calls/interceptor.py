@@ -13,6 +13,7 @@ import grpc
 from sonorant.service.access.api_keys import ANYONE, ApiKeys, Caller
 from sonorant.service.calls.call import Call
 from sonorant.service.calls.context import CallContext
+from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.newcomers import Newcomers
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import tolerant
@@ -38,6 +39,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         open_services: Iterable[str],
         request_timeout_s: float,
         stalled: Stalled,
+        loop_share: LoopShare,
         metrics: Metrics,
         tracer: Tracer | None,
     ) -> None:
@@ -47,6 +49,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._open_prefixes = (*prefixes, _RIVA_CONFIG)
         self._request_timeout_s = request_timeout_s
         self._stalled = stalled
+        self._loop_share = loop_share
         self._newcomers = Newcomers()
         self._metrics = metrics
         self._tracer = tracer
@@ -68,7 +71,17 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         method, record = details.method.removeprefix(_PREFIX).removeprefix(_RIVA_PREFIX), None
         if refusal is not None or details.method.startswith((_PREFIX, _RIVA_PREFIX)):
             record = CallRecord(method, context, self._metrics, self._tracer, traceparent)
-        call = Call(method, handler, context, refusal, self._request_timeout_s, self._stalled, self._newcomers, record)
+        call = Call(
+            method,
+            handler,
+            context,
+            refusal,
+            self._request_timeout_s,
+            self._stalled,
+            self._loop_share,
+            self._newcomers,
+            record,
+        )
         serializer = handler.response_serializer
         if _value(metadata, "x-audio-omit") == "1":
             serializer = _without_audio(serializer)

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import ConfigRequired, MalformedMessage, MessageTooLarge, RequestError
 
 # When a client cancels the call, its requests end before the cancellation arrives: wait and see which it was.
@@ -13,6 +15,7 @@ END_OF_REQUESTS_S = 0.002
 
 # What gRPC lets through is more, so that most messages that are too large are refused with a status of ours.
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
+LARGE_MESSAGE_BYTES = 256 * 1024  # more than any text: to read so much takes a millisecond
 
 
 class _Unusable:
@@ -22,12 +25,22 @@ class _Unusable:
         self.error = error
 
 
+class _Unread:
+    """Stands for a large message until it may be read."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self.read = read
+
+
 def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """What cannot be read becomes an object that says so: gRPC would end the call with the text of an exception."""
 
     def deserialize(data: bytes) -> Any:
         if len(data) > MAX_MESSAGE_BYTES:
             return _Unusable(MessageTooLarge(len(data), MAX_MESSAGE_BYTES))
+        return _Unread(partial(read, data)) if len(data) > LARGE_MESSAGE_BYTES else read(data)
+
+    def read(data: bytes) -> Any:
         try:
             return deserializer(data)
         except Exception as error:
@@ -40,7 +53,7 @@ def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 async def checked(
-    requests: Any, first_within_s: float, later_within_s: float | None, begins: str
+    requests: Any, first_within_s: float, later_within_s: float | None, begins: str, part: Part
 ) -> AsyncGenerator[Any, None]:
     """The requests, as long as they are messages. The first one must come soon, since a call takes a place.
 
@@ -59,6 +72,8 @@ async def checked(
                 raise _late(f"no message came within {within_s:g} s", begins) from None
             if request is None:
                 return
+            if isinstance(request, _Unread):
+                request = await part.do(request.read)
             if isinstance(request, _Unusable):
                 raise request.error
             yield request

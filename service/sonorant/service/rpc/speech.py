@@ -15,6 +15,7 @@ from sonorant.service.access.limits import Limits
 from sonorant.service.audio.formats import RATES_HZ, served_encodings
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
+from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import AudioTooLong
 from sonorant.service.rpc.explain import explain
 from sonorant.service.rpc.unhurried import Unhurried
@@ -55,6 +56,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         max_text_chars: int,
         limits: Limits,
         phrases: Phrases,
+        loop_share: LoopShare,
     ) -> None:
         """`tasks` outlives every call; the tasks of a session run in it, and end with the call."""
         self._engine = engine
@@ -65,6 +67,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._limits = limits
         self._reservations = Reservations(engine)
         self._phrases = phrases
+        self._loop_share = loop_share
         self._sessions: set[Session] = set()
         self._explaining = Unhurried()  # it is for people
 
@@ -133,6 +136,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             call.request_id,
             call.caller.text_limit(self._max_text_chars),
             CallerPhrases(self._phrases, call.caller.name),
+            self._loop_share.of(call.caller.counted_as),
         )
         self._sessions.add(session)  # before it is greeted: a drain may begin meanwhile
         call_context.when_over(lambda _call: self._sessions.discard(session))
@@ -228,11 +232,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         await self._limits.enter(caller, call_context.when_over)
         await self._limits.prepare(caller, len(request.text))
         utterance.accept(request.text)
-        for number, piece in enumerate(slices(request.text)):
-            if number:
-                await asyncio.sleep(0)  # others have their turn
-            utterance.push(piece)
-        utterance.end()
+        part = self._loop_share.of(caller.counted_as)
+        for piece in slices(request.text):
+            await part.do(utterance.push, piece)
+        await part.do(utterance.end)
         return utterance
 
     def _run(self, work: Coroutine[Any, Any, None], outbox: Outbox[Any]) -> None:

@@ -1,8 +1,9 @@
 """What the messages of a session mean for its utterances. Nothing here waits for audio."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import Draining, InvalidField, LimitReached
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases
@@ -28,8 +29,10 @@ class Commands:
         max_text_chars: int,
         charge: Callable[[int], None],
         phrases: CallerPhrases,
+        part: Part,
     ) -> None:
-        """`charge` is told of each text; with a LimitReached it refuses to have so many characters spoken now."""
+        """`charge` is told of each text; with a LimitReached it refuses to have so many characters spoken now. `part`:
+        what takes time with a text is done in it."""
         self.spec: SpeakSpec | None = None  # for utterances that begin now; None = no config has come
         self.draining = False
         self._turns = turns
@@ -39,6 +42,7 @@ class Commands:
         self._max_text_chars = max_text_chars
         self._charge = charge
         self._phrases = phrases
+        self._part = part
         self._current_id: str | None = None  # what "" means, until its `end` or `cancel`
         self._num_minted = 0
 
@@ -51,11 +55,7 @@ class Commands:
             return
         entry = self._turns.get(wanted) or self._begin(wanted or self._mint())
         self._turns.change(entry, entry.utterance.accept, text)
-        for number, piece in enumerate(slices(text)):
-            if number:
-                await asyncio.sleep(0)  # others have their turn
-            self._turns.change(entry, entry.utterance.push, piece)
-        self._commit_later(entry)
+        await self._push(entry, slices(text))
 
     def resume(self, utterance_id: str, spec: UtteranceSpec, resumption: Resumption) -> None:
         """What another session began; its text comes next. It is heard ahead of what was opened here before."""
@@ -82,10 +82,14 @@ class Commands:
             self._warn_inactive(wanted, "revise")
             return
         rest: list[str] = []
-        self._turns.change(entry, self._revise, entry, revise, rest)
-        for piece in rest:
-            await asyncio.sleep(0)  # others have their turn
-            self._turns.change(entry, entry.utterance.push, piece)
+        await self._part.do(self._turns.change, entry, self._revise, entry, revise, rest)
+        await self._push(entry, rest)
+
+    async def _push(self, entry: Open, pieces: Iterable[str]) -> None:
+        if entry.commit_timer is not None:
+            entry.commit_timer.cancel()
+        for piece in pieces:
+            await self._part.do(self._turns.change, entry, entry.utterance.push, piece)
         self._commit_later(entry)
 
     def _revise(self, entry: Open, revise: speak_pb2.Revise, rest: list[str]) -> None:
@@ -93,16 +97,19 @@ class Commands:
         rest += slices(text)
         self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, revised=revised))
 
-    def flush(self, utterance_id: str, flush: speak_pb2.Flush) -> None:
+    async def flush(self, utterance_id: str, flush: speak_pb2.Flush) -> None:
         check_utterance_id(utterance_id)
         wanted = utterance_id or self._current_id
         entry = self._turns.get(wanted)
         if entry is None or entry.utterance.text_ended:
             self._warn_inactive(wanted, "flush")
             return
-        self._turns.change(entry, entry.utterance.flush, flush.flush_id, flush.pause_ms, carries_on=flush.carry_on)
+        utterance = entry.utterance
+        await self._part.do(
+            self._turns.change, entry, utterance.flush, flush.flush_id, flush.pause_ms, carries_on=flush.carry_on
+        )
 
-    def end(self, utterance_id: str) -> None:
+    async def end(self, utterance_id: str) -> None:
         check_utterance_id(utterance_id)
         wanted = utterance_id or self._current_id
         if wanted == self._current_id:
@@ -110,7 +117,7 @@ class Commands:
         if (entry := self._turns.get(wanted)) is None:
             self._warn_inactive(wanted, "end")
             return
-        self._turns.change(entry, entry.utterance.end)
+        await self._part.do(self._turns.change, entry, entry.utterance.end)
 
     def cancel(self, utterance_id: str, cancel: speak_pb2.Cancel) -> None:
         check_utterance_id(utterance_id)
@@ -149,10 +156,10 @@ class Commands:
         if spoken is not None:
             spoken.utterance.pacer.changed()
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """No more messages: what is open is spoken to its end."""
         for entry in self._turns:
-            self._turns.change(entry, entry.utterance.end)
+            await self._part.do(self._turns.change, entry, entry.utterance.end)
         self._turns.close()
 
     def _heard_no_more(self, utterance_id: str) -> None:
@@ -203,9 +210,7 @@ class Commands:
         delay_s = entry.utterance.state.spec.policy.max_buffer_delay_s
         if delay_s is None or entry.stopped:
             return
-        if entry.commit_timer is not None:
-            entry.commit_timer.cancel()
-        entry.commit_timer = asyncio.get_running_loop().call_later(delay_s, self._commit_tail, entry)
+        entry.commit_timer = asyncio.get_running_loop().call_later(delay_s, self._part.post, self._commit_tail, entry)
 
     def _commit_tail(self, entry: Open) -> None:
         if entry.stopped:

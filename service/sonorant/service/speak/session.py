@@ -14,6 +14,7 @@ from functools import partial
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.access.limits import Limits
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
 from sonorant.service.speak.commands import Commands
@@ -41,6 +42,7 @@ class Session:
         request_id: str,
         max_text_chars: int,
         phrases: CallerPhrases,
+        part: Part,
     ) -> None:
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
         self._reservations = reservations
@@ -53,12 +55,13 @@ class Session:
         self._turns = Turns(self.outbox, request_id)
         charge = partial(limits.take, caller)
         self._commands = Commands(
-            self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases
+            self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases, part
         )
         self._spec: SpeakSpec | None = None  # of the session: the first that came
         self._configured = asyncio.Event()
         self._drain_ms: int | None = None  # the server drains
         self._last_message_s = time.monotonic()
+        self._takes = False  # a message: its text may have to wait for its turn
 
     async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
         """Until all is said and the requests have ended. Errors go out through the outbox."""
@@ -87,13 +90,14 @@ class Session:
     async def _read(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
         async with aclosing(requests):
             async for request in requests:
-                await self._limits.prepare(self._caller, len(request.text) + len(request.revise.text))
-                self._last_message_s = time.monotonic()
+                self._takes = True
                 await self._take(request)
+                self._takes = False
+                self._last_message_s = time.monotonic()
         await asyncio.sleep(END_OF_REQUESTS_S)
         if self._spec is None:
             raise ConfigRequired("the call ended without any message; begin with config")
-        self._commands.finish()
+        await self._commands.finish()
 
     async def _take(self, request: speak_pb2.SpeakRequest) -> None:
         payload = request.WhichOneof("payload")
@@ -107,13 +111,16 @@ class Session:
             case "resume":
                 await self._resume(request.utterance_id, request.resume)
             case "text":
-                await self._commands.text(request.utterance_id, request.text)
+                text = request.text  # another string each time
+                await self._limits.prepare(self._caller, len(text))
+                await self._commands.text(request.utterance_id, text)
             case "revise":
+                await self._limits.prepare(self._caller, len(request.revise.text))
                 await self._commands.revise(request.utterance_id, request.revise)
             case "flush":
-                self._commands.flush(request.utterance_id, request.flush)
+                await self._commands.flush(request.utterance_id, request.flush)
             case "end":
-                self._commands.end(request.utterance_id)
+                await self._commands.end(request.utterance_id)
             case "cancel" if request.utterance_id == "*":
                 self._commands.cancel_all(request.cancel)
             case "cancel":
@@ -173,6 +180,8 @@ class Session:
             wait_s = quiet_s + self._spec.idle_timeout_s - time.monotonic()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
+            elif self._takes:
+                self._last_message_s = time.monotonic()
             else:
                 self._last_message_s = time.monotonic()
-                self._commands.finish()
+                await self._commands.finish()

@@ -127,6 +127,7 @@ class Turns:
     def abort(self) -> None:
         """The call is over: let go of everything, without a word."""
         for entry in self._open.values():
+            entry.stopped = True
             entry.utterance.abort()
             if entry.commit_timer is not None:
                 entry.commit_timer.cancel()

@@ -1,0 +1,123 @@
+"""A bounded part of every turn of the event loop, for work on what callers send: their texts, and large messages.
+
+Each piece of such work is short. But when many sessions each do one in the same turn, everybody's audio and calls wait
+for all of them. So all share one allowance per turn. What is over it waits for later turns, of all callers in rotation;
+a piece that took more than what was left is paid for by the turns after it, in which audio goes out and nobody works.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PER_TURN_S = 0.004  # of processor time
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    act: Callable[[], Any]
+    context: Context  # of whoever wants it done
+    done: "asyncio.Future[Any] | None"  # None: nobody waits for it
+
+
+class LoopShare:
+    """Belongs to an event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        """`clock`: of the processor time of the loop's thread, so that a turn that waits for a core costs nobody."""
+        self._clock = clock
+        self._waiting: dict[str, deque[_Piece]] = {}  # by caller; the first of the first is next
+        self._left_s = PER_TURN_S  # of this turn; below 0: owed by those that come
+        self._soon = False  # whether `_turn` is due
+
+    def of(self, who: str) -> "Part":
+        return Part(self, who)
+
+    async def do(self, who: str, act: Callable[[], T]) -> T:
+        """Do a piece of work for a caller, now or in its turn; not at all if this is cancelled before."""
+        self._look_soon()
+        if self._left_s > 0 and not self._waiting:
+            return self._timed(act)
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._wait(who, _Piece(act, copy_context(), done))
+        try:
+            return await done
+        finally:
+            del done  # which has the error that has this frame
+
+    def post(self, who: str, act: Callable[[], object]) -> None:
+        """The same where nobody can wait for it."""
+        self._look_soon()
+        self._wait(who, _Piece(act, copy_context(), None))
+
+    def _wait(self, who: str, piece: _Piece) -> None:
+        self._waiting.setdefault(who, deque()).append(piece)
+
+    def _timed(self, act: Callable[[], T]) -> T:
+        start_s = self._clock()
+        try:
+            return act()
+        finally:
+            self._left_s -= self._clock() - start_s
+
+    def _look_soon(self) -> None:
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._soon = False
+        self._left_s = min(PER_TURN_S, self._left_s + PER_TURN_S)
+        try:
+            while self._left_s > 0 and self._waiting:
+                self._run(self._next())
+        finally:
+            if self._waiting or self._left_s < PER_TURN_S:
+                self._look_soon()
+
+    def _next(self) -> _Piece:
+        """Of who has waited longest for a turn."""
+        who, pieces = next(iter(self._waiting.items()))
+        del self._waiting[who]
+        piece = pieces.popleft()
+        if pieces:
+            self._waiting[who] = pieces
+        return piece
+
+    def _run(self, piece: _Piece) -> None:
+        done, act = piece.done, partial(piece.context.run, piece.act)
+        del piece  # an error has this frame, and `done` the error
+        try:
+            if done is None:
+                self._timed(act)
+            elif not done.done():  # else whoever wanted it has gone
+                done.set_result(self._timed(act))
+        except Exception as error:
+            if done is None:
+                raise
+            done.set_exception(error)
+        finally:
+            del done
+
+
+class Part:
+    """Of one caller."""
+
+    __slots__ = ("_share", "_who")
+
+    def __init__(self, share: LoopShare, who: str) -> None:
+        self._share = share
+        self._who = who
+
+    async def do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._share.do(self._who, lambda: act(*args, **kwargs))
+
+    def post(self, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+        self._share.post(self._who, lambda: act(*args, **kwargs))
