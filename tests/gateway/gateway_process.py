@@ -1,5 +1,6 @@
 """A real gateway process on free ports."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -16,3 +17,8 @@ class GatewayProcess(ToldProcess):
         listening = self.wait_for("listening")
         self.url = f"http://127.0.0.1:{listening['port']}"
         self.wyoming_port = int(str(listening.get("wyoming_port") or 0))
+
+    @property
+    def resident_mb(self) -> float:
+        num_pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return num_pages * os.sysconf("SC_PAGE_SIZE") / 1e6

@@ -135,6 +135,35 @@ async def test_paths_lead_nowhere_else(path: str) -> None:
         assert 400 <= status_of(answer) < 500 and b"root:" not in answer
 
 
+async def test_no_door_follows_a_link() -> None:
+    """To a server of ours, which nobody must come to."""
+    visits = []
+
+    def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visits.append(writer)
+        writer.close()
+
+    target = await asyncio.start_server(connected, "127.0.0.1", 0)
+    port = target.sockets[0].getsockname()[1]
+    link = f"http://127.0.0.1:{port}/recording.wav"
+    async with target, gateway(FakeEngine(task="base")) as door:
+        for fields in ({"ref_audio": link}, {"ref_audio": [link]}, {"references": [{"audio_path": link}]}):
+            assert (await door.refusal(SAID, **fields))[0] == 400
+            body = {"items": [{"input": SAID, **fields}]}
+            async with door.http.post("/v1/audio/speech/batch", json=body) as response:
+                assert (await response.json())["failed"] == 1
+            async with door.http.ws_connect("/v1/audio/speech/stream") as stream:
+                await stream.send_json({"type": "session.config", **fields})
+                assert (await stream.receive_json(timeout=10))["type"] == "error"
+        form = FormData({"name": "anna", "consent": "yes", "audio_sample": link})
+        async with door.http.post("/v1/audio/voices", data=form) as response:
+            assert response.status == 400
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        writer.close()
+        assert len(visits) == 1, "this one alone"
+
+
 async def test_heads_that_never_end_are_given_up_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonorant.gateway.serving.KEEPALIVE_S", 0.2)
     monkeypatch.setattr("sonorant.gateway.http.BODY_TIMEOUT_S", 0.2)

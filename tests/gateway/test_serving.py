@@ -171,6 +171,31 @@ async def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tmp_
             assert await asyncio.to_thread(process.stop) == 0
 
 
+@pytest.mark.slow
+async def test_a_thousand_idle_sockets_are_small(tmp_path: Path) -> None:
+    async with served(FakeEngine()) as behind, AsyncExitStack() as stack:
+        process = await asyncio.to_thread(GatewayProcess, tmp_path / "log", "--server", behind.address)
+        stack.enter_context(process)
+        connector = aiohttp.TCPConnector(limit=0)
+        http = await stack.enter_async_context(aiohttp.ClientSession(process.url, connector=connector))
+
+        async def answers(path: str) -> int:
+            async with http.get(path) as response:
+                return response.status
+
+        async def open_one() -> None:
+            sockets.append(await http.ws_connect("/v1/audio/speech/stream"))
+            await sockets[-1].send_json({"type": "session.config", "response_format": "pcm"})
+
+        sockets: list[aiohttp.ClientWebSocketResponse] = []
+        await eventually(lambda: answers("/ready"), 200)
+        for _ in range(20):
+            await asyncio.gather(*(open_one() for _ in range(50)))
+        async with http.get("/metrics") as response:
+            assert 'gateway_sockets{door="stream"} 1000.0' in await response.text()
+        assert process.resident_mb < 200
+
+
 async def test_the_page_and_its_files_are_served_and_load_nothing_of_others() -> None:
     async with gateway(FakeEngine()) as door:
         for path, kind in (("/", "html"), ("/page.js", "javascript"), ("/page.css", "css")):
