@@ -8,6 +8,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,12 +19,16 @@ ALONE_WITHIN_S = 90.0
 LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 
 
-def scrape(server: "ServerProcess") -> dict[tuple[str, str], float]:
-    """Samples of its metrics, by name and worker."""
+def samples(server: "ServerProcess") -> list[Any]:
+    """Of its metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
         text = response.read().decode()
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples}
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def scrape(server: "ServerProcess") -> dict[tuple[str, str], float]:
+    """Samples by name and worker."""
+    return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples(server)}
 
 
 class ServerProcess(ToldProcess):
