@@ -21,9 +21,10 @@ SNIPPETS = re.findall(r"^```(\w+)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def _short_spoken(checkpoint: Path) -> Path:
-    """Random weights go on for ever; these end after two seconds."""
+    """Random weights go on for ever; these end after two seconds, and say the same each time."""
     path = checkpoint / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_new_tokens": 24}))
+    wanted = {"max_new_tokens": 24, "do_sample": False, "subtalker_dosample": False}
+    path.write_text(json.dumps(json.loads(path.read_text()) | wanted))
     return checkpoint
 
 
