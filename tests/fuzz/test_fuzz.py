@@ -10,7 +10,7 @@ from tests.fuzz.rounds import ROUNDS, target
 from tests.fuzz.worker_kills import run_killed_sessions
 
 NUM_ROUNDS = {"messages": 400, "http2": 40, "sessions": 5, "uploads": 500, "files": 150}
-KILLED_SEEDS = (1, 2)  # a worker each
+KILLED_SEED = 5  # after 24 responses, when all sessions speak
 
 
 @pytest.mark.parametrize("kind", ROUNDS)
@@ -22,9 +22,9 @@ async def test_noise_hurts_nobody(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_workers_that_are_killed_take_nothing_along_and_leave_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.timeout(360)  # a worker is loaded anew, and all that is said, is said twice
+async def test_a_worker_that_is_killed_takes_no_session_along_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async with rough(tmp_path) as server:
-        for seed in KILLED_SEEDS:
-            await run_killed_sessions(server, random.Random(seed))
-        assert server.num_kills == len(KILLED_SEEDS)
+        await run_killed_sessions(server, random.Random(KILLED_SEED))
+        assert server.num_kills == 1
         assert {"resumed", "FINISH_REASON_COMPLETED"} <= set(server.ends)

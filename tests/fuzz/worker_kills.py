@@ -14,7 +14,7 @@ from tests.service.harness import Transcript, assert_same_audio
 from tests.service.scripts import COMPLETED, FAILED, PIECES, SEED, Plan, check_flushes, draw
 
 AT_ONCE = 4  # sessions of scripts; one more is given up and resumed
-MOST_RESPONSES = 120  # until a worker is killed
+MOST_RESPONSES = 60  # until a worker is killed
 RESUMABLE = speak_pb2.SpeakConfig(resumable=True, synthesis={"sampling": {"seed": SEED}})
 TEXT = "It is said in two calls. And then it is over."
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
