@@ -44,11 +44,11 @@ def run(
 ) -> None:
     """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
     while True:
+        heartbeat.busy()  # before anything is read, for whoever waits until it was read and worked on
         for record in inbox.drain():
             if isinstance(record, Shutdown):
                 return
             batcher.on_record(record)
-        heartbeat.busy()
         step = turn(outbox, batcher, runner)
         heartbeat.idle(step, runner.passes)
         if not step.num_rows:

@@ -103,6 +103,11 @@ class RingOutbox(Generic[R]):
             self._doorbell.ring()
         return published
 
+    @property
+    def is_read(self) -> bool:
+        """All that was published."""
+        return not self._ring.used_bytes
+
     def fileno(self) -> int:
         return self._doorbell.fileno()
 

@@ -15,7 +15,7 @@ from sonorant.engine.code2wav import process as code2wav
 from sonorant.engine.config import EngineConfig, StageName
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import RingInbox, RingOutbox
-from sonorant.engine.ipc.child import Child
+from sonorant.engine.ipc.child import Child, Inheritable
 from sonorant.engine.ipc.doorbell import Doorbell
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import Command, PcmRecord
@@ -46,9 +46,10 @@ class Workers:
                 RingInbox(ring, bell) for ring, (_, bell) in zip(rings, bells, strict=True)
             ]
             children: list[Child] = []
+            seen: tuple[tuple[Heartbeat, ...], ...] = ((beats[0], beats[1]), (beats[1],))  # the talker looks at both
             stages: tuple[tuple[StageName, Any], ...] = (("talker", talker.main), ("code2wav", code2wav.main))
             for n, (stage, main) in enumerate(stages):
-                ends = (inboxes[n], outboxes[n + 1], beats[n])
+                ends: tuple[Inheritable, ...] = (inboxes[n], outboxes[n + 1], *seen[n])
                 child = Child(stage, main, (config, *ends), ends, config.environment(stage))
                 children.append(ours.enter_context(contextlib.closing(child)))
             self._resources = ours.pop_all()

@@ -4,14 +4,14 @@ An exception in a step is fatal to the process, see sonorant.engine.ipc.worker. 
 before they get that far, see sonorant.engine.talker.faults.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from multiprocessing.connection import Connection
 from typing import Protocol
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.channel import Inbox, Outbox
+from sonorant.engine.ipc.channel import Inbox, Outbox, RingOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.messages import (
     BeginStream,
@@ -24,6 +24,7 @@ from sonorant.engine.ipc.messages import (
     StoredRecord,
 )
 from sonorant.engine.ipc.worker import give_way, serve, tell_loaded
+from sonorant.engine.talker.first_chunk import FirstChunkWait
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.scheduler import Scheduler
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
@@ -45,9 +46,14 @@ class Runner(Protocol):
 
 
 def run(
-    inbox: Inbox[Command], outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner, heartbeat: Heartbeat
+    inbox: Inbox[Command],
+    outbox: Outbox[FrameRecord],
+    scheduler: Scheduler,
+    runner: Runner,
+    heartbeat: Heartbeat,
+    between_steps: Callable[[Step], None] = lambda step: None,
 ) -> None:
-    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
+    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone. `between_steps` may hold up the next."""
     while True:
         passing: list[StoredRecord] = []  # of stored codes, of which there is nothing to be made here
         for command in inbox.drain():
@@ -64,6 +70,7 @@ def run(
             outbox.publish(passing)
         step = turn(outbox, scheduler, runner)
         heartbeat.idle(step, runner.passes)
+        between_steps(step)
         if not step.num_rows:
             scheduler.check_conservation()
             inbox.wait(scheduler.wait_s)
@@ -90,16 +97,21 @@ def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> S
 def main(
     config: EngineConfig,
     inbox: Inbox[Command],
-    outbox: Outbox[FrameRecord],
+    outbox: RingOutbox[FrameRecord],
     heartbeat: Heartbeat,
+    codec: Heartbeat,
     ready: Connection,
 ) -> None:
-    """Entry of the child process."""
-    scheduler, runner = tell_loaded("talker", ready, lambda: _load(config, outbox))
-    serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat), lambda: scheduler.num_streams)
+    """Entry of the child process. `codec`: of the Code2Wav process, to be read."""
+    scheduler, runner, shares_gpu = tell_loaded("talker", ready, lambda: _load(config, outbox))
+    waits = [FirstChunkWait(outbox, codec)] if shares_gpu else []
+    serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat, *waits), lambda: scheduler.num_streams)
 
 
-def _load(config: EngineConfig, outbox: Outbox[FrameRecord]) -> tuple[tuple[Scheduler, Runner], Mapping[str, object]]:
+def _load(
+    config: EngineConfig, outbox: Outbox[FrameRecord]
+) -> tuple[tuple[Scheduler, Runner, bool], Mapping[str, object]]:
+    """The third is whether Code2Wav computes on the same GPU."""
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.cuda import find_device, use_device
@@ -125,4 +137,5 @@ def _load(config: EngineConfig, outbox: Outbox[FrameRecord]) -> tuple[tuple[Sche
         "step_s": runner.step_times() if device.type == "cuda" else {},
         "alignment_head": runner.alignment_head and astuple(runner.alignment_head),
     }
-    return (scheduler, runner), info
+    shares_gpu = device.type == "cuda" and find_device(config.code2wav.device) == device
+    return (scheduler, runner, shares_gpu), info
