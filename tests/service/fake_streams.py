@@ -7,7 +7,7 @@ import asyncio
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,6 +49,7 @@ class FakeStream:
     text: str = ""
     text_ended: bool = False
     ended: bool = False
+    when_ended: Callable[[], None] | None = None
     credit: int = CREDIT_FRAMES
     num_frames: int = 0
     num_chunks: int = 0
@@ -99,6 +100,8 @@ class FakeStream:
         self.workers.live.pop(self.stream_id)
         self.events.append(StreamEnd(reason, self.num_frames, 0.0, 0.0, detail))
         self.changed.set()
+        if self.when_ended is not None:
+            self.when_ended()
 
     def advance(self) -> None:
         start_s = time.perf_counter()

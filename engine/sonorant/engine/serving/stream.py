@@ -5,7 +5,7 @@ that were delivered. Knows nothing of workers; whoever keeps it has it run where
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -52,6 +52,7 @@ class EngineStream:
         """`known_codes` [frames, codebooks] are of frames that were made before: it begins behind them."""
         self.stream_id = stream_id
         self.ended = False  # all of it is made, and waits here to be taken
+        self.when_ended: Callable[[], None] | None = None  # called then, once
         self.outlives_workers = outlives_workers
         self.run_id = 0  # what the workers know it by; 0: it does not run
         self._send: Send  # to these workers
@@ -256,6 +257,9 @@ class EngineStream:
         if self._silence and end.reason is FinishReason.CANCELLED and not self._cancelled:
             end = replace(end, reason=FinishReason.RUNAWAY, detail=self._silence)
         self._events.put_nowait(end)
+        if self.when_ended is not None:
+            when_ended, self.when_ended = self.when_ended, None
+            when_ended()
 
     # Text and credit on their way
 

@@ -4,7 +4,7 @@ Each sentence and each flush is a stream of its own. Without a place that is kep
 newcomers at each of them, and break off in the middle when the engine is full.
 """
 
-from collections import defaultdict
+from collections import Counter
 
 from sonorant.engine import EnginePool, EngineStream, Int16Array, SynthesisParams
 
@@ -14,17 +14,7 @@ class Reservations:
 
     def __init__(self, engine: EnginePool) -> None:
         self.engine = engine
-        self._begun: defaultdict[str, set[Reservation]] = defaultdict(set)  # by checkpoint
-
-    def num_kept(self, checkpoint: str) -> int:
-        """Places of those whose next stream is not open yet."""
-        return sum(each.is_kept for each in self._begun[checkpoint])
-
-    def add(self, reservation: "Reservation", checkpoint: str) -> None:
-        self._begun[checkpoint].add(reservation)
-
-    def discard(self, reservation: "Reservation", checkpoint: str) -> None:
-        self._begun[checkpoint].discard(reservation)
+        self.num_kept = Counter[str]()  # by checkpoint: places of those whose next stream is not open yet
 
 
 class Reservation:
@@ -34,21 +24,26 @@ class Reservation:
         """`resumed`: begun elsewhere, so it goes ahead of newcomers here, too."""
         self._all = reservations
         self._resumed = resumed
-        self._stream: EngineStream | None = None  # the latest
-        self._checkpoint = ""
-
-    @property
-    def is_kept(self) -> bool:
-        return self._stream is not None and self._stream.ended
+        self._stream: EngineStream | None = None  # the latest, while it lasts
+        self._kept_at: str | None = None  # the checkpoint, where a place is kept
 
     def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
         """Raises EngineOverloaded, for the first stream only; EngineUnavailable, and what `check` raises."""
-        spare = 0 if self.is_kept or self._resumed else self._all.num_kept(params.checkpoint)
-        self._stream = self._all.engine.open(params, credit_frames, known_codes, spare=spare)
-        self._checkpoint = params.checkpoint
-        self._all.add(self, self._checkpoint)
-        return self._stream
+        spare = 0 if self._kept_at is not None or self._resumed else self._all.num_kept[params.checkpoint]
+        stream = self._all.engine.open(params, credit_frames, known_codes, spare=spare)
+        self.give_up()
+        self._stream = stream
+        stream.when_ended = lambda: self._keep(params.checkpoint)
+        return stream
 
     def give_up(self) -> None:
-        self._all.discard(self, self._checkpoint)
-        self._stream = None
+        if self._stream is not None:
+            self._stream.when_ended = None
+            self._stream = None
+        if self._kept_at is not None:
+            self._all.num_kept[self._kept_at] -= 1
+            self._kept_at = None
+
+    def _keep(self, checkpoint: str) -> None:
+        self._stream, self._kept_at = None, checkpoint
+        self._all.num_kept[checkpoint] += 1

@@ -4,8 +4,7 @@ Good speech comes nowhere near these limits (docs/decisions.md has the counts), 
 stream, are further off. Here there is still time: what has not been sent can be made again.
 """
 
-import numpy as np
-import numpy.typing as npt
+from collections import deque
 
 from sonorant.engine import Int16Array
 
@@ -16,45 +15,45 @@ SUSPECT_SILENT, SUSPECT_REPEATED = 8, 24
 # ... and so many that no speech has them.
 BAD_SILENT, BAD_REPEATED = 25, 48
 
-_BLOCK = 16  # frames looked at together
-# [frame, period - 1]: where the frame a period before stands, among MAX_PERIOD frames and then these.
-_BEFORE = np.arange(MAX_PERIOD, MAX_PERIOD + _BLOCK)[:, None] - np.arange(1, MAX_PERIOD + 1)
-
 
 class Signs:
-    """Of one stream, told of all its frames in order."""
+    """Of one stream, told of all its frames in order. Kept cheap, since all that is spoken passes here."""
 
     def __init__(self) -> None:
-        self._num_silent = 0  # frames in a row, the last ones
-        self._past = np.full(MAX_PERIOD, -1, np.int16)  # first codes; they say what is spoken, the others how it sounds
-        self._repeated = np.zeros(MAX_PERIOD, np.int64)  # [period - 1]: so many frames were as the one a period before
+        self.num_silent = 0  # frames in a row, the last ones
+        self.num_repeated = 0  # frames in a row, the last ones, each as the one a period before; most of any period
+        self._num_frames = 0
+        # First codes: they say what is spoken, the others how it sounds.
+        self._places: dict[int, deque[int]] = {}  # of each code, where it stood among the last MAX_PERIOD frames
+        self._past: deque[int] = deque()  # these frames
+        self._repeated: dict[int, int] = {}  # by period, where there are any
 
     def push(self, codes: Int16Array, samples: Int16Array | None = None) -> None:
         """[frames, codebooks] and [frames * frame_samples]; without samples, of frames that were heard before."""
-        for start in range(0, len(codes), _BLOCK):
-            self._compare(codes[start : start + _BLOCK, 0])
+        for code in codes[:, 0].tolist():
+            self._add(code)
+        self.num_repeated = max(self._repeated.values(), default=0)
         if samples is None or not len(codes):
-            self._num_silent = 0
-            return
-        frames = samples.reshape(len(codes), -1)
-        is_loud = (frames.max(1) > SILENT_PEAK) | (frames.min(1) < -SILENT_PEAK)
-        self._num_silent = _tail(~is_loud[:, None], np.array([self._num_silent])).item()
+            self.num_silent = 0
+        else:
+            self.num_silent = self._silent_tail(samples.reshape(len(codes), -1))
 
-    def _compare(self, firsts: Int16Array) -> None:  # [frames]
-        known = np.concatenate([self._past, firsts])
-        self._repeated = _tail(known[_BEFORE[: len(firsts)]] == firsts[:, None], self._repeated)
-        self._past = known[-MAX_PERIOD:]
+    def _add(self, code: int) -> None:
+        now, before = self._num_frames, self._repeated
+        places = self._places.setdefault(code, deque())
+        self._repeated = {now - place: before.get(now - place, 0) + 1 for place in places}
+        places.append(now)
+        self._past.append(code)
+        self._num_frames += 1
+        if len(self._past) > MAX_PERIOD:
+            oldest = self._past.popleft()
+            self._places[oldest].popleft()
+            if not self._places[oldest]:
+                del self._places[oldest]
 
-    @property
-    def num_silent(self) -> int:
-        return self._num_silent
-
-    @property
-    def num_repeated(self) -> int:
-        return int(self._repeated.max())
-
-
-def _tail(holds: npt.NDArray[np.bool_], before: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For how many frames in a row, up to the last one, it holds: [frames, things], behind so many frames before."""
-    num_frames = len(holds)
-    return np.where(holds.all(0), before + num_frames, (~holds[::-1]).argmax(0))
+    def _silent_tail(self, frames: Int16Array) -> int:  # [frames, frame_samples]
+        """Looks from the end on, and no further than to the first frame that is loud: most often that is the last."""
+        for number, frame in enumerate(frames[::-1]):
+            if frame.max() > SILENT_PEAK or frame.min() < -SILENT_PEAK:
+                return number
+        return self.num_silent + len(frames)
