@@ -8,7 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from sonorant.engine.ipc.fork_server import WORKERS
+from tests.engine.processes import leave
 from tests.tiny_checkpoint import write_tiny_checkpoint
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_fork_server() -> Iterator[None]:
+    """For all engines of the test process: torch is imported once, if at all."""
+    WORKERS.hold()
+    yield
+    WORKERS.release()
+
+
+@pytest.fixture
+async def fork_server(one_fork_server: None) -> None:
+    """It runs, so that it is there before as well as after whatever the test starts."""
+    if WORKERS.pid is None:
+        (await WORKERS.fork("first", leave, (), [], {}, timeout_s=60)).close()
 
 
 @pytest.fixture

@@ -11,6 +11,10 @@ from tests.engine.encoder.recordings import spoken
 from tests.engine.speech import speech
 
 
+def leave(ready: Connection) -> None:
+    """Do nothing."""
+
+
 def run_engine(config: EngineConfig, ready: Connection) -> None:
     """Start an engine and a stream, tell the workers' pids once it speaks, and keep it going."""
 

@@ -207,7 +207,7 @@ async def test_it_is_stopped_when_nobody_needs_it_and_comes_back(config: EngineC
         assert (await encoder.encode(spoken(), Want.NOTHING)).recording.duration_ms == 2000
 
 
-async def test_closing_ends_what_is_encoded_and_what_waits(config: EngineConfig) -> None:
+async def test_closing_ends_what_is_encoded_and_what_waits(config: EngineConfig, fork_server: None) -> None:
     before = open_files()
     async with running(config) as encoder:
         await encoder.encode(spoken(), Want.NOTHING)
@@ -236,7 +236,7 @@ async def test_closing_while_it_starts(config: EngineConfig) -> None:
 
 
 async def test_no_encoder_outlives_a_killed_parent(config: EngineConfig) -> None:
-    with closing(Child("parent", run_encoder, (config,), [])) as parent:
+    with closing(Child.spawn("parent", run_encoder, (config,), [])) as parent:
         pid = await asyncio.to_thread(parent.ready.recv)
         parent.kill()
         await until(lambda: not is_running(pid))

@@ -1,5 +1,7 @@
 """What the child processes of these tests run; apart from the tests, so that children do not import pytest."""
 
+import asyncio
+import ctypes
 import os
 import time
 from contextlib import closing
@@ -9,7 +11,9 @@ from typing import Any
 from sonorant.engine.ipc.channel import PeerGone, RingInbox, RingOutbox
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.fork_server import ForkServer
 from sonorant.engine.ipc.heartbeat import Heartbeat
+from sonorant.engine.ipc.inherited import SocketEnd
 from sonorant.engine.ipc.ring import Ring
 
 
@@ -35,7 +39,7 @@ class EchoPair:
         self.inbox: RingInbox[Any] = RingInbox(back, our_in)
         ends = (RingInbox[Any](there, their_in), RingOutbox[Any](back, their_out))
         with closing(their_in), closing(their_out):
-            self.child = Child("echo", echo, ends, ends)
+            self.child = Child.spawn("echo", echo, ends, ends)
         self._resources = (self.child, there, back, our_out, our_in)
         self.child.ready.recv()
 
@@ -73,3 +77,41 @@ def hang(heartbeat: Heartbeat, ready: Connection) -> None:
 
 def fail(ready: Connection) -> None:
     raise ValueError("out of luck")
+
+
+def hold(end: SocketEnd, ready: Connection) -> None:
+    ready.send("holding")
+    time.sleep(600)
+
+
+def ring_for_ever(bell: Doorbell, ready: Connection) -> None:
+    while not bell.peer_gone:
+        bell.ring()
+
+
+def leave_with_seven(ready: Connection) -> None:
+    raise SystemExit(7)
+
+
+def tell_variables(ready: Connection) -> None:
+    """As a C library reads them."""
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    one, both = getenv(b"OF_ONE"), getenv(b"OF_ALL")
+    ready.send((one and one.decode(), both and both.decode()))
+
+
+def parent_of_forked(ready: Connection) -> None:
+    """Have a worker forked, tell its pid and the fork server's, and hang."""
+
+    async def main() -> None:
+        server = ForkServer()
+        server.hold()
+        ours, theirs = Doorbell.pair()
+        child = await server.fork("bell", ring_for_ever, (theirs,), (theirs,), {}, 60)
+        theirs.close()
+        ready.send([child.pid, server.pid])
+        ours.wait()
+        await asyncio.Event().wait()
+
+    asyncio.run(main())

@@ -26,7 +26,7 @@ def test_a_child_holds_its_own_descriptors_only_and_passes_none_on() -> None:
     with (
         closing(Heartbeat()) as other,
         closing(Heartbeat()) as heartbeat,
-        closing(Child("fds", children.tell_fds, (heartbeat,), [heartbeat])) as child,
+        closing(Child.spawn("fds", children.tell_fds, (heartbeat,), [heartbeat])) as child,
     ):
         fds = dict(child.ready.recv())
         assert other.fds()[0] not in fds
@@ -35,7 +35,7 @@ def test_a_child_holds_its_own_descriptors_only_and_passes_none_on() -> None:
 
 
 def test_no_child_outlives_a_killed_parent() -> None:
-    with closing(Child("parent", children.parent_of_echo, (), [])) as parent:
+    with closing(Child.spawn("parent", children.parent_of_echo, (), [])) as parent:
         grandchild = os.pidfd_open(parent.ready.recv())
         parent.kill()
         assert wait_for_death(grandchild, timeout_s=1)
@@ -43,7 +43,7 @@ def test_no_child_outlives_a_killed_parent() -> None:
 
 
 def test_the_sentinel_the_exit_code_and_the_connection_tell_of_a_death(capfd: pytest.CaptureFixture[str]) -> None:
-    with closing(Child("failing", children.fail, (), [])) as child:
+    with closing(Child.spawn("failing", children.fail, (), [])) as child:
         assert wait_for_death(child.fileno(), timeout_s=60)
         assert child.wait() == 1
         with pytest.raises(EOFError):
@@ -53,7 +53,10 @@ def test_the_sentinel_the_exit_code_and_the_connection_tell_of_a_death(capfd: py
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_is_the_parents_business(number: signal.Signals) -> None:
-    with closing(Heartbeat()) as heartbeat, closing(Child("hung", children.hang, (heartbeat,), [heartbeat])) as child:
+    with (
+        closing(Heartbeat()) as heartbeat,
+        closing(Child.spawn("hung", children.hang, (heartbeat,), [heartbeat])) as child,
+    ):
         child.ready.recv()
         os.kill(child.pid, number)
         assert not wait_for_death(child.fileno(), timeout_s=0.05)
@@ -64,7 +67,7 @@ def test_a_signal_to_the_whole_group_is_the_parents_business(number: signal.Sign
 def test_a_heartbeat_is_seen_across_processes_and_a_stopped_child_is_killed() -> None:
     with closing(Heartbeat()) as heartbeat:
         assert heartbeat.busy_since_ns == 0
-        with closing(Child("hung", children.hang, (heartbeat,), [heartbeat])) as child:
+        with closing(Child.spawn("hung", children.hang, (heartbeat,), [heartbeat])) as child:
             child.ready.recv()
             assert 0 < heartbeat.busy_since_ns < time.monotonic_ns()
             os.kill(child.pid, signal.SIGSTOP)  # close() kills it all the same

@@ -1,6 +1,7 @@
 """How workers begin and end, as their parent and their log see it."""
 
 import logging
+import os
 from multiprocessing.connection import Connection
 
 import pytest
@@ -14,9 +15,14 @@ def raising(error: Exception) -> None:
     raise error
 
 
-def test_what_was_loaded_is_told_and_the_connection_closed(pipe: tuple[Connection, Connection]) -> None:
+def test_what_was_loaded_is_told_and_the_connection_closed(
+    pipe: tuple[Connection, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("CUDA_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_MPS_CLIENT_PRIORITY", "1")
     assert tell_loaded("talker", pipe[1], lambda: ("model", {"num_pages": 3})) == "model"
-    assert pipe[0].recv() == ("ready", {"num_pages": 3})
+    assert pipe[0].recv() == ("ready", {"num_pages": 3, "CUDA_MPS_CLIENT_PRIORITY": "1"})
     with pytest.raises(EOFError):
         pipe[0].recv()
 

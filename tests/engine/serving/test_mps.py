@@ -147,7 +147,7 @@ def own_a_daemon(ready: Connection) -> None:
 
 @pytest.mark.parametrize("killed", ["owner", "daemon"])
 async def test_it_goes_when_its_owner_is_killed(started: Path, killed: str) -> None:
-    with closing(Child("owner", own_a_daemon, ())) as owner:
+    with closing(Child.spawn("owner", own_a_daemon, ())) as owner:
         assert owner.ready.recv() == "ready"
         pid, directory = daemon(started)
         os.kill(owner.pid if killed == "owner" else pid, signal.SIGKILL)

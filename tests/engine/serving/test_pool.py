@@ -81,7 +81,7 @@ async def say(engines: EnginePool, wanted: SynthesisParams) -> Heard:
 
 
 @pytest.fixture(autouse=True)
-def no_child_is_left() -> Iterator[None]:
+def no_child_is_left(fork_server: None) -> Iterator[None]:
     before = children()
     yield
     assert children() == before

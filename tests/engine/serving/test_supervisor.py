@@ -58,7 +58,7 @@ def worker_pids(engine: Engine) -> list[int]:
 
 
 @pytest.fixture
-def assert_no_children() -> Callable[[], None]:
+def assert_no_children(fork_server: None) -> Callable[[], None]:
     """Whether the test's own are gone; a server that tests share may be there."""
     others = child_pids()
 
@@ -182,13 +182,14 @@ async def test_that_workers_cannot_be_started_is_no_failure_of_theirs(monkeypatc
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     num_tries = 0
 
-    def start(*args: Any) -> Workers:
+    async def start(*args: Any) -> Workers:
         nonlocal num_tries
         num_tries += 1
         resource.setrlimit(resource.RLIMIT_NOFILE, (8, limits[1]) if num_tries < 8 else limits)
-        return Workers(*args)
+        return await start_workers(*args)
 
-    monkeypatch.setattr(supervisor, "Workers", start)
+    start_workers = Workers.start
+    monkeypatch.setattr(Workers, "start", start)
     os.kill(worker_pids(engine)[TALKER], signal.SIGKILL)
     try:
         await watched.until([EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY])
@@ -263,7 +264,7 @@ async def test_too_few_open_files_are_reported_and_leave_nothing(assert_no_child
     limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
     free = [fd for fd in range(1000) if fd not in fds]
     before = open_files()
-    for num_left in range(4, 22):  # each of them one step further on
+    for num_left in range(4, 16):  # each of them one step further on
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[num_left], limits[1]))
         try:
             with pytest.raises(EngineError, match=r"cannot start workers: .*Too many open files"):
@@ -329,7 +330,7 @@ def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing(assert_no
 
 @pytest.mark.slow
 def test_no_worker_outlives_a_killed_parent() -> None:
-    with closing(Child("parent", run_engine, (CONFIG,), [])) as parent:
+    with closing(Child.spawn("parent", run_engine, (CONFIG,), [])) as parent:
         workers = [os.pidfd_open(pid) for pid in parent.ready.recv()]
         parent.kill()
         for worker in workers:

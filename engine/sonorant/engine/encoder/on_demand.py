@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder import process
-from sonorant.engine.encoder.wire import Answer, Request, SocketEnd, Want, read_answer, write_request
+from sonorant.engine.encoder.wire import Answer, Request, Want, read_answer, write_request
 from sonorant.engine.errors import EncodingFailed, EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.ipc.child import Child
+from sonorant.engine.ipc.fork_server import WORKERS
+from sonorant.engine.ipc.inherited import SocketEnd
 
 log = logging.getLogger(__name__)
 
@@ -169,30 +171,40 @@ class _Worker:
     @classmethod
     async def start(cls, config: EngineConfig) -> "_Worker":
         """Raises EngineUnavailable if it cannot load."""
+        WORKERS.hold()
         worker = None
         try:
-            worker = await cls._spawn(config)
+            worker = await cls._fork(config)
             async with asyncio.timeout(config.start_timeout_s):
                 log.info("encoder worker %d is ready: %s", worker.child.pid, await worker.child.loaded())
             return worker
         except BaseException as error:
             if worker is not None:
                 await worker.stop()
+            else:
+                WORKERS.release()
             if not isinstance(error, EngineError | OSError):
                 raise
             reason = str(error) or f"it did not load within {config.start_timeout_s:g} s"
             raise EngineUnavailable(f"recordings cannot be encoded: {reason}") from error
 
     @classmethod
-    async def _spawn(cls, config: EngineConfig) -> "_Worker":
+    async def _fork(cls, config: EngineConfig) -> "_Worker":
         ours, theirs = socket.socketpair()
         with theirs:  # only the child may hold it: that it closes tells of its death
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             end = SocketEnd(theirs)
             try:
-                child = Child("encoder", process.main, (config, end), [end], config.environment("encoder"))
+                child = await WORKERS.fork(
+                    "encoder",
+                    process.main,
+                    (config, end),
+                    [end],
+                    config.environment("encoder"),
+                    config.start_timeout_s,
+                )
                 return cls(child, reader, writer)
-            except OSError:
+            except BaseException:
                 writer.close()
                 raise
 
@@ -214,3 +226,4 @@ class _Worker:
             await self.child.dead()
         finally:
             self.child.close()
+            WORKERS.release()

@@ -16,8 +16,9 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.limits import lower_priority, memory_limit, silent_stderr
 from sonorant.engine.encoder.recording import read_upload
-from sonorant.engine.encoder.wire import Answer, Request, SocketEnd, Want, read_request, write_answer
+from sonorant.engine.encoder.wire import Answer, Request, Want, read_request, write_answer
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
+from sonorant.engine.ipc.inherited import SocketEnd
 from sonorant.engine.ipc.worker import tell_loaded
 from sonorant.engine.types import Float32Array, Int16Array
 

@@ -6,10 +6,7 @@ bounded: nothing in them is ever run, as a pickle would be.
 
 import asyncio
 import json
-import os
-import socket
 import struct
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from io import BufferedRWPair
@@ -45,19 +42,6 @@ class Answer:
     recording: RecordingInfo
     x_vector: Float32Array | None = None  # [hidden]
     codes: Int16Array | None = None  # [frames, codebooks]
-
-
-class SocketEnd:
-    """One end of a socket pair, as `sonorant.engine.ipc.child` passes it on."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self.socket = end
-
-    def fds(self) -> tuple[int, ...]:
-        return (self.socket.fileno(),)
-
-    def __reduce__(self) -> tuple[Callable[[int], "SocketEnd"], tuple[int]]:
-        return _inherited, (self.socket.fileno(),)
 
 
 def write_request(writer: asyncio.StreamWriter, request: Request) -> None:
@@ -116,8 +100,3 @@ async def read_answer(
         return Answer(recording, x_vector)
     codes = np.frombuffer(arrays, "<i2", offset=4 * hidden_size).reshape(-1, num_codebooks).copy()
     return Answer(recording, x_vector, codes)
-
-
-def _inherited(fd: int) -> SocketEnd:
-    os.set_inheritable(fd, False)
-    return SocketEnd(socket.socket(fileno=fd))

@@ -121,7 +121,7 @@ def _reader(ring_bytes: int) -> Iterator[tuple[RingOutbox[Batch], Connection]]:
         stack.enter_context(closing(ours))
         inbox: RingInbox[Batch] = RingInbox(ring, theirs)
         with closing(theirs):
-            child = stack.enter_context(closing(Child("reader", read, (inbox,), (inbox,))))
+            child = stack.enter_context(closing(Child.spawn("reader", read, (inbox,), (inbox,))))
         child.ready.recv()
         yield RingOutbox(ring, ours), child.ready
 

@@ -1,22 +1,24 @@
 """Starting one of our functions in a fresh interpreter, with the file descriptors it is given and no others.
 
 `multiprocessing` would do, but its spawn imports the caller's main module again in every child (for a worker that means
-the whole gRPC stack) and keeps a resource tracker process beside them. Rings, doorbells and heartbeats pickle as the
-numbers of their descriptors, which mean the same in the child that inherits them, and nothing anywhere else.
+the whole gRPC stack) and keeps a resource tracker process beside them. Workers are forked, which is quicker; see
+sonorant.engine.ipc.fork_server.
 """
 
 import asyncio
 import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection, Pipe
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from sonorant.engine.errors import CheckpointError, EngineError
+from sonorant.engine.ipc.inherited import Inheritable, inherited
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -30,38 +32,68 @@ BOOTSTRAP = (
 )
 
 
-class Inheritable(Protocol):
-    def fds(self) -> tuple[int, ...]: ...
+class Adopted:
+    """A child that this process did not start itself: of `subprocess.Popen` the part that is needed."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int:
+        code = self._reap(0)
+        assert code is not None
+        return code
+
+    def kill(self) -> None:
+        if self.poll() is None:  # so the pid is not somebody else's by now
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _reap(self, options: int) -> int | None:
+        if self._code is None:
+            try:
+                pid, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # somebody else in this process has waited for all children
+                pid, status = self.pid, 0
+            if pid:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
 
 
 class Child:
-    """A running child. `ready` receives what `target` sends on the connection that it gets as its last argument."""
+    """A running child. `ready` receives what its target sends on the connection that it gets as its last argument."""
 
-    def __init__(
-        self,
+    def __init__(self, name: str, process: "subprocess.Popen[bytes] | Adopted", ready: Connection) -> None:
+        self.name = name
+        self.ready = ready
+        self._process = process
+        self._pidfd = os.pidfd_open(process.pid)
+
+    @classmethod
+    def spawn(
+        cls,
         name: str,
         target: Callable[..., None],
         args: tuple[Any, ...],
         inherited: Iterable[Inheritable] = (),
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """`environment` is what it has beside ours. Raises OSError if it cannot be started; nothing is left then."""
-        self.name = name
-        self.ready, child_end = Pipe(duplex=False)
+    ) -> "Child":
+        """In a fresh interpreter. Raises OSError if it cannot be started; nothing is left then."""
+        ready, child_end = Pipe(duplex=False)
         with ExitStack() as undo:
-            undo.callback(self.ready.close)
+            undo.callback(ready.close)
             with child_end, os.fdopen(os.memfd_create("sonorant-child"), "w+b") as file:
                 pickle.dump(sys.path, file)
-                pickle.dump((logging.getLogger().getEffectiveLevel(), target, args, child_end.fileno()), file)
-                file.seek(0)  # the child shares this position
+                write_job(file, target, args, child_end)
                 command = [sys.executable, "-c", BOOTSTRAP, f"sonorant-{name}", str(file.fileno())]
                 fds = [file.fileno(), child_end.fileno(), *(fd for each in inherited for fd in each.fds())]
-                env = {**os.environ, **(environment or {})}
-                self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=env)
-            undo.callback(self._process.wait)
-            undo.callback(self._process.kill)
-            self._pidfd = os.pidfd_open(self._process.pid)
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
+            undo.callback(process.wait)
+            undo.callback(process.kill)
+            child = cls(name, process, ready)
             undo.pop_all()
+            return child
 
     @property
     def pid(self) -> int:
@@ -121,14 +153,20 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
+def write_job(file: IO[bytes], target: Callable[..., None], args: tuple[Any, ...], ready: Connection) -> None:
+    """For `main`, behind what is in the file already."""
+    pickle.dump((logging.getLogger().getEffectiveLevel(), target, args, ready.fileno()), file)
+    file.seek(0)  # the child shares this position
+
+
 def main(name: str, file: IO[bytes]) -> None:
+    """Of every child, fresh or forked. What `target` raises ends it with a traceback and code 1."""
     with open("/proc/self/comm", "w") as comm:
         comm.write(name)  # for ps and top
     with file:
         level, target, args, ready_fd = pickle.load(file)
-    logging.basicConfig(level=level, format=LOG_FORMAT)
-    os.set_inheritable(ready_fd, False)
-    target(*args, Connection(ready_fd, readable=False))
+    logging.basicConfig(level=level, format=LOG_FORMAT, force=True)
+    target(*args, Connection(inherited(ready_fd), readable=False))
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)  # the kernel is quicker at freeing everything than an interpreter with torch in it, and others wait

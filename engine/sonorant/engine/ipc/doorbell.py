@@ -9,10 +9,11 @@ When a process dies the kernel closes its end, and the other end reads end-of-fi
 each end.
 """
 
-import os
 import select
 import socket
 from collections.abc import Callable
+
+from sonorant.engine.ipc.inherited import inherited
 
 
 class Doorbell:
@@ -62,9 +63,8 @@ class Doorbell:
         self._socket.close()
 
     def __reduce__(self) -> tuple[Callable[[int], "Doorbell"], tuple[int]]:
-        return _inherited, (self._socket.fileno(),)  # see sonorant.engine.ipc.child
+        return _inherited, (self._socket.fileno(),)  # see sonorant.engine.ipc.inherited
 
 
 def _inherited(fd: int) -> Doorbell:
-    os.set_inheritable(fd, False)
-    return Doorbell(socket.socket(fileno=fd))
+    return Doorbell(socket.socket(fileno=inherited(fd)))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
+from sonorant.engine.ipc.inherited import inherited
 from sonorant.engine.types import PassCounts
 
 SIZE_BYTES = mmap.PAGESIZE
@@ -116,11 +117,10 @@ class Heartbeat:
         os.close(self._fd)
 
     def __reduce__(self) -> tuple[Callable[[int], "Heartbeat"], tuple[int]]:
-        return _inherited, (self._fd,)  # see sonorant.engine.ipc.child
+        return _inherited, (self._fd,)  # see sonorant.engine.ipc.inherited
 
 
 def _inherited(fd: int) -> Heartbeat:
-    os.set_inheritable(fd, False)
     heartbeat = object.__new__(Heartbeat)
-    heartbeat._attach(fd)
+    heartbeat._attach(inherited(fd))
     return heartbeat

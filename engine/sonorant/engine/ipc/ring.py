@@ -34,6 +34,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from sonorant.engine.errors import EngineError
+from sonorant.engine.ipc.inherited import inherited
 
 HEAD_WORD = 0
 TAIL_WORD = 8
@@ -166,7 +167,7 @@ class Ring:
         os.close(self._fd)
 
     def __reduce__(self) -> tuple[Callable[[int], "Ring"], tuple[int]]:
-        return _inherited, (self._fd,)  # see sonorant.engine.ipc.child
+        return _inherited, (self._fd,)  # see sonorant.engine.ipc.inherited
 
 
 class _Fence:
@@ -182,7 +183,6 @@ class _Fence:
 
 
 def _inherited(fd: int) -> Ring:
-    os.set_inheritable(fd, False)
     ring = object.__new__(Ring)
-    ring._attach(fd)
+    ring._attach(inherited(fd))
     return ring

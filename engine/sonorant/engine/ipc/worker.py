@@ -27,7 +27,7 @@ def give_way() -> None:
 
 
 def tell_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mapping[str, object]]]) -> T:
-    """What `load` returns first; what it returns second is told on `ready`, for `Child.loaded`.
+    """What `load` returns first; what it returns second is told on `ready`, for `Child.loaded`, with what CUDA is told.
 
     Exits if it fails, having told why; what is not an EngineError, which says all there is to say, is logged as well.
     """
@@ -40,7 +40,8 @@ def tell_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mappin
             kind = "unusable" if isinstance(error, CheckpointError) else "failed"
             ready.send((kind, f"{name}: {error}"))
             raise SystemExit(1) from None
-        ready.send(("ready", info))
+        cuda = {name: value for name, value in os.environ.items() if name.startswith("CUDA_")}
+        ready.send(("ready", {**info, **cuda}))
     gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
     return loaded
 

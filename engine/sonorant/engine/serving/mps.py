@@ -74,7 +74,7 @@ def this_machine() -> Machine:
 @asynccontextmanager
 async def mps_daemon() -> AsyncIterator[Path]:
     """Yields the pipe directory. Raises EngineError if the daemon does not start, OSError if its keeper does not."""
-    with closing(Child("mps", keep, ())) as keeper:
+    with closing(Child.spawn("mps", keep, ())) as keeper:
         try:
             folder = await keeper.loaded()
             log.info("MPS daemon started in %s", folder)

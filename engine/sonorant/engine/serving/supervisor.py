@@ -16,6 +16,7 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.child import Child
+from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.ipc.heartbeat import Work
 from sonorant.engine.ipc.messages import Command, PcmRecord, Shutdown
 from sonorant.engine.serving.spare_files import SpareFiles
@@ -66,11 +67,16 @@ class Supervisor:
         self._ready_s = math.inf  # when the last workers came up
         self._is_forgiven = False
         self._spare_files = SpareFiles()
+        self._holds = contextlib.ExitStack()  # the fork server, while workers may be needed
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Raises EngineError if the workers cannot load; nothing is left running then."""
-        await self._bring_up()
+        with contextlib.ExitStack() as undo:
+            WORKERS.hold()
+            undo.callback(WORKERS.release)
+            await self._bring_up()
+            self._holds = undo.pop_all()
         self._spare_files.open()
         self._task = asyncio.create_task(self._keep_up(), name="engine supervisor")
 
@@ -117,6 +123,7 @@ class Supervisor:
             self._backlog.append(Shutdown())
             self._flush()
             await self._take_down(STOP_TIMEOUT_S)
+        self._holds.close()
         self._spare_files.close()
         self._on_state(EngineState.CLOSED, "the engine is closed")
 
@@ -126,6 +133,7 @@ class Supervisor:
         except Exception as error:
             log.exception("the workers of %s are replaced no more: an error of ours", self._checkpoint.name)
             reason = f"{type(error).__name__} while workers were replaced; see the log"
+        self._holds.close()
         self._on_state(EngineState.FAILED, reason)
 
     async def _replace_workers(self) -> str:
@@ -167,7 +175,7 @@ class Supervisor:
     async def _bring_up(self) -> None:
         self._ready_s = math.inf
         try:
-            workers = Workers(self._config, self._checkpoint)
+            workers = await Workers.start(self._config, self._checkpoint)
         except OSError as error:
             message = f"cannot start workers: {error}; allow more open files, or free memory"
             raise WorkersNotStarted(message) from error

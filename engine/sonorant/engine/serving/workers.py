@@ -6,7 +6,7 @@ A worker that dies takes its partner with it, because the rings between them are
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -15,9 +15,11 @@ from sonorant.engine.code2wav import process as code2wav
 from sonorant.engine.config import EngineConfig, StageName
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import RingInbox, RingOutbox
-from sonorant.engine.ipc.child import Child, Inheritable
+from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.ipc.heartbeat import Heartbeat
+from sonorant.engine.ipc.inherited import Inheritable
 from sonorant.engine.ipc.messages import Command, PcmRecord
 from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.serving.ring_sizes import RingSizes
@@ -32,7 +34,33 @@ HEALTH_CHECK_S = 1.0
 class Workers:
     """One talker, one Code2Wav."""
 
-    def __init__(self, config: EngineConfig, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: str,
+        ends: tuple[RingOutbox[Command], RingInbox[PcmRecord]],
+        rings: Sequence[Ring],
+        heartbeats: Sequence[Heartbeat],
+        children: Sequence[Child],
+        resources: contextlib.ExitStack,
+    ) -> None:
+        """See `start`. `resources` are all of these, and are released by `stop`."""
+        self._model = model
+        self._resources = resources
+        self.outbox, self.inbox = ends
+        self.rings = rings
+        self.facts: dict[str, Mapping[str, Any]] = {}  # what each worker told of itself, by its name
+        self.children = children
+        self.heartbeats = heartbeats
+        self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
+        self.watches = [
+            Watch(child.name, beat, ring, config.hang_timeout_s, self.health_check_s)
+            for child, beat, ring in zip(children, heartbeats, rings, strict=False)
+        ]
+
+    @classmethod
+    async def start(cls, config: EngineConfig, checkpoint: Checkpoint) -> "Workers":
+        """Both run then, and load. Raises OSError if they cannot be started; nothing is left then."""
         sizes = RingSizes.of(config, checkpoint)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             beats = [ours.enter_context(contextlib.closing(Heartbeat())) for _ in range(2)]
@@ -50,21 +78,11 @@ class Workers:
             stages: tuple[tuple[StageName, Any], ...] = (("talker", talker.main), ("code2wav", code2wav.main))
             for n, (stage, main) in enumerate(stages):
                 ends: tuple[Inheritable, ...] = (inboxes[n], outboxes[n + 1], *seen[n])
-                child = Child(stage, main, (config, *ends), ends, config.environment(stage))
+                child = await WORKERS.fork(
+                    stage, main, (config, *ends), ends, config.environment(stage), config.start_timeout_s
+                )
                 children.append(ours.enter_context(contextlib.closing(child)))
-            self._resources = ours.pop_all()
-        self._model = checkpoint.name
-        self.outbox: RingOutbox[Command] = outboxes[0]
-        self.inbox: RingInbox[PcmRecord] = inboxes[2]
-        self.rings = rings
-        self.facts: dict[str, Mapping[str, Any]] = {}  # what each worker told of itself, by its name
-        self.children = children
-        self.heartbeats = beats
-        self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
-        self.watches = [
-            Watch(child.name, beat, ring, config.hang_timeout_s, self.health_check_s)
-            for child, beat, ring in zip(children, beats, rings, strict=False)
-        ]
+            return cls(config, checkpoint.name, (outboxes[0], inboxes[2]), rings, beats, children, ours.pop_all())
 
     async def ready(self, timeout_s: float) -> None:
         """Return when both have loaded. Raises EngineError with the reason as soon as one does not."""

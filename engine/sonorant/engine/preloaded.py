@@ -1,0 +1,13 @@
+"""What workers import, to be imported once for all of them; see sonorant.engine.ipc.fork_server.
+
+Nothing here may ask CUDA for anything: it does not survive a fork.
+"""
+
+import sonorant.engine.code2wav.process
+import sonorant.engine.code2wav.runner
+import sonorant.engine.encoder.process
+import sonorant.engine.model.memory
+import sonorant.engine.model.reference
+import sonorant.engine.talker.process
+import sonorant.engine.talker.runner
+import sonorant.engine.talker.speech_sample  # noqa: F401
