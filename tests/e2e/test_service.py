@@ -202,9 +202,9 @@ async def test_a_client_that_is_killed_leaves_nothing(server: ServerProcess, stu
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("worker", ["talker", "code2wav"])
-async def test_a_worker_that_is_killed_takes_no_utterance_along(
-    server: ServerProcess, channel: grpc.aio.Channel, stub: Any, worker: str
+@pytest.mark.parametrize("killed", [["talker"], ["forker", "code2w"]])
+async def test_processes_that_are_killed_take_no_utterance_along(
+    server: ServerProcess, channel: grpc.aio.Channel, stub: Any, killed: list[str]
 ) -> None:
     watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
@@ -221,7 +221,10 @@ async def test_a_worker_that_is_killed_takes_no_utterance_along(
     responses = stream.__aiter__()
     heard = (await anext(responses)).audio.data
 
-    os.kill(server.worker(worker), signal.SIGKILL)
+    pids = [pid for pid, name in server.child_ids().items() if name.removeprefix("sonorant-") in killed]
+    assert len(pids) == len(killed)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
     heard += b"".join([response.audio.data async for response in responses])
