@@ -33,12 +33,11 @@ async def test_the_same_bytes_and_no_step_of_the_model(keeping: ServerProcess) -
             stats = responses[-1].done.stats
             heard.append((audio, responses[0].started.from_phrase_cache, stats.kept_frames == stats.codec_frames))
             samples = scrape(keeping)
-            rows = samples["tts_pass_rows_total", "talker"]
-            if len(heard) == 1:
-                rows_made = rows
+            if len(heard) == 2:  # the talker counts a step behind its audio; by now the first utterance's are counted
+                rows_made = samples["tts_pass_rows_total", "talker"]
         (made, *first), *kept = heard
         assert first == [False, False] and kept == [(made, True, True)] * 2
-        assert rows == rows_made
+        assert samples["tts_pass_rows_total", "talker"] == rows_made
         assert (samples["tts_phrase_hits_total", ""], samples["tts_phrase_misses_total", ""]) == (2, 1)
         assert samples["tts_phrases", ""] == 1 and samples["tts_phrase_bytes", ""] > len(made)
         # The same phrase in a session, whose end comes with it.

@@ -186,7 +186,11 @@ async def test_replicas_share_the_streams_and_stand_in_for_each_other(custom_voi
         heard = np.concatenate([chunk.samples for chunk in chunks if isinstance(chunk, PcmChunk)])
         assert_same_speech(heard, alone.samples)
         assert_same_speech((await say(engines, wanted)).samples, alone.samples)
-        os.kill(worker_pids(engines, 1)[0], signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while engines.pairs()[0].state is not EngineState.READY:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        for pair in (0, 1):  # both at once: none stands in for the other
+            os.kill(worker_pids(engines, pair)[0], signal.SIGKILL)
         await watched.until(EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY)
     finally:
         await engines.close()

@@ -44,7 +44,7 @@ def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, C
     commands: DepartingChannel[Command] = DepartingChannel()
     frames: QueueChannel[FrameRecord] = QueueChannel()
     commands.publish([tiny_stream(1, tiny)])
-    main(settings(tiny), commands, frames, Heartbeat(), Heartbeat(), pipe[1])
+    main(settings(tiny), commands, frames, Heartbeat(), Heartbeat(), {}, pipe[1])
     kind, info = pipe[0].recv()
     assert kind == "ready" and info["num_pages"] > 0
     begin, *batches, end = frames.drain()
@@ -53,11 +53,22 @@ def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, C
     assert isinstance(end, EndStream) and end.end.reason is FinishReason.MAX_FRAMES
 
 
+@pytest.mark.parametrize("head", [None, (1, 0, 0.9)])
+def test_what_its_predecessor_told_is_not_found_out_again(
+    head: tuple[int, int, float] | None, tiny: Path, pipe: tuple[Connection, Connection]
+) -> None:
+    commands: QueueChannel[Command] = QueueChannel()
+    commands.publish([Shutdown()])
+    main(settings(tiny), commands, QueueChannel(), Heartbeat(), Heartbeat(), {"alignment_head": head}, pipe[1])
+    _, info = pipe[0].recv()
+    assert info["alignment_head"] == head  # of random weights none would be good enough
+
+
 def test_main_says_why_it_cannot_load(
     tmp_path: Path, pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(SystemExit) as exit:
-        main(settings(tmp_path), QueueChannel(), QueueChannel(), Heartbeat(), Heartbeat(), pipe[1])
+        main(settings(tmp_path), QueueChannel(), QueueChannel(), Heartbeat(), Heartbeat(), {}, pipe[1])
     assert exit.value.code == 1
     kind, message = pipe[0].recv()
     assert kind == "unusable" and "config.json is missing" in message
@@ -71,7 +82,7 @@ def test_main_exits_with_an_error_that_the_supervisor_sees(
     commands: QueueChannel[Command] = QueueChannel()
     commands.publish([tiny_stream(1, tiny), EndText(1), PushText(1, (12345,))])  # text after its end is a bug
     with pytest.raises(SystemExit) as exit:
-        main(settings(tiny), commands, QueueChannel(), Heartbeat(), Heartbeat(), pipe[1])
+        main(settings(tiny), commands, QueueChannel(), Heartbeat(), Heartbeat(), {}, pipe[1])
     assert exit.value.code == 1
     assert "talker stopped by an error with 1 streams open" in caplog.text
     assert "12345" not in caplog.text, "no text in logs"

@@ -8,8 +8,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
@@ -21,7 +20,7 @@ from sonorant.engine.ipc.heartbeat import Work
 from sonorant.engine.ipc.messages import Command, PcmRecord, Shutdown
 from sonorant.engine.serving.spare_files import SpareFiles
 from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.workers import Workers
+from sonorant.engine.serving.workers import Facts, Workers
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +59,7 @@ class Supervisor:
         self._on_records = on_records
         self._on_state = on_state
         self._workers: Workers | None = None
+        self._told: Facts = {}  # by the last workers that came up
         self._backlog: list[Command] = []
         self._flush_scheduled = False
         self._down: asyncio.Future[str]  # set while workers are up: why they no longer are
@@ -103,7 +103,7 @@ class Supervisor:
         commands, frames, pcm = (ring.used_bytes for ring in self._workers.rings)
         return commands, frames, pcm
 
-    def facts(self) -> Mapping[str, Mapping[str, Any]]:
+    def facts(self) -> Facts:
         """What the workers that are up have told of themselves when they had loaded, by the name of the worker."""
         return {} if self._workers is None else self._workers.facts
 
@@ -175,7 +175,7 @@ class Supervisor:
     async def _bring_up(self) -> None:
         self._ready_s = math.inf
         try:
-            workers = await Workers.start(self._config, self._checkpoint)
+            workers = await Workers.start(self._config, self._checkpoint, self._told)
         except OSError as error:
             message = f"cannot start workers: {error}; allow more open files, or free memory"
             raise WorkersNotStarted(message) from error
@@ -185,7 +185,7 @@ class Supervisor:
             await workers.stop(grace_s=0)
             raise
         loop = asyncio.get_running_loop()
-        self._workers = workers
+        self._workers, self._told = workers, workers.facts
         self._down = loop.create_future()
         self._ready_s = time.monotonic()
         loop.add_reader(workers.inbox.fileno(), self._receive)

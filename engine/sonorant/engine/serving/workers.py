@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 HEALTH_CHECK_S = 1.0
 
+Facts = Mapping[str, Mapping[str, Any]]  # what each worker told of itself when it had loaded, by its name
+
 
 class Workers:
     """One talker, one Code2Wav."""
@@ -49,7 +51,7 @@ class Workers:
         self._resources = resources
         self.outbox, self.inbox = ends
         self.rings = rings
-        self.facts: dict[str, Mapping[str, Any]] = {}  # what each worker told of itself, by its name
+        self.facts: dict[str, Mapping[str, Any]] = {}  # as `Facts`
         self.children = children
         self.heartbeats = heartbeats
         self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
@@ -59,8 +61,11 @@ class Workers:
         ]
 
     @classmethod
-    async def start(cls, config: EngineConfig, checkpoint: Checkpoint) -> "Workers":
-        """Both run then, and load. Raises OSError if they cannot be started; nothing is left then."""
+    async def start(cls, config: EngineConfig, checkpoint: Checkpoint, told: Facts) -> "Workers":
+        """Both run then, and load. Raises OSError if they cannot be started; nothing is left then.
+
+        `told`: by the workers that these replace, if there were any.
+        """
         sizes = RingSizes.of(config, checkpoint)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             beats = [ours.enter_context(contextlib.closing(Heartbeat())) for _ in range(2)]
@@ -74,12 +79,14 @@ class Workers:
                 RingInbox(ring, bell) for ring, (_, bell) in zip(rings, bells, strict=True)
             ]
             children: list[Child] = []
-            seen: tuple[tuple[Heartbeat, ...], ...] = ((beats[0], beats[1]), (beats[1],))  # the talker looks at both
-            stages: tuple[tuple[StageName, Any], ...] = (("talker", talker.main), ("code2wav", code2wav.main))
-            for n, (stage, main) in enumerate(stages):
-                ends: tuple[Inheritable, ...] = (inboxes[n], outboxes[n + 1], *seen[n])
+            stages: tuple[tuple[StageName, Any, tuple[Heartbeat, ...], tuple[Any, ...]], ...] = (
+                ("talker", talker.main, (beats[0], beats[1]), (told.get("talker", {}),)),
+                ("code2wav", code2wav.main, (beats[1],), ()),
+            )
+            for n, (stage, main, seen, known) in enumerate(stages):
+                ends: tuple[Inheritable, ...] = (inboxes[n], outboxes[n + 1], *seen)
                 child = await WORKERS.fork(
-                    stage, main, (config, *ends), ends, config.environment(stage), config.start_timeout_s
+                    stage, main, (config, *ends, *known), ends, config.environment(stage), config.start_timeout_s
                 )
                 children.append(ours.enter_context(contextlib.closing(child)))
             return cls(config, checkpoint.name, (outboxes[0], inboxes[2]), rings, beats, children, ours.pop_all())

@@ -7,7 +7,7 @@ before they get that far, see sonorant.engine.talker.faults.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
 from multiprocessing.connection import Connection
-from typing import Protocol
+from typing import Any, Protocol
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
@@ -100,21 +100,24 @@ def main(
     outbox: RingOutbox[FrameRecord],
     heartbeat: Heartbeat,
     codec: Heartbeat,
+    told: Mapping[str, Any],
     ready: Connection,
 ) -> None:
-    """Entry of the child process. `codec`: of the Code2Wav process, to be read."""
-    scheduler, runner, shares_gpu = tell_loaded("talker", ready, lambda: _load(config, outbox))
+    """Entry of the child process. `codec`: of the Code2Wav process, to be read. `told`: what the talker that this one
+    replaces told of itself, or nothing."""
+    scheduler, runner, shares_gpu = tell_loaded("talker", ready, lambda: _load(config, outbox, told))
     waits = [FirstChunkWait(outbox, codec)] if shares_gpu else []
     serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat, *waits), lambda: scheduler.num_streams)
 
 
 def _load(
-    config: EngineConfig, outbox: Outbox[FrameRecord]
+    config: EngineConfig, outbox: Outbox[FrameRecord], told: Mapping[str, Any]
 ) -> tuple[tuple[Scheduler, Runner, bool], Mapping[str, object]]:
     """The third is whether Code2Wav computes on the same GPU."""
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.cuda import find_device, use_device
+    from sonorant.engine.model.alignment import AlignmentHead
     from sonorant.engine.model.memory import check_fit, free_bytes, talker_need
     from sonorant.engine.talker.runner import TalkerRunner
     from sonorant.engine.talker.speech_sample import speech_sample
@@ -126,7 +129,11 @@ def _load(
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
-    runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
+    if told:  # to find it takes as long as all else
+        head = told["alignment_head"] and AlignmentHead(*told["alignment_head"])
+        runner = TalkerRunner(checkpoint, config, alignment_head=head)
+    else:
+        runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
     if config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
         outbox.publish([speech_sample(runner.step, checkpoint, config)])
     scheduler = Scheduler(config, checkpoint, runner.num_pages)

@@ -39,8 +39,9 @@ class TalkerRunner:
         *,
         fused: bool | None = None,
         finds_alignment: bool = False,
+        alignment_head: AlignmentHead | None = None,
     ) -> None:
-        """`finds_alignment`: speak a sentence first, to find the head that `text_logits` are of."""
+        """`finds_alignment`: speak a sentence first, to find the head that `text_logits` are of; or it is known."""
         self._pad_text_id = checkpoint.text_ids.tts_pad
         device = find_device(config.talker.device)
         dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
@@ -60,12 +61,12 @@ class TalkerRunner:
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
         plain = PlainSteps(talker, checkpoint, config, self._cache, self._slots)
         self._steps: PlainSteps | FusedSteps = plain
-        self.alignment_head: AlignmentHead | None = None
+        self.alignment_head = plain.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
         if finds_alignment and (sample := whole_sample(self.step, checkpoint, config, num_positions)):
             prompt, codes = sample
-            self.alignment_head = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
-            plain.alignment_head = self.alignment_head
+            found = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
+            self.alignment_head = plain.alignment_head = found
         if device.type == "cuda" if fused is None else fused:
             self._steps = _fused_steps()(talker, checkpoint, config, self._cache, self._slots, self.alignment_head)
         self._warm_up(checkpoint.default_sampling)
