@@ -68,7 +68,7 @@ def main() -> None:
     args = parser.parse_args()
     if wrong := set(args.kinds) - set(known):
         parser.error(f"no such kind: {', '.join(sorted(wrong))}; there are {', '.join(known)}")
-    logging.basicConfig(level=logging.ERROR)
+    logging.basicConfig(level=logging.ERROR, handlers=[logging.NullHandler()])  # the rounds look at what is logged
     print(f"--seed {args.seed}", flush=True)
     uvloop.run(fuzz(args.kinds or list(ROUNDS), args.seed, args.minutes, args.rounds))
 

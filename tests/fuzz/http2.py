@@ -117,13 +117,13 @@ SHAPES = (
 async def send_frames(server: Served, rng: random.Random) -> int:
     """One connection; returns how many bytes it was sent."""
     data = rng.choice(SHAPES)(server.address, rng)
-    await send(server, data)
+    await send(server.address, data)
     return len(data)
 
 
-async def send(server: Served, data: bytes) -> None:
+async def send(address: str, data: bytes) -> None:
     """Over a connection of its own, which is kept for a moment and cut off."""
-    host, _, port = server.address.rpartition(":")
+    host, _, port = address.rpartition(":")
     with suppress(ConnectionError, TimeoutError):
         reader, writer = await asyncio.open_connection(host, int(port))
         try:

@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sonorant.service.log_filters import is_news
+from sonorant.gateway import log_filters as gateway_log
+from sonorant.service import log_filters as service_log
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
+from tests.fuzz.doors import knock
 from tests.fuzz.files import read_changed_files
 from tests.fuzz.http2 import send_frames
 from tests.fuzz.messages import send_random_requests
 from tests.fuzz.sessions import run_scripts
 from tests.fuzz.uploads import read_changed_uploads
+from tests.gateway.harness import Door, gateway_to
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import Served, eventually, served
@@ -24,7 +27,8 @@ class Errors(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.addFilter(is_news)
+        self.addFilter(service_log.is_news)
+        self.addFilter(gateway_log.is_news)
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -35,6 +39,7 @@ class Errors(logging.Handler):
 class Target:
     server: Served
     engine: FakeEngine
+    door: Door
     folder: Path
     errors: Errors = field(default_factory=Errors)
 
@@ -42,6 +47,7 @@ class Target:
         """It still serves, nothing of the noise is left, and no bug was logged."""
         clip = await self.server.stub.Synthesize(SynthesizeRequest(text="well", config={"sampling": {"seed": 7}}))
         assert clip.audio == spoken("well", 7)
+        assert await self.door.speak("well", seed=7) == (200, spoken("well", 7))
         await eventually(lambda: self.engine.num_streams, 0)
 
         async def sessions() -> int:
@@ -56,8 +62,11 @@ async def target(folder: Path) -> AsyncIterator[Target]:
     engine, errors = FakeEngine(max_streams=1000), Errors()
     logging.getLogger().addHandler(errors)
     try:
-        async with served(engine, voices_dir=folder / "voices", max_voices=100) as server:
-            yield Target(server, engine, folder, errors)
+        async with (
+            served(engine, voices_dir=folder / "voices", max_voices=100) as server,
+            gateway_to(server, wyoming_listen="127.0.0.1:0") as door,
+        ):
+            yield Target(server, engine, door, folder, errors)
     finally:
         logging.getLogger().removeHandler(errors)
 
@@ -68,6 +77,10 @@ async def _messages(target: Target, rng: random.Random) -> int:
 
 async def _http2(target: Target, rng: random.Random) -> int:
     return await send_frames(target.server, rng)
+
+
+async def _doors(target: Target, rng: random.Random) -> int:
+    return await knock(target.door, rng)
 
 
 async def _sessions(target: Target, rng: random.Random) -> int:
@@ -85,6 +98,7 @@ async def _files(target: Target, rng: random.Random) -> int:
 ROUNDS: dict[str, Callable[[Target, random.Random], Awaitable[int]]] = {
     "messages": _messages,
     "http2": _http2,
+    "doors": _doors,
     "sessions": _sessions,
     "uploads": _uploads,
     "files": _files,

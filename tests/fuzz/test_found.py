@@ -13,5 +13,5 @@ async def test_a_method_that_is_no_text_ends_nothing(tmp_path: Path) -> None:
     fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/\xff/x"), (b":authority", b"x")]
     call = bytes(Encoder().encode([*fields, (b"content-type", b"application/grpc"), (b"te", b"trailers")]))
     async with target(tmp_path) as under_fire:
-        await send(under_fire.server, PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS, 1, call))
+        await send(under_fire.server.address, PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS, 1, call))
         await under_fire.check()

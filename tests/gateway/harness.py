@@ -45,20 +45,25 @@ async def gateway(
     engine: FakeEngine, *, server: dict[str, Any] | None = None, headers: dict[str, str] | None = None, **settings: Any
 ) -> AsyncIterator[Door]:
     """`server`: settings of the gRPC server; `headers`: of the HTTP client."""
-    async with served(engine, **(server or {})) as behind:
-        servers = settings.pop("servers", (behind.address,))
-        own = Gateway(GatewayConfig(listen="127.0.0.1:0", servers=servers, **settings))
-        drain = asyncio.Event()
-        running = asyncio.create_task(own.run(drain))
-        url = f"http://127.0.0.1:{own.port}"
-        # A connection each: the gateway may close one that is idle just when it is used again.
-        connector = aiohttp.TCPConnector(force_close=True)
-        async with aiohttp.ClientSession(url, headers=headers, connector=connector) as http:
-            door = Door(url, http, drain, running, behind, own.wyoming_port)
-            try:
-                await eventually(door.ready, 200)
-                yield door
-            finally:
-                drain.set()
-                running.cancel()
-                await asyncio.wait([running])
+    async with served(engine, **(server or {})) as behind, gateway_to(behind, headers, **settings) as door:
+        yield door
+
+
+@asynccontextmanager
+async def gateway_to(behind: Served, headers: dict[str, str] | None = None, **settings: Any) -> AsyncIterator[Door]:
+    servers = settings.pop("servers", (behind.address,))
+    own = Gateway(GatewayConfig(listen="127.0.0.1:0", servers=servers, **settings))
+    drain = asyncio.Event()
+    running = asyncio.create_task(own.run(drain))
+    url = f"http://127.0.0.1:{own.port}"
+    # A connection each: the gateway may close one that is idle just when it is used again.
+    connector = aiohttp.TCPConnector(force_close=True)
+    async with aiohttp.ClientSession(url, headers=headers, connector=connector) as http:
+        door = Door(url, http, drain, running, behind, own.wyoming_port)
+        try:
+            await eventually(door.ready, 200)
+            yield door
+        finally:
+            drain.set()
+            running.cancel()
+            await asyncio.wait([running])

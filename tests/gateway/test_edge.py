@@ -4,12 +4,14 @@ import asyncio
 import base64
 import io
 import json
+import logging
 import socket
 from pathlib import Path
 
 import pytest
 from aiohttp import FormData
 
+from sonorant.gateway.log_filters import is_news
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
@@ -52,6 +54,8 @@ BODIES = {
     "numbers out of range": b'{"input": "a", "top_k": 99999999999999999999, "temperature": 1e999}',
     "not a number": b'{"input": "a", "temperature": NaN}',
     "wrong kinds": b'{"input": ["a"], "voice": 7}',
+    "numbers for a recording": b'{"input": "a", "ref_audio": [' + b"1, " * 60_000 + b"1]}",
+    "a voice of a megabyte": b'{"input": "a", "voice": "' + "a\u00f6".encode() * 300_000 + b'"}',
 }
 
 
@@ -73,6 +77,21 @@ async def test_bodies_that_are_too_large_are_refused() -> None:
         async with door.http.post("/v1/audio/speech", data=io.BytesIO(body)) as response:
             assert response.status == 413
         await assert_well(door)
+
+
+@pytest.mark.parametrize("value", [b"1", b"{}", b'"":0', b"\\n"])
+async def test_bodies_of_millions_of_values_are_not_even_read(value: bytes) -> None:
+    """Such a body once took the process seconds, in which nobody else was served."""
+    begin, end = {b"1": (b"[", b"]"), b"{}": (b"[", b"]"), b'"":0': (b"{", b"}"), b"\\n": (b'"', b'"')}[value]
+    between = b"" if begin == b'"' else b","
+    async with gateway(FakeEngine()) as door:
+        body = begin + between.join([value] * 2_000_000) + end
+        async with door.http.post("/v1/audio/speech", data=io.BytesIO(body)) as response:
+            assert response.status == 413 and "values" in (await response.json())["error"]["message"]
+        async with door.http.post(
+            "/v1/audio/speech", json={"input": SAID, "speaker_embedding": [0.5] * 2048}
+        ) as response:
+            assert response.status == 400, "it was looked at: this checkpoint takes none"
 
 
 async def test_large_bodies_are_few_at_a_time() -> None:
@@ -105,14 +124,18 @@ HEADS = {
     b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
     "a wrong method": b"BREW /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
     "a bad key": b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-API-Key: \xc3\xa9\r\nConnection: close\r\n\r\n",
+    "half a key": b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-API-Key: se\0cret\r\n\r\n",
+    "no gzip": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n"
+    b"Connection: close\r\n\r\n{}",
 }
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-async def test_heads_of_all_kinds_get_a_4xx(head: bytes) -> None:
+async def test_heads_of_all_kinds_get_a_4xx_and_no_line_of_log(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with gateway(FakeEngine()) as door:
         assert 400 <= status_of(await raw(door, head)) < 500
         await assert_well(door)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING and is_news(record)]
 
 
 PATHS = (
@@ -170,8 +193,13 @@ async def test_heads_that_never_end_are_given_up_and_hold_nobody_up(monkeypatch:
     async with gateway(FakeEngine()) as door:
         for sent in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nX: "):
             assert await asyncio.wait_for(raw(door, sent), 5) == b""
-        slow_body = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{"
-        assert status_of(await asyncio.wait_for(raw(door, slow_body), 9)) == 408
+        kinds = b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x"
+        heads = [
+            b"POST /v1/audio/%b HTTP/1.1\r\nHost: x\r\nContent-Type: %b\r\n" % (path, kind)
+            for path, kind in ((b"speech", b"application/json"), *((b"voices", kind) for kind in kinds))
+        ]
+        slow = [raw(door, head + b"Content-Length: 100\r\nConnection: close\r\n\r\n{") for head in heads]
+        assert [status_of(answer) for answer in await asyncio.gather(*slow)] == [408, 408, 408]
         await assert_well(door)
 
 
@@ -197,6 +225,15 @@ async def test_pages_of_others_may_not_call_unless_they_are_named() -> None:
         preflight = {"Origin": "https://good.example", "Access-Control-Request-Method": "POST"}
         async with door.http.options("/v1/audio/speech", headers=preflight) as response:
             assert response.status == 204 and "POST" in response.headers["Access-Control-Allow-Methods"]
+
+
+@pytest.mark.parametrize("origin", [b"http://[x", b"null", b"http://\xff", b"\xed\xa0\x80"])
+@pytest.mark.parametrize("allowed", [(), ("*",)])
+async def test_pages_without_a_name_are_pages_of_others(origin: bytes, allowed: tuple[str, ...]) -> None:
+    async with gateway(FakeEngine(), cors_origins=allowed) as door:
+        head = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: %b\r\n\r\n" % origin
+        answer = await raw(door, head)
+        assert status_of(answer) == (200 if allowed and origin.isascii() else 403), answer
 
 
 async def test_keys_and_request_ids_are_passed_on(tmp_path: Path) -> None:
@@ -266,11 +303,16 @@ async def test_forms_of_all_kinds_get_a_4xx(tmp_path: Path) -> None:
             b"--x\r\n",
             b"--x\r\nContent-Disposition: form-data; name=name\r\n\r\n\xff\r\n--x--\r\n",
             b"z" * 99,
+            b"--x\r\nContent-Dispositio\0: form-data; name=name\r\n\r\nx\r\n--x--\r\n",
         ):
             async with door.http.post("/v1/audio/voices", data=body, headers=boundary) as response:
                 assert 400 <= response.status < 500, body
         async with door.http.post("/v1/audio/voices", json={"name": "x"}) as response:
             assert response.status == 400
+        for encoded in (b"name=%ff", b"\xff", b"name=x&" * 101, b"name=" + b"x" * 13_000_000):
+            typed = {"Content-Type": "application/x-www-form-urlencoded; charset=punycode"}
+            async with door.http.post("/v1/audio/voices", data=io.BytesIO(encoded), headers=typed) as response:
+                assert 400 <= response.status < 500, encoded[:20]
         form = FormData({"name": "x", "consent": "yes"})
         form.add_field("audio_sample", io.BytesIO(bytes(9_000_000)), filename="a.wav")
         async with door.http.post("/v1/audio/voices", data=form) as response:

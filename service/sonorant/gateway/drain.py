@@ -28,5 +28,5 @@ CONVERSATIONS = web.AppKey("conversations", Conversations)
 
 async def end_conversations(app: web.Application) -> None:
     app[DRAINING].set()
-    for conversation in list(app[CONVERSATIONS].open):
-        await conversation.go_away()
+    # At the same time: a peer that does not answer is waited for.
+    await asyncio.gather(*(conversation.go_away() for conversation in app[CONVERSATIONS].open))

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from sonorant.gateway.calls import call_of
 from sonorant.gateway.context import CALL, CONFIG, DOOR, METRICS
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import HALF_A_PAIR
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
             raise
         refusal = Refusal(error.status, _explained(request, error))
     except UnicodeEncodeError:
-        refusal = Refusal(400, "half of a surrogate pair is no character; send whole ones")
+        refusal = Refusal(400, HALF_A_PAIR)
     except ConnectionError:
         raise  # the caller has gone
     except Exception:
@@ -85,11 +85,11 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 def _check_origin(request: web.Request) -> None:
     """A page of somebody else must not speak through a gateway that its visitor can reach; browsers name the page."""
     origin = request.headers.get("Origin")
-    if origin and urlsplit(origin).netloc != request.host and not _is_allowed(request, origin):
+    if origin and origin.partition("://")[2] != request.host and not _is_allowed(request, origin):
         message = f"pages of {origin[:100]!r} may not call; start the gateway with --cors-origin {origin[:100]}"
         raise Refusal(403, message, code="origin_not_allowed")
 
 
 def _is_allowed(request: web.Request, origin: str) -> bool:
     allowed = request.app[CONFIG].cors_origins
-    return "*" in allowed or origin in allowed
+    return origin in allowed or ("*" in allowed and origin.isascii())

@@ -8,6 +8,7 @@ from sonorant.gateway.servers import Speaking
 from sonorant.tts.v1.speak_pb2 import SpeakRequest
 
 MAX_WAITING_CHARS = 256 * 1024
+_FLUSH_CHARS = 64  # that a flush counts as
 
 
 class Feed:
@@ -17,11 +18,12 @@ class Feed:
         self._pumping: asyncio.Task[None] | None = None
 
     def put(self, request: SpeakRequest) -> None:
-        """Raises Refusal if too much text waits already."""
-        self._waiting_chars += len(request.text)
-        if self._waiting_chars > MAX_WAITING_CHARS:
+        """Raises Refusal if too much text waits already; an end or a cancel is always taken."""
+        chars = _chars(request)
+        if chars and self._waiting_chars + chars > MAX_WAITING_CHARS:
             message = f"{MAX_WAITING_CHARS} characters wait to be spoken; send more when some of them were"
             raise Refusal(413, message, code="too_much_text")
+        self._waiting_chars += chars
         self._requests.put_nowait(request)
 
     def end(self) -> None:
@@ -39,6 +41,10 @@ class Feed:
 
     async def _pump(self, speaking: Speaking) -> None:
         while (request := await self._requests.get()) is not None:
-            self._waiting_chars -= len(request.text)
+            self._waiting_chars -= _chars(request)
             await speaking.send(request)
         await speaking.finish()
+
+
+def _chars(request: SpeakRequest) -> int:
+    return len(request.text) + (_FLUSH_CHARS if request.HasField("flush") else 0)

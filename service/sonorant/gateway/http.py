@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from aiohttp import ClientPayloadError, web
+from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from sonorant.gateway.errors import Refusal
@@ -17,7 +18,13 @@ MAX_BODY_BYTES = 12 * 1024 * 1024  # a recording of 8 MiB in base64, and the res
 BODY_TIMEOUT_S = 60.0
 LARGE_BODY_BYTES = 64 * 1024  # more than any text
 MAX_LARGE_BODIES = 16
+MAX_VALUES = 70_000  # in one message: 32 texts with an embedding of 2,048 numbers each
+MAX_UINT32 = 2**32 - 1  # of the server's fields
+MAX_ESCAPES = 400_000  # a recording of 8 MiB whose slashes are all escaped has half of them
+HALF_A_PAIR = "half of a surrogate pair is no character; send whole ones"
 WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for so long has gone
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class LargeBodies:
@@ -41,28 +48,47 @@ class LargeBodies:
 
 async def read_json(request: web.Request, large: LargeBodies) -> Any:
     """Raises Refusal."""
+    return decode(await read_body(request, large))
+
+
+async def read_body(request: web.Request, large: LargeBodies) -> bytes:
+    """Raises Refusal."""
     data = bytearray()
     with ExitStack() as stack:
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                async for piece in request.content.iter_any():
-                    if len(data) <= LARGE_BODY_BYTES < len(data) + len(piece):
-                        stack.enter_context(large.place())
-                    data += piece
-                    if len(data) > MAX_BODY_BYTES:
-                        raise Refusal(413, f"the body is larger than {MAX_BODY_BYTES} bytes; send less")
-        except TimeoutError:
-            raise Refusal(408, f"the body was not complete after {BODY_TIMEOUT_S:g} s") from None
-        except ClientPayloadError as error:
-            raise Refusal(400, f"the body is damaged: {error}") from None
-        return decode(bytes(data))
+        async with arriving():
+            async for piece in request.content.iter_any():
+                if len(data) <= LARGE_BODY_BYTES < len(data) + len(piece):
+                    stack.enter_context(large.place())
+                data += piece
+                if len(data) > MAX_BODY_BYTES:
+                    raise Refusal(413, f"the body is larger than {MAX_BODY_BYTES} bytes; send less")
+        return bytes(data)
+
+
+@asynccontextmanager
+async def arriving() -> AsyncIterator[None]:
+    """While a body is read. Raises Refusal if that takes too long, or the body is damaged."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            yield
+    except TimeoutError:
+        raise Refusal(408, f"the body was not complete after {BODY_TIMEOUT_S:g} s") from None
+    except web.RequestPayloadError as error:
+        raise Refusal(400, f"the body is damaged: {error}") from None
 
 
 def decode(data: bytes | str) -> Any:
-    """JSON of strangers. Raises Refusal."""
+    """JSON of strangers, of few enough values that nobody else notices. Raises Refusal."""
     try:
         text = data if isinstance(data, str) else data.decode()
-        return json.loads(text)
+        if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES or text.count("\\") > MAX_ESCAPES:
+            raise Refusal(413, f"more than {MAX_VALUES} values, or {MAX_ESCAPES} escaped characters; send fewer")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
+    except UnicodeEncodeError:
+        raise Refusal(400, HALF_A_PAIR) from None
     except UnicodeDecodeError as error:
         raise Refusal(400, f"what was sent is not UTF-8: {error.reason} at byte {error.start}") from None
     except (ValueError, RecursionError) as error:

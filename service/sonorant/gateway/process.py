@@ -7,6 +7,7 @@ import signal
 import uvloop
 
 from sonorant import logs
+from sonorant.gateway.log_filters import is_news
 from sonorant.gateway.serving import CannotListen, Gateway
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.tls import TlsError
@@ -16,7 +17,7 @@ log = logging.getLogger("sonorant.gateway")
 
 def run_process(config: GatewayConfig, *, shared: bool = False) -> int:
     """Until a signal; the exit status. `shared`: other processes listen on the same ports."""
-    logs.set_up()
+    logs.set_up(is_news)
     try:
         return uvloop.run(_serve(config, shared))
     except asyncio.CancelledError:

@@ -20,15 +20,10 @@ OPENAI_VOICES = (
     "verse",
 )
 DEFAULT_VOICE = "default"
+MAX_NAME_CHARS = 1024  # that are looked at
 
 _ID = re.compile(r"[a-z][a-z0-9-]{2,62}")
 _OTHER = re.compile(r"[^a-z0-9-]+")
-
-
-def needs_presets(name: str) -> bool:
-    """Whether it takes the list of presets to say who is meant."""
-    name = name.lower()
-    return name in OPENAI_VOICES or (name not in ("", DEFAULT_VOICE) and not _ID.fullmatch(name))
 
 
 def resolve_voice(name: str, presets: Sequence[str] = ()) -> str:
@@ -45,6 +40,6 @@ def resolve_voice(name: str, presets: Sequence[str] = ()) -> str:
 
 def voice_id(name: str) -> str:
     """The id that a voice made under this name gets: "My Voice" -> "my-voice". "" if nothing of the name can be one."""
-    slug = _OTHER.sub("-", name.strip().lower()).strip("-")
+    slug = _OTHER.sub("-", name[:MAX_NAME_CHARS].strip().lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"v-{slug}" if slug else ""
     return slug[:63]

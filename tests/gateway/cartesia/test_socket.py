@@ -221,3 +221,27 @@ async def test_whole_texts_by_http() -> None:
                 assert (response.status, response.content_type) == (200, kind) and await response.read()
         async with door.http.post("/tts/bytes", json={**body, "transcript": " "}) as response:
             assert response.status == 400
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"transcript": "\ud800"},
+        {"output_format": {"container": "raw", "encoding": "pcm_s16le", "sample_rate": 2**32}},
+        {"language": "\udfff"},
+        {"voice": {"mode": "embedding", "embedding": ["x"] * 60_000}},
+    ],
+)
+async def test_what_fits_into_no_field_is_told_and_the_socket_lives_on(wrong: dict[str, Any]) -> None:
+    engine = FakeEngine()
+    async with gateway(engine) as door, connect(door) as socket:
+        heard = Heard(socket)
+        await socket.send_str(json.dumps({**text("a", SAID, more=False), **wrong}))
+        await heard.next()
+        assert heard.errors
+        await socket.send_json(text("b", SAID, more=False))
+        await heard.until_done("b")
+        assert heard.audio["b"] == tones(engine, SAID)
+        body = {**text("c", SAID, more=False), **wrong}
+        async with door.http.post("/tts/bytes", data=json.dumps(body)) as response:
+            assert response.status == 400

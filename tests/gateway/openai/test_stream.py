@@ -2,7 +2,9 @@
 
 import base64
 import io
+import json
 import wave
+from contextlib import AsyncExitStack
 from typing import Any
 
 import aiohttp
@@ -260,3 +262,49 @@ async def test_browsers_send_their_key_as_a_subprotocol_and_foreign_pages_are_re
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await connect(door, headers={"Origin": "https://elsewhere.example"})
         assert caught.value.status == 403
+
+
+WRONG = (
+    {"type": "input.text", "text": "\ud800"},
+    {"type": "input.cancel", "played_ms": 2**32},
+    {**PCM, "max_lead_ms": 2**32},
+    {**PCM, "seed": 2**70, "sample_rate": 2**40},
+    {**PCM, "voice": "\udfff"},
+)
+
+
+@pytest.mark.parametrize("message", WRONG)
+async def test_what_fits_into_no_field_is_told_and_the_socket_lives_on(message: Message) -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        await socket.send_str(json.dumps(message))
+        assert (await until(socket, "error"))[0][0]["message"]
+        await say(socket, "word")
+        assert (await until(socket, "session.done"))[1] == spoken("word", seed=1)
+
+
+@pytest.mark.parametrize("granularity", ["none", "sentence"])
+async def test_commits_that_nobody_can_answer_yet_are_bounded(granularity: str) -> None:
+    """While the utterance before it is spoken, what is sent for the next one waits."""
+    engine = FakeEngine()
+    async with gateway(engine) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "split_granularity": granularity})
+        engine.hold()
+        await say(socket, "first. ")
+        await say(socket, "second. ", done=False)
+        for _ in range(5000):
+            await socket.send_json({"type": "input.commit"})
+        refused = (await until(socket, "error"))[0][-1]
+        assert refused["code"] in ("too_many", "too_much_text")
+        await socket.send_json({"type": "input.cancel"})
+        engine.release()
+        messages, _ = await until(socket, "session.done")
+        assert messages[-1]["cancelled"]
+
+
+async def test_a_drain_tells_all_at_once_even_if_they_do_not_answer() -> None:
+    async with gateway(FakeEngine()) as door, AsyncExitStack() as stack:
+        sockets = [await stack.enter_async_context(connect(door, autoclose=False)) for _ in range(4)]
+        door.drain.set()
+        for socket in sockets:
+            assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE, "none waits for another"

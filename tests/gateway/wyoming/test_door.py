@@ -130,9 +130,16 @@ async def test_the_key_of_the_gateway_is_used(tmp_path: Any) -> None:
         b"\xff\xfe\n",
         b"x" * 1_000_000,
         b'{"type": "synthesize", "data": [1]}\n',
+        b'{"type": "ping", "data": "x"}\n',
+        b'{"type": "ping", "data": {"text": "\\ud800"}}\n',
+        b'{"type": "synthesize", "data": {"text": "\\ud800"}}\n',
+        b'{"type": "synthesize", "data": {"text": "a", "voice": {"language": "\\udfff"}}}\n',
+        b'{"type": "synthesize", "data_length": 240001}\n[' + b"1," * 120_000 + b"]",
     ],
 )
-async def test_what_is_no_event_ends_the_connection_and_hurts_nobody(sent: bytes) -> None:
+async def test_what_is_no_event_ends_the_connection_and_hurts_nobody(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = FakeEngine()
     async with gateway(engine, **LISTEN) as door:
         reader, writer = await asyncio.open_connection("127.0.0.1", door.wyoming_port)
@@ -146,6 +153,19 @@ async def test_what_is_no_event_ends_the_connection_and_hurts_nobody(sent: bytes
         async with client(door) as connection:
             await connection.write_event(Synthesize(SAID).event())
             assert audio(await until(connection, AudioStop)) == tones(engine, SAID)
+    assert not [record for record in caplog.records if record.exc_info], "a stranger's mistake is no error of ours"
+
+
+async def test_a_text_that_is_begun_ends_the_one_before_it() -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN) as door, client(door) as connection:
+        for _ in range(2):
+            await connection.write_event(SynthesizeStart(SynthesizeVoice(name="ada")).event())
+            await connection.write_event(SynthesizeChunk(SAID).event())
+        await connection.write_event(SynthesizeStop().event())
+        for number in range(2):
+            events = await until(connection, SynthesizeStopped)
+            assert audio(events) == spoken(SAID, engine.opened[number].sampling.seed)
 
 
 async def test_a_drain_lets_the_text_end() -> None:

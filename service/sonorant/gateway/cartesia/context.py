@@ -48,6 +48,8 @@ class Context:
             self._feed.put(SpeakRequest(end=EndUtterance()))
 
     def cancel(self) -> None:
+        if self._cancelled:
+            return
         self._cancelled = True
         self._feed.put(SpeakRequest(cancel=Cancel()))
 

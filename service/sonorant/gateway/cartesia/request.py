@@ -1,12 +1,13 @@
 """What Cartesia's clients send, and what it asks of the server. Unknown fields are dropped. Pure."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from sonorant.client import synthesis_config
 from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import MAX_UINT32
 from sonorant.gateway.voices import resolve_voice
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
@@ -24,13 +25,13 @@ class _Message(BaseModel):
 class Voice(_Message):
     mode: Literal["id", "embedding"] = "id"
     id: str | None = Field(default=None, description="A voice of GET /v1/audio/voices, or `default`.")
-    embedding: list[float] | None = Field(default=None, max_length=8192)
+    embedding: Annotated[list[float], Field(fail_fast=True)] | None = Field(default=None, max_length=8192)
 
 
 class OutputFormat(_Message):
     container: Literal["raw", "wav", "mp3"] = "raw"
     encoding: Literal["pcm_s16le", "pcm_f32le", "pcm_mulaw", "pcm_alaw"] = "pcm_s16le"
-    sample_rate: int = Field(default=24_000, ge=1)
+    sample_rate: int = Field(default=24_000, ge=1, le=MAX_UINT32)
 
 
 class GenerationConfig(_Message):

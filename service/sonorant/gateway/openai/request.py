@@ -61,7 +61,9 @@ class VoiceFields(BaseModel):
     task_type: TaskType | None = Field(
         default=None, description="Checked against the other fields; they say it by themselves."
     )
-    ref_audio: str | list[str] | None = Field(default=None, description=f"A recording to clone: {ONLY_DATA}.")
+    ref_audio: str | Annotated[list[str], Field(fail_fast=True)] | None = Field(
+        default=None, description=f"A recording to clone: {ONLY_DATA}."
+    )
     ref_text: str | None = Field(default=None, description="What is said in the recording.")
     references: list[Reference] | None = Field(
         None, max_length=1, description="SGLang-Omni's way to say ref_audio and ref_text."
@@ -69,7 +71,9 @@ class VoiceFields(BaseModel):
     x_vector_only_mode: bool | None = Field(
         None, description="Clone the voice alone, not the manner; ref_text is not used."
     )
-    speaker_embedding: list[float] | None = Field(default=None, max_length=8192, description="In place of a recording.")
+    speaker_embedding: Annotated[list[float], Field(fail_fast=True)] | None = Field(
+        default=None, max_length=8192, description="In place of a recording."
+    )
     max_new_tokens: int | None = Field(
         default=None, ge=1, le=4096, description="Codec frames, of 80 ms, after which to stop."
     )

@@ -13,6 +13,7 @@ from aiohttp import web
 from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
 from sonorant.gateway.drain import DRAINING
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import MAX_UINT32
 from sonorant.gateway.openai.stream_request import StreamConfig, parse_config
 from sonorant.gateway.openai.utterance import Utterance, error_message
 from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
@@ -91,7 +92,7 @@ class _Conversation:
             return not self._is_sglang
         elif kind == "input.cancel":
             played_ms = message.get("played_ms")
-            if played_ms is not None and not (type(played_ms) is int and 0 <= played_ms < 2**32):
+            if played_ms is not None and not (type(played_ms) is int and 0 <= played_ms <= MAX_UINT32):
                 raise Refusal(400, "played_ms: a whole number of milliseconds is needed", param="played_ms")
             for utterance in self._utterances:
                 utterance.cancel(played_ms)
@@ -138,9 +139,10 @@ class _Conversation:
             "segment_sentences": num_sentences - self._committed_sentences,
             "total_sentences": num_sentences,
         }
+        waits = utterance.commit(message)
         self._num_commits += 1
         self._committed_sentences = num_sentences
-        if not utterance.commit(message):
+        if not waits:
             await self._sender.send(message)
 
     def _utterance(self) -> Utterance:

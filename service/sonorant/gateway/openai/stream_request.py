@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import parse
+from sonorant.gateway.http import MAX_UINT32, parse
 from sonorant.gateway.openai.request import ResponseFormat, VoiceFields
 from sonorant.gateway.openai.split import Granularity
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
@@ -31,7 +31,10 @@ class StreamConfig(VoiceFields):
         default=False, description="With word_timestamps: each word comes with the audio it begins in. Sonorant's own."
     )
     max_lead_ms: int = Field(
-        default=0, ge=0, description="How far audio may be sent ahead of its listener; 0 = no limit. Sonorant's own."
+        default=0,
+        ge=0,
+        le=MAX_UINT32,
+        description="How far audio may be sent ahead of its listener; 0 = no limit. Sonorant's own.",
     )
 
     def check(self) -> None:

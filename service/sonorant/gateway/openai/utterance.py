@@ -25,6 +25,7 @@ from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, Mark, Utteran
 DOOR = "stream"
 MAX_SENTENCES = 16  # with a server at once
 MAX_CHARS = 256 * 1024
+MAX_COMMITS = 1000  # that wait to be answered
 Send = Callable[[dict[str, Any] | bytes], Awaitable[None]]
 
 
@@ -64,12 +65,14 @@ class Utterance:
         return len(self._texts)
 
     def commit(self, message: dict[str, Any]) -> bool:
-        """The message is to be told once all so far was spoken; False if that is so already."""
+        """The message is to be told once all so far was spoken; False if that is so already. Raises Refusal."""
         if self._num_done >= len(self._texts):
             return False
-        self._commits.append((len(self._texts), message))
+        if len(self._commits) >= MAX_COMMITS:
+            raise Refusal(429, f"{MAX_COMMITS} commits wait; send more when some were answered", code="too_many")
         if self._splitter is None:
-            self._feed.put(SpeakRequest(utterance_id="0", flush=Flush(flush_id=len(self._commits))))
+            self._feed.put(SpeakRequest(utterance_id="0", flush=Flush(flush_id=len(self._commits) + 1)))
+        self._commits.append((len(self._texts), message))
         return True
 
     def end(self) -> None:
@@ -80,6 +83,8 @@ class Utterance:
         self._finish_if_over()
 
     def cancel(self, played_ms: int | None) -> None:
+        if self._cancelled:
+            return
         self._ended = self._cancelled = True
         self._feed.put(SpeakRequest(utterance_id="*", cancel=Cancel(played_ms=played_ms)))
         self._finish_if_over()

@@ -3,17 +3,18 @@
 The two differ in the answers as well; one object that has the fields of both suits either.
 """
 
-import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 from aiohttp import BodyPartReader, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sonorant.gateway.calls import Call
 from sonorant.gateway.context import CALL, LARGE_BODIES, SERVERS
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import BODY_TIMEOUT_S
+from sonorant.gateway.http import LargeBodies, arriving, read_body
 from sonorant.gateway.voices import OPENAI_VOICES, resolve_voice, voice_id
 from sonorant.tts.v1.voice_pb2 import (
     VOICE_KIND_CLONED,
@@ -74,8 +75,7 @@ async def get_voice(request: web.Request) -> web.Response:
 
 
 async def create_voice(request: web.Request) -> web.Response:
-    with request.app[LARGE_BODIES].place():
-        form = await _read(request)
+    form = await _read(request, request.app[LARGE_BODIES])
     name = voice_id(form.text("name"))
     if not name:
         raise Refusal(400, "name: a name with a letter or a digit is needed", param="name")
@@ -125,30 +125,34 @@ async def _unary(request: web.Request, method: str, message: Any) -> Any:
     return await request.app[SERVERS].unary(lambda server: getattr(server.voices, method), message, call)
 
 
-async def _read(request: web.Request) -> _Form:
+async def _read(request: web.Request, large: LargeBodies) -> _Form:
     """Raises Refusal."""
-    if request.content_type == "application/x-www-form-urlencoded":
-        return _Form(fields={name: str(value) for name, value in (await request.post()).items()})
-    if not request.content_type.startswith("multipart/"):
-        raise Refusal(400, f"a form is needed with {', '.join(FIELDS)} and audio_sample, a file")
-    form = _Form(fields={})
     try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for part in await request.multipart():
-                if not isinstance(part, BodyPartReader):
-                    raise Refusal(400, "a form within a form is not taken")
-                if part.name == "audio_sample":
-                    form.sample = await _part(part, MAX_SAMPLE_BYTES)
-                elif part.name in FIELDS and form.fields is not None:
-                    form.fields[part.name] = (await _part(part, MAX_FIELD_BYTES)).decode()
-                else:
-                    await part.release()
-    except TimeoutError:
-        raise Refusal(408, f"the form was not complete after {BODY_TIMEOUT_S:g} s") from None
+        if request.content_type == "application/x-www-form-urlencoded":
+            text = (await read_body(request, large)).decode()
+            return _Form(fields=dict(parse_qsl(text, max_num_fields=100)))
+        if request.content_type.startswith("multipart/"):
+            with large.place():
+                return await _read_parts(request)
     except UnicodeDecodeError:
         raise Refusal(400, "a field of the form is not UTF-8") from None
-    except (ValueError, AssertionError) as error:
+    except (ValueError, AssertionError, HttpProcessingError) as error:
         raise Refusal(400, f"what was sent is not a form: {error}") from None
+    raise Refusal(400, f"a form is needed with {', '.join(FIELDS)} and audio_sample, a file")
+
+
+async def _read_parts(request: web.Request) -> _Form:
+    form = _Form(fields={})
+    async with arriving():
+        async for part in await request.multipart():
+            if not isinstance(part, BodyPartReader):
+                raise Refusal(400, "a form within a form is not taken")
+            if part.name == "audio_sample":
+                form.sample = await _part(part, MAX_SAMPLE_BYTES)
+            elif part.name in FIELDS and form.fields is not None:
+                form.fields[part.name] = (await _part(part, MAX_FIELD_BYTES)).decode()
+            else:
+                await part.release()
     return form
 
 

@@ -126,16 +126,22 @@ class _Connection:
                 feed.put(SpeakRequest(end=EndUtterance()))
                 feed.end()
             case "synthesize-start":
+                self._end()  # a text that was begun and not ended would be waited for
                 self._feed = await self._begin(event, streamed=True)
             case "synthesize-chunk" if self._feed is not None:
                 if text := _text(event):
                     self._feed.put(SpeakRequest(text=text))
-            case "synthesize-stop" if self._feed is not None:
-                self._feed.put(SpeakRequest(end=EndUtterance()))
-                self._feed.end()
-                self._feed = None
+            case "synthesize-stop":
+                self._end()
             case "ping":
                 await self._send(Event("pong", event.data))
+
+    def _end(self) -> None:
+        """No more pieces come."""
+        if self._feed is not None:
+            self._feed.put(SpeakRequest(end=EndUtterance()))
+            self._feed.end()
+            self._feed = None
 
     async def _info(self) -> dict[str, Any]:
         request = ListVoicesRequest(page_size=1000)

@@ -5,6 +5,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import decode
+
 VERSION = "1.5.2"  # of the protocol, as its library says it
 MAX_LINE_BYTES = 64 * 1024
 MAX_DATA_BYTES = 256 * 1024
@@ -39,19 +42,21 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
             return None
         head = _object(line)
         data = head.get("data") or {}
+        if not isinstance(data, dict):
+            raise ValueError("its data is no JSON object")
         if data_length := _length(head, "data_length", MAX_DATA_BYTES):
             data = {**data, **_object(await reader.readexactly(data_length))}
         if payload_length := _length(head, "payload_length", MAX_PAYLOAD_BYTES):
             await reader.readexactly(payload_length)
     except asyncio.IncompleteReadError:
         return None
-    except (ValueError, TypeError, RecursionError) as error:  # a line that is too long is a ValueError, too
+    except (ValueError, Refusal) as error:  # a line that is too long is a ValueError, too
         raise NotWyoming(f"no event of Wyoming's: {error}") from None
     return Event(str(head.get("type", "")), data)
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    found = json.loads(data)
+    found = decode(data)
     if not isinstance(found, dict):
         raise ValueError("a JSON object is needed")
     return found
