@@ -1,14 +1,16 @@
-"""A checkpoint that loops, behind a real server."""
+"""Checkpoints that loop, or miss their end, behind a real server."""
 
 from pathlib import Path
 
 import grpc
 import pytest
 
+from sonorant.service.speak.signs import TAIL_FRAMES
 from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from tests.e2e.server_process import ServerProcess
-from tests.service.harness import Stub
+from tests.endless_voice import write_endless_voice
+from tests.service.harness import Stub, config, end, flush, say, speak
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 # The seed is of the draws after the loop: with this one they end after 9 frames, with some others they go wrong, too.
@@ -34,3 +36,26 @@ async def test_a_loop_is_not_heard_in_a_clip_and_a_stream_says_why_it_was_stoppe
     warning = responses[-2].warning
     assert warning.code == "RUNAWAY" and "text tokens" in warning.message
     assert 0 < responses[-1].done.stats.codec_frames < 250
+
+
+@pytest.mark.slow
+async def test_a_missed_end_is_not_heard_and_what_follows_is(stub: Stub, tmp_path: Path) -> None:
+    """All of what the voice says when it finds its end, with up to the tail of silence behind it."""
+    first, second = "The warm bear rested at work.", "We saw seven bees near the farm"
+    requests = [config(), say(first), flush(1), say(second), end()]
+    usual = (await speak(stub, requests)).done["u1"]
+    usual_clip = await stub.Synthesize(SynthesizeRequest(text=first))
+    model = write_endless_voice(tmp_path / "endless", 0.3)
+    with ServerProcess(tmp_path / "log", "--model", str(model), "--num-slots", "2") as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            endless = Stub(channel)
+            mended = await speak(endless, requests)
+            clip = await endless.Synthesize(SynthesizeRequest(text=first))
+    stats = mended.done["u1"].stats
+    assert (usual.stats.missed_ends, stats.missed_ends) == (0, 2)
+    assert mended.done["u1"].reason == synthesis_pb2.FINISH_REASON_COMPLETED
+    assert not mended.warnings
+    assert (stats.heals, stats.spoken_chars, stats.codec_frames * 80) == (0, len(first + second), stats.sent_ms)
+    assert 0 < stats.codec_frames - usual.stats.codec_frames <= 2 * TAIL_FRAMES
+    assert (clip.reason, clip.stats.missed_ends) == (synthesis_pb2.FINISH_REASON_COMPLETED, 1)
+    assert clip.stats.codec_frames - usual_clip.stats.codec_frames <= TAIL_FRAMES

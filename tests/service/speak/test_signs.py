@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.talker.runaway import Repetition
-from sonorant.service.speak.signs import MAX_PERIOD, Signs
+from sonorant.service.speak.signs import BAD_OVER, BAD_SAID, MAX_PERIOD, SUSPECT_SAID, TAIL_FRAMES, Signs
 
 FRAME = 4  # samples
 
@@ -46,3 +46,29 @@ def test_a_loop_is_counted_as_the_talker_counts_it(period: int) -> None:
     for code in codes[:, 0].tolist():
         longest = repetition.add(code)
     assert signs.num_repeated == longest == 200 - period
+
+
+@given(st.lists(st.booleans(), max_size=2 * BAD_SAID), st.integers(0, 40), st.data())
+def test_when_it_is_over_does_not_depend_on_the_cutting(silent: list[bool], said_at: int, data: st.DataObject) -> None:
+    codes, samples = frames(list(range(len(silent))), silent)
+    signs, at = Signs(), 0
+    while at < len(silent):
+        size = data.draw(st.integers(1, 12))
+        end = min(at + size, len(silent))
+        signs.push(codes[at:end], samples[at * FRAME : end * FRAME], said_at if said_at < end else None)
+        at = end
+    tails = [k for k in range(said_at + TAIL_FRAMES, len(silent) + 1) if all(silent[k - TAIL_FRAMES : k])]
+    if tails:
+        assert (signs.over_at, signs.missed_end) == (tails[0], len(silent) - tails[0] >= BAD_OVER)
+    else:
+        over_at = said_at + SUSPECT_SAID
+        assert signs.over_at == (over_at if over_at < len(silent) else None)
+        assert signs.missed_end == (len(silent) - said_at >= BAD_SAID)
+
+
+def test_a_pause_before_the_last_word_is_no_end() -> None:
+    codes, samples = frames(list(range(60)), [10 <= k < 40 for k in range(60)])
+    signs = Signs()
+    signs.push(codes[:45], samples[: 45 * FRAME])
+    signs.push(codes[45:], samples[45 * FRAME :], 42)
+    assert (signs.over_at, signs.missed_end) == (None, False)

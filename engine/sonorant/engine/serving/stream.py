@@ -66,6 +66,7 @@ class EngineStream:
         self._prompt = layout.PromptLayout(params, checkpoint, tokenizer)
         self._min_rows = self._prompt.min_rows
         self._num_chars = 0
+        self._last_spoken_char: int | None = None  # a letter or a digit
         self._ids: list[int] = []  # of all its text
         self._text_ended = False
         self._cancelled = False
@@ -102,6 +103,8 @@ class EngineStream:
             )
         if self.text_times is not None:
             self.text_times.offsets.push(text)
+            if num_spoken := len(text) - next((k for k, c in enumerate(reversed(text)) if c.isalnum()), len(text)):
+                self._last_spoken_char = self._num_chars - len(text) + num_spoken - 1
         self._take(self._tokens.push(text))
 
     def flush_text(self) -> None:
@@ -121,6 +124,8 @@ class EngineStream:
             self._keeper.end(self, local_end(FinishReason.COMPLETED))  # nothing to say
             return
         self._take(ids, ended=True)
+        if self.text_times is not None and self._last_spoken_char is not None:
+            self.text_times.end_text(self._last_spoken_char)
 
     def frames_in_common(self, pieces: Sequence[str | None]) -> int:
         """So many first frames know nothing but what this text has in common with the one that was pushed.
@@ -175,6 +180,11 @@ class EngineStream:
     def text_positions(self) -> tuple[float, ...]:
         """Where in its text it is at the middle of each frame, in tokens; as far as it is known."""
         return self._params.times_text or () if self.text_times is None else self.text_times.positions
+
+    @property
+    def said_at(self) -> int | None:
+        """The frame in which the last of its text is being said; None: not yet, or nobody knows."""
+        return None if self.text_times is None else self.text_times.said_at
 
     async def __aenter__(self) -> "EngineStream":
         return self

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from sonorant.engine.prompt.offsets import TokenOffsets
 from sonorant.engine.prompt.tokenizer import Tokenizer
 
+MOST_OF_A_TOKEN = 0.4  # of what is spoken last: where nothing follows, positions come to rest at its middle
+
 
 class TextTimes:
     def __init__(self, tokenizer: Tokenizer, frame_ms: float, positions: Iterable[float]) -> None:
@@ -13,6 +15,7 @@ class TextTimes:
         self.offsets = TokenOffsets(tokenizer)
         self._frame_ms = frame_ms
         self._positions = list(positions)  # at the middle of each frame, as far as is told; in tokens
+        self._last_spoken: float | None = None  # position, once all text is there
 
     @property
     def positions(self) -> tuple[float, ...]:
@@ -33,6 +36,17 @@ class TextTimes:
             return 0.0
         before = self._positions[frame - 1]
         return (middle - (after - position) / (after - before)) * self._frame_ms
+
+    def end_text(self, last_char: int) -> None:
+        """All of it is there, and this is its last character that is spoken."""
+        self._last_spoken = int(self.offsets.position_of(last_char)) + MOST_OF_A_TOKEN
+
+    @property
+    def said_at(self) -> int | None:
+        """The frame in which the last of the text is being said; None: not yet, or more of it may come."""
+        if self._last_spoken is None or self._last < self._last_spoken:
+            return None
+        return bisect_left(self._positions, self._last_spoken)
 
     def tell(self, frame: int, position: float) -> None:
         """Of a frame, before its audio comes."""

@@ -145,7 +145,7 @@ class UtteranceStarted(_message.Message):
     def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., replay: _Optional[_Union[SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., from_phrase_cache: bool = ...) -> None: ...
 
 class SynthesisStats(_message.Message):
-    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget", "heals", "dropped_frames", "kept_frames")
+    __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget", "heals", "dropped_frames", "kept_frames", "missed_ends")
     INPUT_CHARS_FIELD_NUMBER: _ClassVar[int]
     AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
     SENT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +160,7 @@ class SynthesisStats(_message.Message):
     HEALS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FRAMES_FIELD_NUMBER: _ClassVar[int]
     KEPT_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    MISSED_ENDS_FIELD_NUMBER: _ClassVar[int]
     input_chars: int
     audio_ms: int
     sent_ms: int
@@ -174,7 +175,8 @@ class SynthesisStats(_message.Message):
     heals: int
     dropped_frames: int
     kept_frames: int
-    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., heals: _Optional[int] = ..., dropped_frames: _Optional[int] = ..., kept_frames: _Optional[int] = ...) -> None: ...
+    missed_ends: int
+    def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., heals: _Optional[int] = ..., dropped_frames: _Optional[int] = ..., kept_frames: _Optional[int] = ..., missed_ends: _Optional[int] = ...) -> None: ...
 
 class UtteranceDone(_message.Message):
     __slots__ = ("reason", "error", "stats")

@@ -34,12 +34,12 @@ class Made:
         self._signs.push(codes)
         self.num_frames += len(codes)
 
-    def push(self, chunk: PcmChunk, *, is_kept: bool = False) -> None:
-        """`is_kept`: it was spoken before, and known to be speech then."""
+    def push(self, chunk: PcmChunk, *, is_kept: bool = False, said_at: int | None = None) -> None:
+        """`is_kept`: it was spoken before, and known to be speech then. `said_at`: see `Signs.push`."""
         self._codes.append(chunk.codes)
         self._waiting.append(chunk.samples)
         if not is_kept:
-            self._signs.push(chunk.codes, chunk.samples)
+            self._signs.push(chunk.codes, chunk.samples, said_at)
         self.num_frames += chunk.num_frames
         self.num_waiting += chunk.num_frames
 
@@ -79,11 +79,22 @@ class Made:
     # Signs of speech gone wrong
 
     @property
+    def num_over(self) -> int:
+        """Frames at the end, behind where all of the text was said."""
+        over_at = self._signs.over_at
+        return 0 if over_at is None else min(self.num_frames - over_at, self.num_waiting)
+
+    @property
+    def missed_end(self) -> bool:
+        """There are more of these than any speech has."""
+        return self._signs.missed_end
+
+    @property
     def num_suspect(self) -> int:
         """Frames at the end that had better wait until it is known whether they are speech."""
         silent, repeated = self._signs.num_silent, self._signs.num_repeated
         suspect = max(silent if silent >= SUSPECT_SILENT else 0, repeated if repeated >= SUSPECT_REPEATED else 0)
-        return min(suspect, self.num_waiting)
+        return max(min(suspect, self.num_waiting), self.num_over)
 
     @property
     def num_good(self) -> int:

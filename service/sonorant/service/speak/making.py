@@ -1,7 +1,7 @@
 """The current segment on the engine's side: its stream, what came of it, and what is made again. Sends nothing.
 
 A stream that goes wrong, or whose text is revised, is set back: another one takes its place, behind the frames that
-stay. What was given out stays in any case.
+stay. One that has said its text and goes on is ended. What was given out stays in any case.
 """
 
 from collections.abc import Sequence
@@ -25,6 +25,7 @@ from sonorant.service.speak.word_times import WordTimes
 
 MAX_HEALS = 2  # of an utterance
 MIN_FRAMES_AGAIN = 8  # fewer are not worth another try
+_CAN_BE_OVER = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY, FinishReason.NO_SCORES)
 _SPEAKS_NO_MORE = (FinishReason.RUNAWAY, FinishReason.NO_SCORES)
 
 
@@ -85,9 +86,11 @@ class Making:
         num_waiting = self.made.num_waiting
         if self.segment is not None and self.segment.revised:
             return num_waiting
-        if self.end is not None or not self._may_heal:
+        if self.end is not None or not self._is_watched:
             return num_waiting
-        return 0 if self._whole else num_waiting - self.made.num_suspect
+        if self._whole:
+            return 0
+        return num_waiting - (self.made.num_suspect if self._may_heal else self.made.num_over)
 
     async def go_on(self, *, wait: bool) -> None:
         """Take all that has come of the stream, so that the end is known as early as it can be; `wait` for something.
@@ -106,6 +109,10 @@ class Making:
                     self._receive(event, segment)
         if segment.revised:
             await self._speak_revised(segment)
+        elif self._missed_end:
+            await self._stop(stream)
+            if not segment.revised:
+                self._end_where_it_was_over()
         elif (num_good := self._num_good()) is not None:
             self._num_heals += 1
             self._statistics.num_heals += 1
@@ -172,7 +179,7 @@ class Making:
 
     def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> None:
         if isinstance(event, PcmChunk):
-            self.made.push(event, is_kept=segment.is_kept)
+            self.made.push(event, is_kept=segment.is_kept, said_at=self._said_at(segment))
             self._statistics.received(event, is_kept=segment.is_kept)
             if segment.repeatable is not None and not segment.is_kept:
                 self._spoken.add(event)
@@ -182,7 +189,7 @@ class Making:
             return
         self.end = event
         self._statistics.ended(event)
-        if event.reason is FinishReason.COMPLETED:
+        if event.reason is FinishReason.COMPLETED and not self._missed_end:
             self._word_times.end_audio()
             self._segments.keep(segment, self._spoken)
 
@@ -194,6 +201,15 @@ class Making:
             if isinstance(event, StreamEnd):
                 self._stream_over = True
                 self._statistics.ended(event)
+
+    def _end_where_it_was_over(self) -> None:
+        """Another draw could only say something more, or miss its end again."""
+        self.end = None
+        self.take_back(self.made.num_frames - self.made.num_over)
+        self._spoken.give_up()
+        self._statistics.num_missed_ends += 1
+        self.end = StreamEnd(FinishReason.COMPLETED, self.made.num_frames, 0.0, 0.0)
+        self._word_times.end_audio()
 
     def _set_back(self, segment: Segment) -> None:
         """Another stream, behind what was kept of the frames."""
@@ -217,9 +233,25 @@ class Making:
     # Whether it still speaks
 
     @property
-    def _may_heal(self) -> bool:
+    def _is_watched(self) -> bool:
         is_kept = self.segment is not None and self.segment.is_kept
-        return self._num_heals < MAX_HEALS and not (is_kept or self._state.spec.params.sampling.ignore_eos)
+        return not (is_kept or self._state.spec.params.sampling.ignore_eos)
+
+    @property
+    def _may_heal(self) -> bool:
+        return self._is_watched and self._num_heals < MAX_HEALS
+
+    def _said_at(self, segment: Segment) -> int | None:
+        """The frame from which on it may be over; None while that is not known."""
+        stream = segment.stream
+        if not isinstance(stream, EngineStream) or (said_at := stream.said_at) is None:
+            return None
+        return max(said_at, self._state.spec.params.sampling.min_frames)
+
+    @property
+    def _missed_end(self) -> bool:
+        """However it ends: whether it is found out must not depend on how much of it comes at once."""
+        return self.made.missed_end and self._is_watched and (self.end is None or self.end.reason in _CAN_BE_OVER)
 
     def _num_good(self) -> int | None:
         """Behind how many frames it should be set back, since it no longer speaks and not all of that was given out."""

@@ -213,7 +213,7 @@ class Segments:
         if phrase is not None:
             stream = PhraseStream(phrase, spec.info.frame_samples)
         else:
-            if spec.times_words and carried is None:  # of those before, times may be unknown
+            if spec.info.times_text and carried is None:  # of those before, times may be unknown
                 num_known = 0 if known_codes is None else len(known_codes)
                 params = replace(params, times_text=segment.text_positions[:num_known])
             stream = self._reservation.open(params, credit_frames, known_codes)

@@ -33,6 +33,7 @@ class Statistics:
         self._generation_s = 0.0
         self._encode_s = 0.0  # up to the first audio
         self.num_heals = 0
+        self.num_missed_ends = 0
         self._dropped_frames = 0
         self._kept_frames = 0
         self._engine_budget: StreamBudget | None = None  # of the first audio
@@ -116,6 +117,7 @@ class Statistics:
             real_time_factor=generation_ms / state.received_ms if state.received_ms else 0.0,
             first_audio_budget=self._budget,
             heals=self.num_heals,
+            missed_ends=self.num_missed_ends,
             dropped_frames=self._dropped_frames,
         )
 
