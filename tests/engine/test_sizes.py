@@ -62,3 +62,8 @@ def test_no_more_listeners_than_were_measured() -> None:
 
 def test_one_listener_is_let_in_even_where_there_is_no_time() -> None:
     assert listeners({1: 0.2}, 1e-5, 0.08) == 1
+
+
+def test_a_step_that_was_disturbed_while_it_was_measured_shuts_nobody_out() -> None:
+    step_s = {256: 0.007, 512: 0.010, 1024: 0.021}
+    assert listeners(step_s | {768: 0.050}, 1e-5, 0.08) == listeners(step_s | {768: 0.021}, 1e-5, 0.08) == 1024

@@ -39,4 +39,6 @@ def json_handler(stream: TextIO, *filters: Callable[[logging.LogRecord], bool]) 
 def set_up(*filters: Callable[[logging.LogRecord], bool]) -> None:
     """Of this process: what it logs, and its warnings. A filter may drop a record, or add fields to it."""
     logging.captureWarnings(True)
+    # Not to be found out for every record: no line has it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(level=logging.INFO, handlers=[json_handler(sys.stderr, *filters)])

@@ -160,8 +160,9 @@ class PcmBatch:
     stream_ids: Int64Array  # [rows]
     first_frames: Int32Array  # [rows]
     num_frames: int
-    samples: Int16Array | Float32Array  # [rows, num_frames * frame_samples]; int16 on the ring
-    codes: Int16Array  # [rows, num_frames, codebooks], which the audio was made of
+    # As one array each, or, from the ring, a list of one array per row:
+    samples: Int16Array | Float32Array | list[Int16Array]  # [rows, num_frames * frame_samples]; int16 on the ring
+    codes: Int16Array | list[Int16Array]  # [rows, num_frames, codebooks], which the audio was made of
 
 
 StoredRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
@@ -283,9 +284,9 @@ def encode(record: Record) -> list[Buffer]:
         case SilentStream(stream_id, num_frames):
             return [HEADER.pack(_Kind.SILENT_STREAM, num_frames, stream_id)]
         case PcmBatch(stream_ids, first_frames, num_frames, samples, codes):
-            head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames) + CODEBOOKS.pack(codes.shape[2])
+            head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames) + CODEBOOKS.pack(len(codes[0][0]))
             rows = [_bytes(stream_ids, np.int64), _bytes(first_frames, np.int32)]
-            return [head, *rows, _bytes(codes, np.int16), _bytes(samples, np.int16)]
+            return [head, *rows, _bytes(np.asarray(codes), np.int16), _bytes(np.asarray(samples), np.int16)]
 
 
 def _bytes(array: npt.NDArray[Any], dtype: type[np.generic]) -> memoryview:
@@ -298,6 +299,8 @@ def _bytes(array: npt.NDArray[Any], dtype: type[np.generic]) -> memoryview:
 def decode(payload: Buffer) -> Record:
     """The record from its bytes, which are copied: the result outlives the ring's room."""
     kind, count, stream_id = HEADER.unpack_from(payload)
+    if kind == _Kind.PCM_BATCH:  # most of all bytes, so copied once only
+        return _pcm_batch(memoryview(payload)[HEADER.size :], count, stream_id)
     body = bytearray(payload[HEADER.size :])
     match kind:
         case _Kind.OPEN_STREAM:
@@ -330,18 +333,6 @@ def decode(payload: Buffer) -> Record:
             num_frames, queue_s, generation_s = END.unpack_from(body)
             detail = body[END.size :].decode(errors="ignore")
             return EndStream(stream_id, StreamEnd(FinishReason(count), num_frames, queue_s, generation_s, detail))
-        case _Kind.PCM_BATCH:
-            (codebooks,) = CODEBOOKS.unpack_from(body)
-            stream_ids, first_frames, values = _rows(body, count, CODEBOOKS.size)
-            num_codes = stream_id * codebooks  # of a row
-            codes, samples = np.split(values.reshape(-1), [count * num_codes])
-            return PcmBatch(
-                stream_ids,
-                first_frames,
-                stream_id,
-                samples.reshape(count, -1),
-                codes.reshape(count, stream_id, codebooks),
-            )
         case _Kind.FIRST_CHUNK:
             return FirstChunk(stream_id, *FIRST_CHUNK.unpack_from(body))
         case _Kind.SILENT_STREAM:
@@ -349,7 +340,18 @@ def decode(payload: Buffer) -> Record:
     raise ValueError(f"ring record of unknown kind {kind}")
 
 
-def _rows(body: bytearray, rows: int, offset: int) -> tuple[Int64Array, Int32Array, Int16Array]:
+def _pcm_batch(body: memoryview, rows: int, num_frames: int) -> PcmBatch:
+    """Each row is copied by itself, so that a slow listener keeps its own in memory and not the whole batch."""
+    (codebooks,) = CODEBOOKS.unpack_from(body)
+    stream_ids, first_frames, values = _rows(body, rows, CODEBOOKS.size)
+    values = values.reshape(-1)
+    num_codes = rows * num_frames * codebooks
+    codes, samples = values[:num_codes].reshape(rows, num_frames, codebooks), values[num_codes:].reshape(rows, -1)
+    own_samples, own_codes = [row.copy() for row in samples], [row.copy() for row in codes]
+    return PcmBatch(stream_ids.copy(), first_frames.copy(), num_frames, own_samples, own_codes)
+
+
+def _rows(body: Buffer, rows: int, offset: int) -> tuple[Int64Array, Int32Array, Int16Array]:
     stream_ids = np.frombuffer(body, np.int64, rows, offset)
     indices = np.frombuffer(body, np.int32, rows, offset + stream_ids.nbytes)
     values = np.frombuffer(body, np.int16, offset=offset + stream_ids.nbytes + indices.nbytes).reshape(rows, -1)

@@ -65,9 +65,8 @@ class Runs:
 
     def _deliver_batch(self, batch: PcmBatch, budgets: dict[int, StreamBudget]) -> Sequence[KeptStream]:
         streams = [self._running[run_id] for run_id in batch.stream_ids.tolist()]
-        for row, (stream, first_frame) in enumerate(zip(streams, batch.first_frames.tolist(), strict=True)):
-            # Copies, so that a slow listener keeps its own row in memory and not the whole batch.
-            samples, codes = batch.samples[row].copy(), batch.codes[row].copy()
+        rows = zip(streams, batch.first_frames.tolist(), batch.samples, batch.codes, strict=True)
+        for stream, first_frame, samples, codes in rows:
             stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes), budgets.pop(stream.run_id, None))
         if not all(stream.is_stored for stream in streams):
             self._tell_spoken(True)

@@ -78,7 +78,7 @@ class Alone:
                     budget = record.budget(time.monotonic())
                 elif isinstance(record, PcmBatch):
                     first_s = first_s or time.monotonic() - began_s
-                    num_samples += record.samples.size
+                    num_samples += sum(map(len, record.samples))
                 elif isinstance(record, EndStream):
                     assert budget is not None
                     return Spoken(first_s, num_samples, budget)
@@ -95,7 +95,7 @@ async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
         stream.end_text()
         while isinstance(event := await stream.next_event(), PcmChunk):
             first_s = first_s or time.monotonic() - began_s
-            num_samples += event.samples.size
+            num_samples += sum(map(len, event.samples))
             budget = budget or event.budget
             stream.grant(event.num_frames)
     assert budget is not None

@@ -11,20 +11,18 @@ from sonorant.service.audio.writer import AudioSpec, AudioWriter, Piece
 from sonorant.tts.v1 import audio_pb2
 
 
-def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> Piece:
-    """The next piece, and with it more of those that are there, if that is allowed."""
-    first = pieces.popleft()
-    if not spec.may_join or not first.num_samples:
-        return first
-    limit = max_ms * spec.sample_rate_hz // 1000
-    data, num_samples = [first.data], first.num_samples
-    while pieces and pieces[0].num_samples and num_samples + pieces[0].num_samples <= limit:
-        piece = pieces.popleft()
-        data.append(piece.data)
-        num_samples += piece.num_samples
-    if len(data) == 1:
-        return first
-    return Piece(join(data) if spec.encoding == audio_pb2.AUDIO_ENCODING_CODES else b"".join(data), num_samples)
+def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> tuple[bytes, int]:
+    """The next piece, and with it more of those that are there, if that is allowed: its bytes and samples."""
+    first, num_samples = pieces.popleft()
+    data = [first]
+    if spec.may_join and num_samples:
+        limit = max_ms * spec.sample_rate_hz // 1000
+        while pieces and pieces[0].num_samples and num_samples + pieces[0].num_samples <= limit:
+            more, more_samples = pieces.popleft()
+            data.append(more)
+            num_samples += more_samples
+    is_records = len(data) > 1 and spec.encoding == audio_pb2.AUDIO_ENCODING_CODES
+    return (join([bytes(each) for each in data]) if is_records else b"".join(data)), num_samples
 
 
 class Writer(Protocol):

@@ -11,7 +11,7 @@ import io
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import soundfile
@@ -68,11 +68,10 @@ class AudioSpec:
         return stream
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What one AudioChunk carries. Headers have no samples."""
+class Piece(NamedTuple):
+    """What one AudioChunk carries, or a part of it. Headers have no samples."""
 
-    data: bytes
+    data: bytes | memoryview
     num_samples: int
 
 
@@ -171,7 +170,7 @@ class _SampleFrames:
         self._held = held[whole:]
         if not whole:
             return []
-        data = self._encode(held[:whole])
+        data = memoryview(self._encode(held[:whole]))  # whose parts are most often joined again: see `joined`
         num_bytes = len(data) * size // whole
         return [Piece(data[start : start + num_bytes], size) for start in range(0, len(data), num_bytes)]
 

@@ -1,8 +1,7 @@
 """Calls that wait to be begun: a few per turn of the event loop, and of everybody who calls one after another.
 
 What a call costs, it costs in its first moments. Without an order of their own a hundred calls of one client stand
-before the first of everyone else, and a burst of them before audio that is due. How many a turn begins follows from how
-long the turns are: one each would be too few for a burst beside a thousand listeners, whose audio makes turns long.
+before the first of everyone else, and a burst of thousands before audio that is due.
 
 Somebody is a key or, without keys, a host, and each of its connections has a line. Connections that have not shown yet
 that they are of use share one, or a client could be first again and again by connecting anew. Nothing is made for a
@@ -19,9 +18,7 @@ from sonorant.service.calls import resets
 from sonorant.service.calls.resets import Resets
 from sonorant.service.errors import LimitReached
 
-SHARE = 0.5  # of the event loop's time that beginning calls may take
-CALL_S = 0.0007  # that one takes
-LEAST_PER_TURN, MOST_PER_TURN = 1, 8
+PER_TURN = 16  # about 10 ms of processor time; with fewer, turns are many, and what each costs is what calls wait for
 MAX_WAITING = 5000
 MAX_KNOWN = 10_000  # connections
 LOOK_S = 0.01  # how often, while all who wait are slowed down
@@ -35,11 +32,6 @@ def host_of(peer: str) -> str:
     return peer.rpartition(":")[0]
 
 
-def num_allowed(turn_s: float) -> int:
-    """Calls that may be begun after a turn of so long."""
-    return max(LEAST_PER_TURN, min(MOST_PER_TURN, int(turn_s * SHARE / CALL_S)))
-
-
 class Newcomers:
     """Belongs to an event loop."""
 
@@ -47,9 +39,7 @@ class Newcomers:
         self._clock = clock
         self._waiting: dict[str, dict[str, _Waiting]] = {}  # somebody's lines; the first of each is next
         self._num_waiting = 0  # those who gave up included, until their turn comes
-        self._num_allowed = LEAST_PER_TURN  # to come in, in this turn
-        self._num_left = LEAST_PER_TURN  # of them, who still may
-        self._turned_s = clock()
+        self._num_left = PER_TURN  # who may still come in, in this turn
         self._soon = False  # whether `_turn` is due
         self._later: asyncio.TimerHandle | None = None
         self._known: dict[str, None] = {}  # connections; the one that was of use last is last
@@ -88,14 +78,11 @@ class Newcomers:
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        now_s = self._clock()
-        self._num_allowed = num_allowed(now_s - self._turned_s)
-        self._turned_s = now_s
-        self._num_left = self._num_allowed
+        self._num_left = PER_TURN
         while self._num_left and (future := self._next()) is not None:
             future.set_result(None)
             self._num_left -= 1
-        self._soon = self._num_left < self._num_allowed
+        self._soon = self._num_left < PER_TURN
         if self._soon:
             loop.call_soon(self._turn)
         elif self._num_waiting:

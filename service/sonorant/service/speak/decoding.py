@@ -149,10 +149,9 @@ class Decoding:
 
     async def _send_all(self, pieces: deque[Piece], send: SendDecoded) -> None:
         while pieces:
-            piece = joined(pieces, self._spec.audio, self._pacer.max_chunk_ms)
-            num_samples = piece.num_samples
+            data, num_samples = joined(pieces, self._spec.audio, self._pacer.max_chunk_ms)
             await self._pacer.wait(num_samples * 1000 / self._spec.audio.sample_rate_hz)
-            chunk = audio_pb2.AudioChunk(data=piece.data, start_ms=self._sent_ms, num_samples=num_samples)
+            chunk = audio_pb2.AudioChunk(data=data, start_ms=self._sent_ms, num_samples=num_samples)
             if num_samples and self._budget is not None:
                 chunk.budget.CopyFrom(self._budget)
                 self._budget = None

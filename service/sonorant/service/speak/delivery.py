@@ -150,7 +150,7 @@ class Delivery:
                 if not self._pieces:
                     await self._encode(segment)
             if self._pieces:
-                await self._send_audio(joined(self._pieces, self._audio, self._pacer.max_chunk_ms), send)
+                await self._send_audio(send)
         return FinishReason.COMPLETED if making.end is None else _reason(making.end)
 
     async def _open_or_finish(self, segment: Segment, *, is_heard: bool) -> None:
@@ -259,12 +259,12 @@ class Delivery:
             return []
         return pieces + self._writer.flush()
 
-    async def _send_audio(self, piece: Piece, send: Send) -> None:
-        num_samples = piece.num_samples
+    async def _send_audio(self, send: Send) -> None:
+        data, num_samples = joined(self._pieces, self._audio, self._pacer.max_chunk_ms)
         await self._pacer.wait(num_samples * 1000 / self._audio.sample_rate_hz)
         await self._send_marks(num_samples, send)
         chunk = audio_pb2.AudioChunk(
-            data=piece.data,
+            data=data,
             start_ms=self._state.sent_ms,
             num_samples=num_samples,
             flush_id=self._flush_id,
