@@ -86,8 +86,7 @@ async def nonsense(address: str, rng: random.Random) -> None:
     async with channel(address) as here:
         for _ in range(20):
             method = rng.choice(METHODS)
-            path = f"/{method.containing_service.full_name}/{method.name}"
-            call = here.stream_stream(path)(iter([random_message(method.input_type, rng).SerializeToString()]))
+            call = here.stream_stream(method.path)(iter([random_message(method.kind, rng).SerializeToString()]))
             with suppress(grpc.aio.AioRpcError):
                 await call.read()
             call.cancel()

@@ -92,7 +92,9 @@ WHOLE = PUBLISHED.to_bytes() + FRAME
         (WHOLE[:6] + b"\x10" + WHOLE[7:], "of 16 bits"),
         (WHOLE[:-1], "the first 32 bytes are whole"),
         (WHOLE + FRAME[:1], f"the first {len(WHOLE)} bytes are whole"),
-        (PUBLISHED.to_bytes() + record(Kind.PAUSE, 1) * 100_001, "over 100000 records"),
+        (PUBLISHED.to_bytes() + record(Kind.PAST, 0) * 100_001, "over 100000 records"),
+        (PUBLISHED.to_bytes() + record(Kind.PAUSE, 1) * 4097, "over 4096 segments and pauses"),
+        (PUBLISHED.to_bytes() + record(Kind.SEGMENT, 0) * 4097, "over 4096 segments and pauses"),
         (PUBLISHED.to_bytes() + record(Kind.PAUSE, 16_000) * 226, "longer than 3600 s"),
     ],
 )

@@ -1,5 +1,6 @@
 """Who may decode, how much at once, and how fast it comes: stored speech is let in, charged and paced as speech is."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -37,6 +38,16 @@ async def test_a_key_is_charged_for_as_much_text_as_it_would_have_been(tmp_path:
         assert (await failure(server.stub.Synthesize(request, metadata=bearer(ADA))))[0].name == "RESOURCE_EXHAUSTED"
         async for _ in server.stub.Decode(five_seconds, metadata=bearer(BOB)):
             pass
+
+
+@pytest.mark.parametrize("forged", [{"frame_samples": 1}, {"sample_rate_hz": 2**32 - 1}, {"bits": 7}])
+async def test_a_header_that_would_be_charged_less_is_refused(forged: dict[str, int]) -> None:
+    header = replace(CodesHeader.of(FakeEngine().info), **forged)
+    codes = np.zeros((500, header.num_codebooks), np.int16)
+    request = DecodeRequest(codes=header.to_bytes() + record(Kind.SEGMENT, 500, header.pack(codes)))
+    async with served(FakeEngine()) as server:
+        code, message, details = await failure(server.stub.Decode(request))
+        assert (code.name, details["ErrorInfo"].reason) == ("INVALID_ARGUMENT", "CODES_UNREADABLE"), message
 
 
 async def test_places_of_calls_and_of_the_engine_are_given_back() -> None:

@@ -16,6 +16,7 @@ MAGIC = b"SNRC"
 VERSION = 1
 MAX_DURATION_S = 3600
 MAX_RECORDS = 100_000
+MAX_PARTS = 4096  # segments and pauses; each is looked at by itself, by everybody's event loop
 MAX_COUNT = (1 << 14) - 1  # of one record
 
 _HEADER = struct.Struct("<4sBBBxII8s8s")
@@ -125,6 +126,8 @@ def parse(data: bytes) -> StoredCodes:
                 segment.append(frames)
             case _:
                 parts.append([frames])
+        if len(parts) > MAX_PARTS:
+            raise ValueError(f"they have over {MAX_PARTS} segments and pauses; cut them")
     return StoredCodes(
         header,
         header.unpack(b"".join(past)) if past else None,

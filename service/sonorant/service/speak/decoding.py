@@ -4,7 +4,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias
 
@@ -17,7 +17,7 @@ from sonorant.engine import (
     StoredStream,
     StreamFailed,
 )
-from sonorant.service.audio.codes import StoredCodes, parse
+from sonorant.service.audio.codes import CodesHeader, StoredCodes, parse
 from sonorant.service.audio.formats import check_audio
 from sonorant.service.audio.output import joined
 from sonorant.service.audio.writer import AudioSpec, AudioWriter, Piece
@@ -66,6 +66,9 @@ def check_decode(request: DecodeRequest, engine: EnginePool) -> DecodeSpec:
     except ValueError as error:
         raise InvalidField("codes", str(error), "CODES_UNREADABLE") from error
     info = engine.info_for_codec(stored.header.codec)
+    made_here = CodesHeader.of(info)
+    if replace(stored.header, checkpoint=made_here.checkpoint) != made_here:  # what is charged follows from it
+        raise InvalidField("codes", "their header does not fit its codec; give them as they came", "CODES_UNREADABLE")
     if not stored.segments:
         raise InvalidField("codes", "there are no frames in them; give those of an utterance", "CODES_UNREADABLE")
     audio = check_audio(request.config, info, "config", whole=False)
