@@ -15,7 +15,7 @@ async def run_scripts(server: Served, engine: FakeEngine, rng: random.Random) ->
     """Returns how many messages went out."""
     plans = [draw(rng) for _ in range(AT_ONCE)]
     trouble = rng.choice((none, none, workers_die))
-    runs = [run(server, server.channel, plan, rng, may_end=False) for plan in plans]
+    runs = [run(server.stub, plan, rng, may_end=False) for plan in plans]
     *transcripts, _ = await asyncio.gather(*runs, trouble(server, engine))
     for plan, transcript in zip(plans, transcripts, strict=True):
         if transcript is not None:

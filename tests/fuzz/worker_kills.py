@@ -11,15 +11,13 @@ from sonorant.client.journal import Journal
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from tests.fuzz.rough import PATIENCE_S, Rough
 from tests.service.harness import Transcript, assert_same_audio
-from tests.service.scripts import COMPLETED, FAILED, PIECES, SEED, Plan, check_flushes, draw
+from tests.service.scripts import COMPLETED, FAILED, PIECES, SEED, Plan, check_flushes, draw, play
 
 AT_ONCE = 4  # sessions of scripts; one more is given up and resumed
 MOST_RESPONSES = 60  # until a worker is killed
 RESUMABLE = speak_pb2.SpeakConfig(resumable=True, synthesis={"sampling": {"seed": SEED}})
 TEXT = "It is said in two calls. And then it is over."
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE.value[0]
-WRONG = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
-STATUS_LOST = "Internal error from Core"  # what a client makes of a call that ends while it writes
 
 
 async def run_killed_sessions(target: Rough, rng: random.Random) -> int:
@@ -71,43 +69,18 @@ async def _run(
     stub: Any, plan: Plan, chance: random.Random | None, on_response: Callable[[], None]
 ) -> Transcript | None:
     """What came back, unless the script ends the session itself. `chance`: of pauses in writing, and in reading."""
-    call, transcript = stub.Speak(), Transcript()
 
     async def pause() -> None:
         if chance is not None and chance.random() < 0.2:
             await asyncio.sleep(chance.random() * 0.1)
 
-    async def write() -> None:
-        try:
-            for request in plan.requests:
-                await call.write(request)
-                await pause()
-            if plan.is_abandoned:
-                call.cancel()
-            else:
-                await call.done_writing()
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            assert plan.is_fatal, await call.details()
+    async def after_read() -> None:
+        on_response()
+        await pause()
 
-    writing = asyncio.create_task(write())
-    try:
-        while (response := await call.read()) is not grpc.aio.EOF:
-            transcript.add(response)
-            on_response()
-            await pause()
-    except grpc.aio.AioRpcError:
-        assert plan.is_fatal, await call.details()
-    except asyncio.CancelledError:
-        assert plan.is_abandoned
-    await writing
-    code, details = await call.code(), await call.details()
-    if plan.is_abandoned and code == grpc.StatusCode.CANCELLED:
-        return None
-    if plan.is_fatal:
-        assert code in WRONG or details == STATUS_LOST, details
-        return None
-    assert code == grpc.StatusCode.OK, details
-    assert sorted(transcript.done) == sorted(plan.opened), "one done for each utterance"
+    transcript = await play(stub, plan, after_write=pause, after_read=after_read)
+    if transcript is not None:
+        assert sorted(transcript.done) == sorted(plan.opened), "one done for each utterance"
     return transcript
 
 

@@ -1,8 +1,10 @@
 """Random scripts of messages for a Speak session, legal and illegal, and what must come of each whatever the timing."""
 
+import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 import numpy as np
@@ -18,6 +20,8 @@ SEED = 7
 COMPLETED = synthesis_pb2.FINISH_REASON_COMPLETED
 CANCELLED = synthesis_pb2.FINISH_REASON_CANCELLED
 FAILED = synthesis_pb2.FINISH_REASON_FAILED
+WRONG = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
+STATUS_LOST = "Internal error from Core"  # what a client makes of a call that ends while it writes
 
 
 @dataclass
@@ -200,3 +204,48 @@ def candidates(text: str, position: int, num_frames: int) -> Iterator[tuple[int,
             if is_speakable(text[position:start]):
                 return
             yield start, 0
+
+
+async def play(
+    stub: Any,
+    plan: Plan,
+    *,
+    after_write: Callable[[], Awaitable[None]],
+    after_read: Callable[[], Awaitable[None]],
+    may_end: bool = False,
+) -> Transcript | None:
+    """The script in a call of its own: what came back, unless it ends the session itself. `may_end`: the server may,
+    too, before its time."""
+    call, transcript = stub.Speak(), Transcript()
+    may_break = plan.is_fatal or may_end
+
+    async def write() -> None:
+        try:
+            for request in plan.requests:
+                await call.write(request)
+                await after_write()
+            if plan.is_abandoned:
+                call.cancel()
+            else:
+                await call.done_writing()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            assert may_break, await call.details()
+
+    writing = asyncio.create_task(write())
+    try:
+        while (response := await call.read()) is not grpc.aio.EOF:
+            transcript.add(response)
+            await after_read()
+    except grpc.aio.AioRpcError:
+        assert may_break, await call.details()
+    except asyncio.CancelledError:
+        assert plan.is_abandoned
+    await writing
+    code, details = await call.code(), await call.details()
+    if plan.is_abandoned and code == grpc.StatusCode.CANCELLED:
+        return None
+    if plan.is_fatal:
+        assert code in WRONG or details == STATUS_LOST or may_end, details
+        return None
+    assert code == grpc.StatusCode.OK or may_end, details
+    return transcript

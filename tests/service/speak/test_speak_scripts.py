@@ -4,6 +4,7 @@ import asyncio
 import gc
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import grpc
 import pytest
@@ -12,54 +13,24 @@ from sonorant.engine import EngineState
 from sonorant.service.speak.session import Session
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import Served, Transcript, eventually, served
-from tests.service.scripts import Plan, check, draw
+from tests.service.harness import Served, Stub, Transcript, eventually, served
+from tests.service.scripts import Plan, check, draw, play
 
 NUM_SESSIONS = 200
 NUM_CHANNELS = 4
-STATUS_LOST = "Internal error from Core"  # what a client makes of a call that ends while it writes
 
 Trouble = Callable[[Served, FakeEngine], Awaitable[None]]
 
 
-async def run(
-    server: Served, channel: grpc.aio.Channel, plan: Plan, rng: random.Random, *, may_end: bool
-) -> Transcript | None:
-    """What came back, if it can be judged. `may_end`: the server may end the session before its time, or refuse it."""
-    call, transcript = type(server.stub)(channel).Speak(), Transcript()
-    may_break = plan.is_fatal or may_end
+async def run(stub: Any, plan: Plan, rng: random.Random, *, may_end: bool) -> Transcript | None:
+    async def after_write() -> None:
+        if rng.random() < 0.3:
+            await asyncio.sleep(rng.random() * 0.03)
 
-    async def write() -> None:
-        try:
-            for request in plan.requests:
-                await call.write(request)
-                if rng.random() < 0.3:
-                    await asyncio.sleep(rng.random() * 0.03)
-            if plan.is_abandoned:
-                call.cancel()
-            else:
-                await call.done_writing()
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            assert may_break
+    async def after_read() -> None:
+        """Read on at once."""
 
-    writing = asyncio.create_task(write())
-    try:
-        while (response := await call.read()) is not grpc.aio.EOF:
-            transcript.add(response)
-    except grpc.aio.AioRpcError:
-        assert may_break
-    except asyncio.CancelledError:
-        assert plan.is_abandoned
-    await writing
-    code, details = await call.code(), await call.details()
-    if plan.is_abandoned and code == grpc.StatusCode.CANCELLED:
-        return None
-    if plan.is_fatal:
-        wrong = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION)
-        assert code in wrong or details == STATUS_LOST or may_end, details
-        return None
-    assert code == grpc.StatusCode.OK or may_end, details
-    return transcript
+    return await play(stub, plan, after_write=after_write, after_read=after_read, may_end=may_end)
 
 
 async def none(server: Served, engine: FakeEngine) -> None:
@@ -91,7 +62,7 @@ async def test_any_script_leaves_one_done_per_utterance_in_order_and_nothing_beh
         tasks_before = len(asyncio.all_tasks())
         drains = trouble is server_drains
         runs = [
-            run(server, channels[index % NUM_CHANNELS], plan, rng, may_end=drains) for index, plan in enumerate(plans)
+            run(Stub(channels[index % NUM_CHANNELS]), plan, rng, may_end=drains) for index, plan in enumerate(plans)
         ]
         *transcripts, _ = await asyncio.gather(*runs, trouble(server, engine))
         judged = [(plan, each) for plan, each in zip(plans, transcripts, strict=True) if each is not None]
