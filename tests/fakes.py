@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.code2wav.memory import Memory
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import PeerGone, QueueChannel
 from sonorant.engine.ipc.messages import BeginStream, FrameBatch, OpenStream
@@ -274,6 +275,10 @@ class _Speaker:
         return samples
 
 
+# Of the fake runner, whose speakers remember all that they have said.
+MEMORY = Memory(receptive_frames=1000, chunk_frames=32)
+
+
 class FakeCode2WavRunner:
     def __init__(self, config: EngineConfig, num_slots: int) -> None:
         self.num_slots = num_slots
@@ -283,8 +288,8 @@ class FakeCode2WavRunner:
         self._config = config
         self._speakers: dict[int, _Speaker] = {}
 
-    def reset(self, slot: int) -> None:
-        assert 0 <= slot < self.num_slots + self._config.code2wav.stored_streams
+    def reset(self, slot: int, num_frames: int) -> None:
+        assert 0 <= slot < self.num_slots + self._config.code2wav.stored_streams and num_frames >= 0
         self._speakers[slot] = _Speaker()
 
     def copy(self, source: int, target: int) -> None:
@@ -298,6 +303,9 @@ class FakeCode2WavRunner:
         self.calls.append((rows, frames))
         # A slot that no reset has reached yet is not there.
         return np.array([self._speakers[s].decode(row) for s, row in zip(slots, codes.tolist(), strict=True)], np.int16)
+
+    def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
+        self.decode(slots, codes)
 
 
 def expected_codes(

@@ -3,10 +3,11 @@
 import numpy as np
 
 from sonorant.engine.code2wav.batcher import Batcher, DecodePlan
+from sonorant.engine.code2wav.memory import Memory
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
 from sonorant.engine.types import FinishReason, Int16Array, StreamEnd
-from tests.fakes import FakeClock, FakeCode2WavRunner, frame_batch, published_checkpoint
+from tests.fakes import MEMORY, FakeClock, FakeCode2WavRunner, frame_batch, published_checkpoint
 
 FRAME_S = 0.08
 MODEL = published_checkpoint().folder
@@ -38,6 +39,7 @@ class Decoder:
         num_talker_slots: int = 1,
         kept_references: int = 2,
         stored_streams: int = 1,
+        memory: Memory = MEMORY,
     ) -> None:
         config = EngineConfig.of(
             model=MODEL,
@@ -48,9 +50,9 @@ class Decoder:
             stored_streams=stored_streams,
         )
         self.clock = FakeClock()
-        self.batcher = Batcher(config, num_slots, FRAME_S, self.clock)
+        self.batcher = Batcher(config, num_slots, FRAME_S, memory, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
-        self.plan = DecodePlan([], [], [], [], np.empty((0, 0, 0), np.int16), [], 0.0)
+        self.plan = DecodePlan([], [], [], [], True, np.empty((0, 0, 0), np.int16), [], 0.0)
         self.first_chunks: list[FirstChunk] = []
 
     def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
@@ -64,9 +66,13 @@ class Decoder:
         for source, target in self.plan.copies:
             self.runner.copy(source, target)
         if self.plan.slots:
-            for slot in self.plan.new_slots:
-                self.runner.reset(slot)
-            records += self.batcher.apply(self.plan, self.runner.decode(self.plan.slots, self.plan.codes))
+            for slot, num_frames in self.plan.new_slots:
+                self.runner.reset(slot, num_frames)
+            if self.plan.is_heard:
+                records += self.batcher.apply(self.plan, self.runner.decode(self.plan.slots, self.plan.codes))
+            else:
+                self.runner.remember(self.plan.slots, self.plan.codes)
+                records += self.batcher.apply_unheard(self.plan)
         self.batcher.check_conservation()
         self.first_chunks += [record for record in records if isinstance(record, FirstChunk)]
         return [record for record in records if not isinstance(record, FirstChunk)]

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from sonorant.engine.code2wav.memory import Memory
 from sonorant.engine.ipc.messages import BeginStream, FirstChunk, FlushStream, PcmBatch
 from sonorant.engine.types import FinishReason, StreamBudget
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
@@ -139,12 +140,32 @@ def test_references_unused_for_the_longest_are_forgotten() -> None:
     assert [num_calls(voice) for voice in (7, 8, 7, 9, 7, 8)] == [2, 2, 1, 2, 1, 2]
 
 
-def test_a_reference_and_live_frames_share_a_call() -> None:
+def test_a_reference_and_live_frames_are_calls_of_their_own() -> None:
     decoder = Decoder()
     decoder.send(begin_stream(1, codes_of(9, 0)[None]), begin_stream(2), frames(0, 1, 2))
+    assert decoder.turn() == [] and not decoder.plan.is_heard
     (pcm,) = decoder.turn()
-    assert decoder.runner.calls == [(2, 1)]
-    assert isinstance(pcm, PcmBatch) and pcm.stream_ids.tolist() == [2] and pcm.samples.shape == (1, FRAME_SAMPLES)
+    assert decoder.runner.calls == [(1, 1), (2, 1)]
+    assert isinstance(pcm, PcmBatch) and sorted(pcm.stream_ids.tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize("num_own", [0, 3, 7, 40])
+@pytest.mark.parametrize("num_reference", [0, 3, 7, 40])
+def test_of_what_is_behind_a_stream_the_last_frames_go_in_that_matter(num_reference: int, num_own: int) -> None:
+    decoder = Decoder(memory=Memory(receptive_frames=7, chunk_frames=4))
+    past = np.stack([codes_of(9, index) for index in range(num_reference + num_own + 1)])[:-1]
+    decoder.send(BeginStream(1, 0.0, 0.0, past, num_own), frames(num_own, 1), end(1))
+    skipped, remembered = [], 0
+    for _ in range(4):
+        heard = decoder.turn()
+        skipped += [num_frames for _, num_frames in decoder.plan.new_slots]
+        if heard:
+            break
+        remembered += decoder.plan.codes.shape[1]
+    num_past = len(past)
+    assert (skipped, remembered) == ([max(0, num_past - 7)], min(7, num_past))
+    pcm, _ = heard
+    assert isinstance(pcm, PcmBatch) and pcm.first_frames.tolist() == [num_own]
 
 
 def test_the_first_chunk_goes_with_the_times_of_its_way() -> None:

@@ -10,9 +10,9 @@ for the audio that came out. All rows of a batch have the same number of frames.
   the duration of a frame, so whoever has more lead than that, and than a call takes, can wait for one more.
 * Whoever runs dry first goes first. A waiting stream keeps its place and a served one moves back: none waits forever.
 * A stream that stays silent for too long is reported, once, so that the service may end it.
-* The reference of a cloned voice is decoded for the state it leaves; its audio is dropped. The state is kept, and a
-  later stream in the same voice begins with a copy of it. Likewise the frames that a stream has behind it when it goes
-  on here: they were heard before.
+* The reference of a cloned voice goes in for the state it leaves, without any audio. The state is kept, and a later
+  stream in the same voice begins with a copy of it. Likewise the frames that a stream has behind it when it goes on
+  here: they were heard before. Of all these only the last go in that the state depends on.
 
 Slots are the runner's own: a stream may be decoded here long after its talker slot went to another. Stored codes have
 slots beside those of live streams, so that none of these waits for one whose listener takes his time.
@@ -27,6 +27,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from sonorant.engine.code2wav.memory import Memory
 from sonorant.engine.code2wav.references import KeptReferences
 from sonorant.engine.code2wav.silence import silent_tail
 from sonorant.engine.config import EngineConfig
@@ -46,7 +47,6 @@ from sonorant.engine.types import FinishReason, Float32Array, Int16Array
 NO_SLOT = -1
 
 # Of what has no listener: as much as live streams can wait for, since the first audio waits for its end.
-UNHEARD_CHUNK_FRAMES = 32
 UNHEARD_CALL_FRAMES = 4  # per row that a call may have: all the streams of a dead pair may come at once
 
 CALL_DECAY = 0.8  # per call, of the memory of how long calls take
@@ -58,12 +58,14 @@ FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushS
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """What to do now: publish `records`, make `copies`, reset `new_slots`, then decode if there are `slots`."""
+    """What to do now: publish `records`, make `copies`, reset `new_slots`, then decode, or remember what is not heard,
+    if there are `slots`."""
 
     records: Sequence[PcmRecord]
     copies: Sequence[tuple[int, int]]  # of the state of one slot to another, in this order
-    new_slots: Sequence[int]
+    new_slots: Sequence[tuple[int, int]]  # with the number of frames that are skipped in each
     slots: Sequence[int]
+    is_heard: bool
     codes: Int16Array  # [rows, frames, codebooks]
     streams: Sequence["Stream"]  # of the rows
     began_s: float
@@ -77,6 +79,7 @@ class Stream:
     first_heard: int  # frame number; what is before it is decoded for its state alone
     first_pending: int  # frame number of pending[0]; negative in the reference
     pending: deque[Int16Array]  # [codebooks] each
+    num_skipped: int  # frames at its beginning on which nothing depends any more
     chunk_frames: int  # of the chunk that is next, once it need not wait for more
     reference: bytes = b""  # its codes
     is_stored: bool = False
@@ -102,6 +105,7 @@ class Batcher:
         config: EngineConfig,
         num_slots: int,
         frame_s: float,
+        memory: Memory,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if num_slots < config.talker.num_slots:
@@ -115,6 +119,7 @@ class Batcher:
         self._max_rows = config.code2wav.max_decode_batch
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
+        self._memory = memory
         self._clock = clock
         first_kept = num_slots + config.code2wav.stored_streams
         self._num_slots = first_kept
@@ -155,7 +160,9 @@ class Batcher:
         stream_id, past, first_frame = record.stream_id, record.past_codes, record.first_frame
         if stream_id in self._streams:
             raise ValueError(f"stream {stream_id} began twice")
-        pending = deque(() if past is None else past)
+        num_skipped = 0 if past is None else max(0, len(past) - self._memory.receptive_frames)
+        pending = deque(() if past is None else past[num_skipped:])
+        has_reference = len(pending) > first_frame
         stream = self._streams[stream_id] = Stream(
             stream_id=stream_id,
             times=(record.opened_s, record.started_s),
@@ -163,8 +170,9 @@ class Batcher:
             first_heard=first_frame,
             first_pending=first_frame - len(pending),
             pending=pending,
+            num_skipped=num_skipped,
             chunk_frames=self._ramp[0],
-            reference=b"" if past is None else past[: len(past) - first_frame].tobytes(),
+            reference=past[: len(past) - first_frame].tobytes() if past is not None and has_reference else b"",
             num_received=first_frame,
             is_stored=record.is_stored,
         )
@@ -211,21 +219,22 @@ class Batcher:
         due.sort(key=attrgetter("dry_s"))
         batch: list[Stream] = []
         num_frames = 0  # of each
+        is_heard = True  # likewise
         new_slots = []
         for stream in due:
             size = min(len(stream.pending), stream.chunk_frames)
             if (num_unheard := stream.num_unheard) > 0:
-                size = min(num_unheard, UNHEARD_CHUNK_FRAMES)
-            if batch and (size != num_frames or len(batch) == self._max_rows):
+                size = min(num_unheard, self._memory.chunk_frames)
+            if batch and (size != num_frames or is_heard != (num_unheard <= 0) or len(batch) == self._max_rows):
                 continue
             if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
                 continue
             if stream.slot == NO_SLOT:
                 if not self._free_for(stream):
                     continue  # a stream that has ended will leave one as soon as it is drained
-                new_slots.append(self._take_slot(stream))
+                new_slots.append((self._take_slot(stream), stream.num_skipped))
             batch.append(stream)
-            num_frames = size
+            num_frames, is_heard = size, num_unheard <= 0
         self.wait_s = None
         if self._early and not batch:
             self.wait_s = min(stream.dry_s for stream in self._early.values()) - latest_s
@@ -236,6 +245,7 @@ class Batcher:
             copies=copies,
             new_slots=new_slots,
             slots=[stream.slot for stream in batch],
+            is_heard=is_heard,
             codes=np.concatenate(frames).reshape(len(batch), num_frames, -1) if batch else NO_CODES,
             streams=batch,
             began_s=now,
@@ -245,37 +255,41 @@ class Batcher:
         self, plan: DecodePlan, samples: Int16Array | Float32Array
     ) -> list[PcmRecord]:  # [rows, frames * frame_samples]
         """Account for the audio of the batch; returns what the service must hear of it. Takes `samples` over."""
-        now = self._clock()
-        self._call_s = max(now - plan.began_s, CALL_DECAY * self._call_s)
+        now = self._note_call(plan)
         batch, num_frames = plan.streams, plan.codes.shape[1]
         if len(samples) != len(batch):
             raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
-        first_frames = np.array([stream.first_pending for stream in batch], np.int32)
-        is_heard = np.array([stream.num_unheard <= 0 for stream in batch])
         self._records += [
             FirstChunk(stream.stream_id, *(*stream.times, plan.began_s, now))
             for stream in batch
             if stream.num_unheard == 0
         ]
-        if is_heard.any():
-            self._records.append(
-                PcmBatch(
-                    stream_ids=np.array([stream.stream_id for stream in batch], np.int64)[is_heard],
-                    first_frames=first_frames[is_heard],
-                    num_frames=num_frames,
-                    samples=samples if is_heard.all() else samples[is_heard],
-                    codes=plan.codes if is_heard.all() else plan.codes[is_heard],
-                )
+        self._records.append(
+            PcmBatch(
+                stream_ids=np.array([stream.stream_id for stream in batch], np.int64),
+                first_frames=np.array([stream.first_pending for stream in batch], np.int32),
+                num_frames=num_frames,
+                samples=samples,
+                codes=plan.codes,
             )
+        )
         if self._max_silent_frames:
             self._note_silence(batch, silent_tail(samples, num_frames), num_frames)
         for stream in batch:
-            if stream.num_unheard <= 0:
-                stream.num_chunks += 1
-                stream.chunk_frames = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
-                stream.dry_s = max(stream.dry_s, now) + num_frames * self._frame_s
-            was_in_reference = stream.first_pending < 0
+            stream.num_chunks += 1
+            stream.chunk_frames = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
+            stream.dry_s = max(stream.dry_s, now) + num_frames * self._frame_s
             stream.first_pending += num_frames
+            self._file(stream)
+            self._finish_if_drained(stream)
+        return self._take_records()
+
+    def apply_unheard(self, plan: DecodePlan) -> list[PcmRecord]:
+        """As `apply`, once the frames of the batch are remembered."""
+        self._note_call(plan)
+        for stream in plan.streams:
+            was_in_reference = stream.first_pending < 0
+            stream.first_pending += plan.codes.shape[1]
             if (
                 was_in_reference
                 and stream.first_pending == 0
@@ -285,6 +299,12 @@ class Batcher:
             self._file(stream)
             self._finish_if_drained(stream)
         return self._take_records()
+
+    def _note_call(self, plan: DecodePlan) -> float:
+        """How long it took; returns the time."""
+        now = self._clock()
+        self._call_s = max(now - plan.began_s, CALL_DECAY * self._call_s)
+        return now
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:
         """If its reference is kept and a slot is free."""
@@ -306,8 +326,6 @@ class Batcher:
 
     def _note_silence(self, batch: Sequence[Stream], tails: Sequence[int], num_frames: int) -> None:
         for stream, tail in zip(batch, tails, strict=True):
-            if stream.num_unheard > 0:
-                continue
             before = stream.num_silent
             stream.num_silent = before + tail if tail == num_frames else tail
             if before < self._max_silent_frames <= stream.num_silent:

@@ -29,14 +29,17 @@ class Runner(Protocol):
     def passes(self) -> PassCounts:
         """Of the network, since the runner was made."""
 
-    def reset(self, slot: int) -> None:
-        """Forget the stream that the slot had before."""
+    def reset(self, slot: int, num_frames: int) -> None:
+        """Forget the stream that the slot had before; so many frames of the next one are skipped."""
 
     def copy(self, source: int, target: int) -> None:
         """Have one slot remember what another does."""
 
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
         """Samples of each row's frames: [rows, frames, codebooks] -> [rows, frames * frame_samples]."""
+
+    def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
+        """As `decode`, for the state alone."""
 
 
 def run(
@@ -65,9 +68,13 @@ def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> Step:
         runner.copy(source, target)
     if not plan.slots:
         return Step(0)
-    for slot in plan.new_slots:
-        runner.reset(slot)
-    records = batcher.apply(plan, runner.decode(plan.slots, plan.codes))
+    for slot, num_frames in plan.new_slots:
+        runner.reset(slot, num_frames)
+    if plan.is_heard:
+        records = batcher.apply(plan, runner.decode(plan.slots, plan.codes))
+    else:
+        runner.remember(plan.slots, plan.codes)
+        records = batcher.apply_unheard(plan)
     if records:
         outbox.publish(records)
     return Step(num_rows=len(plan.slots))
@@ -108,7 +115,7 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
         likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype=FASTEST_FIRST[0]))
         runner, why = agreeing(likely, checkpoint, config, _speech_sample(inbox))
     log.info("codec in %s: %s", runner.format, why)
-    batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz)
+    batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz, runner.memory)
     info = {
         "device": str(device),
         "threads": torch.get_num_threads(),

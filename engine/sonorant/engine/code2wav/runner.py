@@ -21,6 +21,7 @@ from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.code2wav.formats import agreement_db, choose_format
+from sonorant.engine.code2wav.memory import Memory
 from sonorant.engine.code2wav.passes import row_sizes, split
 from sonorant.engine.config import CodecDtypeName, EngineConfig
 from sonorant.engine.cuda import Buckets, bucket_sizes, download, find_device
@@ -37,6 +38,10 @@ PCM_SCALE = 32767.0
 # Frames of all rows together in one pass, which bounds the memory of its activations (about 5 MB per frame in the
 # published size).
 MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
+
+# Of a row, that one call had better remember. On the CPU a call costs as much as one or two frames that are heard, and
+# each of its frames little more; on CUDA they are decoded like others, by the graphs that there are.
+REMEMBERED_FRAMES = {"cpu": 128, "cuda": 32}
 
 TIMED_CALLS = 3
 
@@ -69,6 +74,7 @@ class Code2WavRunner:
         self.format = config.code2wav.dtype
         dtype = _DTYPES[self.format]
         decoder = _load(checkpoint, config, self._device, dtype)
+        self.memory = Memory(decoder.receptive_frames, REMEMBERED_FRAMES[self._device.type])
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
         self._buckets: dict[int, Buckets] = {}  # by number of frames
         with torch.inference_mode():
@@ -77,12 +83,17 @@ class Code2WavRunner:
             self._state = self._decoder.new_state(config.num_codec_states)
             if self._device.type == "cuda":
                 self._make_buckets(config)
+        self._remembering = decoder if self._device.type == "cpu" else None
         self._warm_up(config.code2wav.chunk_ramp)
 
-    def reset(self, slot: int) -> None:
-        """Forget the stream that the slot had before."""
+    def reset(self, slot: int, num_frames: int = 0) -> None:
+        """Forget the stream that the slot had before.
+
+        The next one is decoded from frame `num_frames` on. If that is not 0, what is kept is right after
+        `memory.receptive_frames` frames, and audio that is made sooner is wrong.
+        """
         with torch.inference_mode():
-            self._state.reset(slot)
+            self._state.reset(slot, num_frames)
 
     def copy(self, source: int, target: int) -> None:
         """Have one slot remember what another does."""
@@ -103,6 +114,15 @@ class Code2WavRunner:
                 samples[rows, place] = self._pass(size, columns[:, rows])
         array: Int16Array | Float32Array = download(samples).numpy()
         return array
+
+    @torch.inference_mode()
+    def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
+        """As `decode`, for the state alone."""
+        if self._remembering is None:
+            self.decode(slots, codes)
+            return
+        self.passes.add(len(slots), len(slots))
+        self._remembering.remember(torch.from_numpy(codes.astype(np.int64)), self._state, torch.tensor(slots))
 
     def speak(self, codes: Int16Array) -> Float32Array:  # [frames, codebooks]
         """All of it at once, samples in +-1; for while there are no streams."""

@@ -9,6 +9,10 @@ Why streaming is exact: every layer is causal, and each sees a fixed span of its
 dilation d needs its last (k - 1) * d inputs, a transposed one of kernel 2r and stride r its last input step, attention
 its last (window - 1) keys and values. With these kept per stream (zero at the start, where the network would have seen
 zero padding), feeding frames one by one or all at once is the same computation.
+
+What nobody hears is not made: `remember` moves the state on alone. Behind the transformer each layer does the last few
+positions only, those that all which is kept comes from; `reach` says how many. Over all layers they are the frames that
+the state depends on, whatever was kept before: `receptive_frames`, 580 in the published size.
 """
 
 from collections.abc import Callable
@@ -44,6 +48,10 @@ class CausalConv(nn.Module):
     def forward(self, x: Tensor, state: CodecState, activation: "SnakeBeta | None" = None) -> Tensor:
         y: Tensor = self.conv(_extended(x, self.tail, state, activation))
         return y
+
+    def reach(self, num_outputs: int) -> int:
+        """So many of the last inputs are behind the state and the last `num_outputs`."""
+        return num_outputs + (0 if self.tail is None else self.tail.length)
 
 
 class CausalTransposedConv(nn.Module):
@@ -129,6 +137,7 @@ class UpsamplingBlock(nn.Module):
 
     def __init__(self, tails: TailLayout, in_channels: int, out_channels: int, rate: int) -> None:
         super().__init__()
+        self.rate = rate
         self.block = nn.ModuleList(
             [
                 SnakeBeta(in_channels),
@@ -143,6 +152,11 @@ class UpsamplingBlock(nn.Module):
         for unit in residual_units:
             x = unit(x, state)
         return x
+
+    def reach(self, num_outputs: int) -> int:
+        """As of `CausalConv`."""
+        num_upsampled = num_outputs + (KERNEL - 1) * sum(RESIDUAL_DILATIONS)
+        return -(-num_upsampled // self.rate) + 1
 
 
 class ConvNeXtBlock(nn.Module):
@@ -173,11 +187,16 @@ class LatentUpsampling(nn.ModuleList):
         super().__init__(
             [CausalTransposedConv(tails, channels, channels, ratio, ratio), ConvNeXtBlock(tails, channels)]
         )
+        self.ratio = ratio
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
         for layer in self:
             x = layer(x, state)
         return x
+
+    def reach(self, num_outputs: int) -> int:
+        """As of `CausalConv`."""
+        return -(-(num_outputs + KERNEL - 1) // self.ratio)
 
 
 class Codebook(nn.Module):
@@ -236,19 +255,24 @@ class Code2Wav(nn.Module):
         self.quantizer = Quantizer(config)
         self.pre_conv = CausalConv(tails, config.codebook_dim, config.latent_dim, 3)
         self.pre_transformer = WindowTransformer(config)
-        self.upsample = nn.ModuleList(LatentUpsampling(tails, config.latent_dim, r) for r in config.upsampling_ratios)
-        self.decoder = nn.ModuleList(
-            [
-                CausalConv(tails, config.latent_dim, config.decoder_dim, KERNEL),
-                *(
-                    UpsamplingBlock(tails, channels[i], channels[i + 1], rate)
-                    for i, rate in enumerate(config.upsample_rates)
-                ),
-                SnakeBeta(channels[-1]),
-                CausalConv(tails, channels[-1], 1, KERNEL),
-            ]
-        )
+        latent = [LatentUpsampling(tails, config.latent_dim, ratio) for ratio in config.upsampling_ratios]
+        first = CausalConv(tails, config.latent_dim, config.decoder_dim, KERNEL)
+        blocks = [
+            UpsamplingBlock(tails, channels[i], channels[i + 1], rate) for i, rate in enumerate(config.upsample_rates)
+        ]
+        last = CausalConv(tails, channels[-1], 1, KERNEL)
+        self.upsample = nn.ModuleList(latent)
+        self.decoder = nn.ModuleList([first, *blocks, SnakeBeta(channels[-1]), last])
         self.tail_size = tails.size
+        self._layers: list[
+            LatentUpsampling | CausalConv | UpsamplingBlock
+        ]  # between the transformer and the last convolution
+        self._layers = [*latent, first, *blocks]
+        self._reaches = [last.reach(0)]  # of these and of the last convolution
+        for layer in reversed(self._layers):
+            self._reaches.insert(0, layer.reach(self._reaches[0]))
+        num_attended = config.stack.num_layers * (config.sliding_window - 1)
+        self.receptive_frames = self.pre_conv.reach(self._reaches[0] + num_attended)
 
     def prepare(self) -> None:
         """Compute what follows from the weights, once they are loaded."""
@@ -277,11 +301,27 @@ class Code2Wav(nn.Module):
         state.scatter(slots, rows)
         return samples
 
+    def remember(self, codes: Tensor, state: CodecState, slots: Tensor) -> None:
+        """As `step`, without the samples: the state moves on, at a small part of the work."""
+        rows = state.gather(slots)
+        x = self._transformed(codes, rows)
+        for layer, reach in zip(self._layers, self._reaches, strict=False):
+            x = layer(x[..., -reach:].contiguous(), rows)
+        activation, last = self.decoder[-2:]
+        last(x[..., -self._reaches[-1] :].contiguous(), rows, activation)
+        rows.num_frames.add_(codes.shape[1])
+        state.scatter(slots, rows)
+
     def forward(self, codes: Tensor, state: CodecState) -> Tensor:
-        x = self.pre_conv(self.quantizer(codes).transpose(1, 2), state)
-        x = self.pre_transformer(x.transpose(1, 2), state).transpose(1, 2)
-        for layer in (*self.upsample, *self.decoder[:-2]):
+        x = self._transformed(codes, state)
+        for layer in self._layers:
             x = layer(x, state)
         activation, last = self.decoder[-2:]
         y: Tensor = last(x, state, activation)
         return y[:, 0].clamp(-1.0, 1.0)
+
+    def _transformed(self, codes: Tensor, state: CodecState) -> Tensor:
+        """[rows, frames, codebooks] -> [rows, latent, frames]"""
+        x = self.pre_conv(self.quantizer(codes).transpose(1, 2), state)
+        y: Tensor = self.pre_transformer(x.transpose(1, 2), state).transpose(1, 2)
+        return y

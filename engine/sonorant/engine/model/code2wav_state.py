@@ -51,9 +51,11 @@ class CodecState:
         self.keys.index_copy_(0, slots, rows.keys)
         self.values.index_copy_(0, slots, rows.values)
 
-    def reset(self, slot: int) -> None:
+    def reset(self, slot: int, num_frames: int = 0) -> None:
+        """As new, or as if behind so many frames of which it knows nothing."""
         for array in (self.num_frames, self.tails, self.keys, self.values):
             array[slot].zero_()
+        self.num_frames[slot] = num_frames
 
     def copy(self, source: int, target: int) -> None:
         for array in (self.num_frames, self.tails, self.keys, self.values):
