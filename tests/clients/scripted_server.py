@@ -59,6 +59,8 @@ class Speech(TextToSpeechServiceServicer):
         self.lost_after: list[int] = []  # after so many chunks the next session breaks off, as a dead server's does
         self.num_sessions = 0
         self.clips_lost_after: int | None = None
+        self.greets_after_text = False  # its answer to the config comes behind the first text
+        self.hides_refusals = 0  # so many reach the client without their reason
 
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: grpc.aio.ServicerContext
@@ -81,11 +83,16 @@ class Speech(TextToSpeechServiceServicer):
                 match request.WhichOneof("payload"):
                     case "config":
                         if refusal := REFUSALS.get(request.config.synthesis.voice.voice_id):
+                            if self.hides_refusals:
+                                self.hides_refusals -= 1
+                                await context.abort(grpc.StatusCode.INTERNAL, "grpc.aio's own words")
                             await context.abort_with_status(rpc_status.to_status(refusal))
                         session_id = f"s{self.num_sessions}"
                         session = speak_pb2.SessionStarted(
                             session_id=session_id, audio=FORMAT, resumable=self.resumable
                         )
+                        if self.greets_after_text:
+                            self.received.append(await anext(requests))
                         yield speak_pb2.SpeakResponse(session=session)
                     case "resume":
                         received = request.resume.received_samples

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from sonorant.bench.loads import Speech, Target
@@ -51,13 +51,15 @@ class GrpcSpeaker:
             listener.take(payload)
 
     async def _speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        async with self._client.speak(self._config(number), max_lead_ms=self._speech.max_lead_ms) as session:
-            listener = _listener(meter)
-            listener.text_sent()
+        words = words_of(text) if self._speech.words_per_s else [text]
+        listener = _listener(meter)
+        listener.text_sent()
+        async with self._client.speak(
+            self._config(number), max_lead_ms=self._speech.max_lead_ms, text=words[0]
+        ) as session:
             if self._speech.words_per_s:
-                sending = asyncio.create_task(self._send_words(session, text))
+                sending = asyncio.create_task(self._send_words(session, words))
             else:
-                await session.send_text(text)
                 await session.finish()
                 sending = None
             try:
@@ -70,10 +72,11 @@ class GrpcSpeaker:
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
         """The next utterance is sent once one begins to be heard, so that the server always knows what comes next."""
         try:
-            async with self._client.speak(self._config(number), max_lead_ms=self._speech.max_lead_ms) as session:
-                listener = _listener(meter)
-                listener.text_sent()
-                await session.send_text(text(0))
+            listener = _listener(meter)
+            listener.text_sent()
+            async with self._client.speak(
+                self._config(number), max_lead_ms=self._speech.max_lead_ms, text=text(0)
+            ) as session:
                 await session.end()
                 num_sent = 1
                 async for event in session:
@@ -86,9 +89,10 @@ class GrpcSpeaker:
             raise UtteranceFailed(error.code.name, str(error)) from None
         raise UtteranceFailed("ENDED", "the server ended the session")
 
-    async def _send_words(self, session: Session, text: str) -> None:
+    async def _send_words(self, session: Session, words: Sequence[str]) -> None:
+        """All but the first, which has been sent."""
         begin_s = time.monotonic()
-        for number, word in enumerate(words_of(text)):
+        for number, word in enumerate(words[1:], 1):
             await asyncio.sleep(begin_s + number / self._speech.words_per_s - time.monotonic())
             await session.send_text(word)
         await session.finish()

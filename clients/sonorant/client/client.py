@@ -157,11 +157,14 @@ class SpeechClient(VoiceMethods):
         idle_timeout_ms: int | None = None,
         resume: bool = True,
         trace: Trace | None = None,
+        text: str = "",
     ) -> Session:
         """Text in while audio comes out. Use as `async with client.speak(...) as session`.
 
-        `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell. `resume`:
-        utterances outlive a lost server, see `Session`."""
+        `text`: what is known of it already. It goes with the call, so that audio comes a round trip earlier than with
+        `Session.send_text`, which waits for the server's answer. `timestamps`: Marks come, too: when each word is
+        heard, as exactly as the checkpoint can tell. `resume`: utterances outlive a lost server, see `Session`.
+        """
         first = SpeakConfig(
             synthesis=config,
             timestamps=TIMESTAMP_MODE_WORD if timestamps else None,
@@ -169,7 +172,7 @@ class SpeechClient(VoiceMethods):
             idle_timeout_ms=idle_timeout_ms,
             resumable=resume,
         )
-        return Session(self._speech, self.target, first, trace)
+        return Session(self._speech, self.target, first, trace, text=text)
 
     async def stream(
         self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None

@@ -79,13 +79,15 @@ class Session:
         config: SpeakConfig,
         trace: Trace | None = None,
         *,
+        text: str = "",
         journal: Journal | None = None,
     ) -> None:
-        """`journal`: of what another call began and lost; this session goes on with it."""
+        """`text`: the first of it. `journal`: of what another call began and lost; this session goes on with it."""
         self._stub = stub
         self._target = target
         self._config = config
         self._trace = trace
+        self._text = text
         self._journal = journal or Journal(config.synthesis.voice if config.synthesis.HasField("voice") else None)
         self._begins_lost = journal is not None
         self._call: Any = None
@@ -100,7 +102,7 @@ class Session:
         if self._begins_lost:
             return self
         try:
-            self.started = await self._connect()
+            self.started = await (self._connect_with_text() if self._text else self._connect())
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._target) from None
         self._live = True
@@ -210,12 +212,30 @@ class Session:
             self._trace.sent(request)
         await self._call.write(request)
 
-    async def _connect(self, *, resuming: bool = False) -> SessionStarted:
-        # The reply is awaited before any text is sent, so that a server that refuses can say why: grpc.aio overwrites
+    async def _connect_with_text(self) -> SessionStarted:
+        """The first text goes with the config: it need not wait for the server's answer."""
+        request = self._journal.text("", self._text)
+        assert request is not None, "nothing was said before"
+        try:
+            return await self._connect(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAVAILABLE or not is_lost(error):
+                raise
+        except asyncio.InvalidStateError:
+            pass
+        # A refusal may have come during the write, which overwrites what the server said: ask, and hear it out.
+        started = await self._connect()
+        await self._write(request)
+        return started
+
+    async def _connect(self, text: SpeakRequest | None = None, *, resuming: bool = False) -> SessionStarted:
+        # The reply is awaited before any more is sent, so that a server that refuses can say why: grpc.aio overwrites
         # the status of a call when a write meets its end.
         self._call = self._stub.Speak(metadata=((RESUMING, "1"),) if resuming else ())
         try:
             await self._write(SpeakRequest(config=self._config))
+            if text is not None:
+                await self._write(text)
             if self._trace is not None:
                 self._trace.metadata("headers", await self._call.initial_metadata())
             first = await self._call.read()

@@ -91,6 +91,34 @@ async def test_a_refusal_keeps_its_reason() -> None:
             assert str(caught.value) == "all places are taken"
 
 
+async def test_the_first_text_does_not_wait_for_the_servers_answer() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.greets_after_text = True
+        async with client.speak(text="at once") as session:
+            assert session.started.session_id == "s1"
+        assert [request.WhichOneof("payload") for request in speech.received] == ["config", "text"]
+
+
+async def test_a_refusal_keeps_its_reason_whatever_was_sent_with_the_call() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        for hidden in [0, 1] * 20:
+            speech.hides_refusals = hidden
+            with pytest.raises(ServerBusy) as caught:
+                async with client.speak(synthesis_config(voice="busy"), text="never spoken"):
+                    pass
+            assert caught.value.reason == "NO_PLACE"
+
+
+async def test_a_first_text_outlives_the_server_that_it_was_sent_to() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.lost_after = True, [0]
+        async with client.speak(text="once ") as session:
+            await session.send_text("more")
+            await session.finish()
+            events = [event.payload async for event in session]
+    assert sum(event.num_samples for event in events if isinstance(event, AudioChunk)) == len("once more")
+
+
 async def test_wrong_fields_are_named() -> None:
     async with scripted_server() as (target, _), SpeechClient(target) as client:
         with pytest.raises(InvalidRequest) as caught:

@@ -141,8 +141,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._sessions.add(session)  # before it is greeted: a drain may begin meanwhile
         call_context.when_over(lambda _call: self._sessions.discard(session))
         await self._limits.enter(call.caller, call_context.when_over)
+        self._run(session.run(requests), session.outbox)  # it begins while the greeting is on its way
         await self._greet(context, call, ("x-session-id", session_id))
-        self._run(session.run(requests), session.outbox)
         async for response in session.outbox.responses():
             yield response
 
