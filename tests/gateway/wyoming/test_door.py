@@ -1,9 +1,11 @@
 """Home Assistant's door, judged by the wyoming package."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
+import uvloop
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
@@ -18,6 +20,11 @@ from wyoming.tts import (
     SynthesizeVoice,
 )
 
+from sonorant.client import Access
+from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.servers import Servers
+from sonorant.gateway.wyoming.door import WyomingDoor
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
@@ -166,6 +173,32 @@ async def test_a_text_that_is_begun_ends_the_one_before_it() -> None:
         for number in range(2):
             events = await until(connection, SynthesizeStopped)
             assert audio(events) == spoken(SAID, engine.opened[number].sampling.seed)
+
+
+def test_who_has_gone_before_the_answer_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Found by the noise: with uvloop, which the gateway has, a write to a closed connection is a RuntimeError."""
+
+    async def answer() -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        nowhere = Servers((), Access.from_environment())
+        wyoming = WyomingDoor(nowhere, Catalogs(nowhere), Metrics(), "", 1)
+
+        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked = asyncio.StreamReader()
+            asked.feed_data(b'{"type": "ping"}\n')
+            writer.transport.abort()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            await wyoming.serve(asked, writer)
+            done.set_result(None)
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            await asyncio.wait_for(done, 10)
+            writer.close()
+
+    uvloop.run(answer())
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 async def test_a_drain_lets_the_text_end() -> None:

@@ -225,21 +225,29 @@ async def test_another_checkpoint_cannot_go_on_with_it() -> None:
     assert done["u2"].reason == synthesis_pb2.FINISH_REASON_COMPLETED
 
 
+def numbered(count: int, num_frames: int) -> list[audio_pb2.SegmentCodes]:
+    return [audio_pb2.SegmentCodes(segment=number, codes=bytes(8 * num_frames)) for number in range(count)]
+
+
 @pytest.mark.parametrize(
-    "segments",
+    ("fields", "told"),
     [
-        [audio_pb2.SegmentCodes(segment=1, codes=bytes(8))],
-        [audio_pb2.SegmentCodes(segment=0, codes=bytes(7))],
-        [audio_pb2.SegmentCodes(segment=0, codes=bytes(8 * 2001))],
+        ({"segments": [audio_pb2.SegmentCodes(segment=1, codes=bytes(8))]}, "resume.segments[0]"),
+        ({"segments": [audio_pb2.SegmentCodes(segment=0, codes=bytes(7))]}, "resume.segments[0]"),
+        ({"segments": numbered(1, 2001)}, "resume.segments[0]"),
+        ({"segments": numbered(11, 2000)}, "resume.segments[10].codes: more than 20000 frames"),
+        # Millions of them fit into a message, and once took everybody's event loop for seconds.
+        ({"segments": numbered(4097, 0)}, "resume.segments: 4097 are over the limit"),
+        ({"committed_chars": [1] * 4097}, "resume.committed_chars: 4097 are over the limit"),
     ],
 )
-async def test_codes_that_cannot_be_are_refused(segments: list[audio_pb2.SegmentCodes]) -> None:
+async def test_codes_that_cannot_be_are_refused(fields: dict[str, Any], told: str) -> None:
     async with served(FakeEngine()) as server:
         resume = speak_pb2.Resume(
             checkpoint="0123456789abcdef",
             replay=synthesis_pb2.SynthesisConfig(sampling=SEED),
             received_samples=100_000,
-            segments=segments,
+            **fields,
         )
         requests = [
             speak_pb2.SpeakRequest(config=config()),
@@ -247,7 +255,7 @@ async def test_codes_that_cannot_be_are_refused(segments: list[audio_pb2.Segment
         ]
         done = [each.done async for each in converse(server, requests) if each.HasField("done")]
     assert done[0].reason == synthesis_pb2.FINISH_REASON_FAILED
-    assert "resume.segments[0]" in done[0].error.message
+    assert told in done[0].error.message
 
 
 async def test_codes_are_told_only_to_those_who_ask() -> None:

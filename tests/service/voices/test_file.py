@@ -101,6 +101,10 @@ def test_kinds_without_codes_or_embedding() -> None:
             ),
             "5000 reference frames",
         ),
+        (
+            made_of({"speaker_embedding": EMBEDDING}, labels={str(n): "" for n in range(40_000)}),
+            "a header of over 262144 bytes",
+        ),
         (made_of({}), "speaker embedding"),
         (made_of({"speaker_embedding": EMBEDDING}, kind="designed", design="x"), "speaker embedding"),
         (made_of({}, kind="designed"), "description to be made from"),

@@ -212,6 +212,8 @@ class _Connection:
         await self._send(Event("error", {"text": refusal.message, "code": refusal.code or str(refusal.status)}))
 
     async def _send(self, event: Event) -> None:
+        if self._writer.is_closing():  # where uvloop raises something else
+            raise ConnectionResetError("the other side has gone")
         self._writer.write(event.to_bytes())
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await self._writer.drain()

@@ -18,6 +18,8 @@ CHARS_PER_S = 15  # of English; what was heard was paid for by the session that 
 # Codec frames that the writer gets again to be where it was. A resampler remembers 2 ms; an encoder of Opus adapts
 # within some packets; the stretcher joins waves where they fit, so all that it heard decides.
 _FRAMES_AGAIN = 1
+MAX_FRAMES = 20_000  # of all segments, 26 minutes: they are kept until the utterance is spoken
+MAX_PARTS = 4096  # segments, and places where text was committed: each is looked at, by everybody's event loop
 _FRAMES_AGAIN_OPUS = 5
 _OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
 
@@ -53,7 +55,11 @@ def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) ->
             f"the utterance was begun with checkpoint {resume.checkpoint!r}, which this server does not have; "
             "speak the rest of its text as a new utterance"
         )
+    for name, parts in (("segments", resume.segments), ("committed_chars", resume.committed_chars)):
+        if len(parts) > MAX_PARTS:
+            raise InvalidField(f"resume.{name}", f"{len(parts)} are over the limit of {MAX_PARTS}")
     segments: list[KnownSegment] = []
+    so_far = 0
     for number, told in enumerate(resume.segments):
         path = f"resume.segments[{number}]"
         if told.segment != number:
@@ -67,6 +73,8 @@ def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) ->
                 f"{len(told.codes)} bytes are not up to {max_frames} frames of {2 * info.num_codebooks} bytes",
             )
         codes = np.frombuffer(told.codes, "<u2").astype(np.int16).reshape(num_frames, info.num_codebooks)
+        if (so_far := so_far + num_frames) > MAX_FRAMES:
+            raise InvalidField(f"{path}.codes", f"more than {MAX_FRAMES} frames in all; speak the rest as a new text")
         segments.append(KnownSegment(codes, told.complete, told.draw))
     return Resumption(
         resume.received_samples,

@@ -16,6 +16,7 @@ from safetensors.numpy import load, save
 from sonorant.service.voices.store import VoiceAbout, VoiceTensors
 
 MAX_FILE_BYTES = 1024 * 1024
+MAX_HEADER_BYTES = 256 * 1024  # JSON, which takes everybody's event loop; all that may be said of a voice fits twice
 MAX_CODE_ROWS = 4096  # 5 minutes; more than any checkpoint has room for
 MAX_UNIX_S = 253_402_300_800  # the end of the year 9999, and of what google.protobuf.Timestamp takes
 KINDS = ("cloned", "designed", "embedded", "mixed")
@@ -42,8 +43,10 @@ def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
     """
     if len(data) > MAX_FILE_BYTES:
         raise NotAVoiceFile(f"{len(data)} bytes are over the limit of {MAX_FILE_BYTES}")
+    if (header_bytes := int.from_bytes(data[:8], "little")) > MAX_HEADER_BYTES:
+        raise NotAVoiceFile(f"it is no safetensors file, or one with a header of over {MAX_HEADER_BYTES} bytes")
     try:
-        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__")
+        metadata = json.loads(data[8 : 8 + header_bytes]).get("__metadata__")
         arrays = load(data)
     except (SafetensorError, ValueError, RecursionError, AttributeError, KeyError) as error:
         raise NotAVoiceFile(f"it is no safetensors file: {error}") from None

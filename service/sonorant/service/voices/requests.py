@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sonorant.service.errors import InvalidField
@@ -188,15 +188,14 @@ def to_proto(about: VoiceAbout) -> voice_pb2.Voice:
     return voice
 
 
-def _check_languages(languages: object, field: str = "voice.languages") -> tuple[str, ...]:
-    names = tuple(str(language) for language in languages)  # type: ignore[attr-defined]
-    if len(names) > MAX_LANGUAGES:
-        raise InvalidField(field, f"{len(names)} languages are over the limit of {MAX_LANGUAGES}")
-    for name in names:
+def _check_languages(languages: Sequence[str], field: str = "voice.languages") -> tuple[str, ...]:
+    if len(languages) > MAX_LANGUAGES:
+        raise InvalidField(field, f"{len(languages)} languages are over the limit of {MAX_LANGUAGES}")
+    for name in languages:
         if not name.strip():
             raise InvalidField(field, "an empty language; use names such as english")
         _check_text(name, MAX_LABEL_NAME_CHARS, field)
-    return names
+    return tuple(languages)
 
 
 def _check_text(text: str, max_chars: int, field: str) -> None:
