@@ -74,7 +74,9 @@ async def watched() -> AsyncIterator[Pauses]:
         gc.callbacks.remove(on_collection)
 
 
-async def measure(what: str, num_streams: int, seconds: float, lead_ms: int, us_per_frame: float) -> float:
+async def measure(
+    what: str, num_streams: int, seconds: float, lead_ms: int, us_per_frame: float, *, resumable: bool = False
+) -> float:
     """Prints a row, returns its cost in microseconds. `us_per_frame` is not counted again."""
     max_sessions = num_streams + OPENERS
     engine = FakeEngine(max_streams=2 * num_streams)  # the next utterance is opened while one is heard
@@ -82,6 +84,7 @@ async def measure(what: str, num_streams: int, seconds: float, lead_ms: int, us_
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.measure.front_end_cost", "--listen-to", server.address, "--what", what,
             "--streams", str(num_streams), "--seconds", str(seconds), "--lead-ms", str(lead_ms),
+            *(["--resumable"] if resumable else []),
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert child.stdout is not None
@@ -107,13 +110,13 @@ async def measure(what: str, num_streams: int, seconds: float, lead_ms: int, us_
     return cost_us
 
 
-async def listen(address: str, what: str, num_streams: int, seconds: float, lead_ms: int) -> None:
+async def listen(address: str, what: str, num_streams: int, seconds: float, lead_ms: int, resumable: bool) -> None:
     loop = asyncio.get_running_loop()
     num_tasks = OPENERS if what == "sessions" else num_streams
     arrivals: list[list[tuple[float, float]]] = [[] for _ in range(num_tasks)]  # when, up to where, in seconds
     num_up, num_sessions = itertools.count(1), itertools.count()
     all_up = asyncio.Event()
-    config = speak_pb2.SpeakRequest(config={"max_lead_ms": lead_ms})
+    config = speak_pb2.SpeakRequest(config={"max_lead_ms": lead_ms, "resumable": resumable})
 
     async def hear(channel: grpc.aio.Channel, mine: list[tuple[float, float]]) -> None:
         call = Stub(channel).Speak()
@@ -181,9 +184,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--lead-ms", type=int, default=DEFAULT_LEAD_MS)
     parser.add_argument("--listen-to", metavar="HOST:PORT", help=argparse.SUPPRESS)
     parser.add_argument("--what", default="frames", help=argparse.SUPPRESS)
+    parser.add_argument("--resumable", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.listen_to:
-        uvloop.run(listen(args.listen_to, args.what, args.streams[0], args.seconds, args.lead_ms))
+        uvloop.run(listen(args.listen_to, args.what, args.streams[0], args.seconds, args.lead_ms, args.resumable))
         return
     print("   cost of  streams  lead ms    count  cores used  us each  p50 late  p99 late  stall ms  collection ms")
     for num_streams in args.streams:
