@@ -89,6 +89,8 @@ def test_compose_and_prometheus(tmp_path: Path) -> None:
         assert haproxy[f"SONORANT_{number}"] == f"sonorant-{number}:{port(config.listen)}"
         assert haproxy[f"SONORANT_{number}_METRICS"] == str(port(config.metrics_listen))
         assert int(sonorant["stop_grace_period"].removesuffix("s")) > config.drain_delay_s + config.drain_grace_s
+        # Compose stops what depends on others first: calls would end with it.
+        assert services["haproxy"]["stop_grace_period"] == sonorant["stop_grace_period"]
         targets.append(f"sonorant-{number}:{port(config.metrics_listen)}")
     scrapes = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"]
     assert scrapes[0]["static_configs"] == [{"targets": targets}]
