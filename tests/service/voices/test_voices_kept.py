@@ -1,6 +1,8 @@
 """Voices that are kept, through a real channel: listed, deleted, moved, shared between servers, limited, damaged."""
 
 import asyncio
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ import numpy as np
 import pytest
 
 from sonorant.service.rpc import voices as voice_servicer
+from sonorant.service.voices import opening
+from sonorant.service.voices.sqlite_store import VoiceRegistry
 from sonorant.tts.v1 import voice_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
     SynthesizeRequest,
@@ -22,7 +26,7 @@ from sonorant.tts.v1.voice_service_pb2 import (
     ListVoicesRequest,
 )
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import eventually, served
+from tests.service.harness import served
 from tests.service.keys import ADA, BOB, bearer, table
 from tests.service.voice_calls import CODE, RECORDING, clone, ids, refused
 
@@ -179,13 +183,16 @@ async def test_limits_of_the_server_hold_for_all_at_once(tmp_path: Path) -> None
         assert (await refused(server.voices.CreateVoice(clone())))[1] == "VOICE_QUOTA_REACHED"
 
 
-async def test_voices_expire(tmp_path: Path) -> None:
+async def test_voices_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later_s = 0
+    monkeypatch.setattr(opening, "VoiceRegistry", partial(VoiceRegistry, clock=lambda: time.time() + later_s))
     async with served(FakeEngine(task="base"), voices_dir=tmp_path) as server:
-        made = (await server.voices.CreateVoice(clone("anna", ttl_seconds=1))).voice
-        assert made.expire_time.seconds - made.create_time.seconds == 1
+        made = (await server.voices.CreateVoice(clone("anna", ttl_seconds=1000))).voice
+        assert made.expire_time.seconds - made.create_time.seconds == 1000
         request = SynthesizeRequest(text="x", config={"voice": {"voice_id": "anna"}})
         assert (await server.stub.Synthesize(request)).audio
-        await eventually(lambda: ids(server), [], 5)
+        later_s = 1001
+        assert await ids(server) == []
         assert (await refused(server.stub.Synthesize(request)))[0] == CODE.NOT_FOUND
 
 
