@@ -29,10 +29,11 @@ from sonorant.asr.words import key
 from sonorant.client import AudioChunk, Revised, SpeechClient, UtteranceDone, synthesis_config
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, Marks
 from tests.e2e.server_process import ServerProcess
-from tests.measure.mark_error import SENTENCES
+from tests.measure.mark_error import sentences
 
-POLICIES = {"gate, agreement 8": lambda: CommitPolicy(), "gate, agreement 4": lambda: CommitPolicy(agreement=4)} | {
-    f"revised, agreement {n}": lambda n=n: Draft(n) for n in (1, 2)
+POLICIES = {"gate": lambda: CommitPolicy()} | {
+    f"revised, {f'phrases of {n} words' if n else 'no phrases'}": lambda n=n: Draft(phrase_words=n)
+    for n in (0, 2, 4, 6)
 }
 
 
@@ -110,9 +111,9 @@ async def main(args: argparse.Namespace) -> None:
         folder = Path(name)
         with ServerProcess(folder / "log") as server:
             async with SpeechClient(server.address) as client:
-                recordings = []
+                recordings, texts = [], sentences(2 * args.num)
                 for number in range(args.num):
-                    text = " ".join(SENTENCES[2 * number : 2 * number + 2])
+                    text = " ".join(texts[2 * number : 2 * number + 2])
                     clip = await client.synthesize(text, synthesis_config(encoding="wav", seed=number))
                     (path := folder / f"{number}.wav").write_bytes(clip.audio)
                     samples = soxr.resample(np.frombuffer(clip.audio[44:], np.int16), 24_000, SAMPLE_RATE_HZ)
@@ -132,7 +133,7 @@ async def main(args: argparse.Namespace) -> None:
                         for block in matching([word for word, _ in ends], said):
                             delays_s += [spoken[block.b + k][1] - ends[block.a + k][1] for k in range(block.size)]
                     print(
-                        f"{title:22} {num_words} words, wrong {num_wrong / num_words:6.1%}; word end to speech, s: "
+                        f"{title:26} {num_words} words, wrong {num_wrong / num_words:6.1%}; word end to speech, s: "
                         f"p50 {np.percentile(delays_s, 50):.2f} p95 {np.percentile(delays_s, 95):.2f}",
                         flush=True,
                     )

@@ -3,6 +3,9 @@
 Words are sent as soon as another word stands after them and `agreement` hypotheses in a row have them. What the
 recognizer takes back later is revised; the answer says from where on that holds, and words before that stay, right or
 wrong. What depends on the word after it waits for that (`words.may_grow`), since how it is read cannot be revised.
+
+A model that takes a token per frame says a word when it has had as many tokens as frames, which at the speed of speech
+is several words later, and mostly behind the end. So every few words are a phrase that is flushed: it is said at once.
 """
 
 from collections import deque
@@ -13,6 +16,7 @@ from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.words import ends_in_unspaced_script, may_grow, split_words
 
 DEFAULT_AGREEMENT = 1
+DEFAULT_PHRASE_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +32,14 @@ class Draft:
     """One stream of hypotheses in, changes of the utterance out. Each change but an append has to be answered
     (`revised`) before the next hypothesis."""
 
-    def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
+    def __init__(self, agreement: int = DEFAULT_AGREEMENT, phrase_words: int = DEFAULT_PHRASE_WORDS) -> None:
+        """`phrase_words`: 0 for no phrases."""
         if agreement < 1:
             raise ValueError(f"agreement is {agreement}; at least one hypothesis is needed")
+        if phrase_words < 0:
+            raise ValueError(f"a phrase has {phrase_words} words; 0 means no phrases")
+        self._phrase_words = phrase_words
+        self._phrase_ends: list[int] = []  # characters of the text that were there when it was flushed
         self.num_contradicted = 0  # words that were spoken, and are not what the final hypothesis has
         self._recent: deque[list[str]] = deque(maxlen=agreement)
         self._heard_s: list[float] = []  # of each word of the latest hypothesis
@@ -64,6 +73,7 @@ class Draft:
 
     def revised(self, change: Change, from_char: int, text_char: int) -> None:
         """The answer to a change: words of the old text up to a later place stay."""
+        self._phrase_ends = [end for end in self._phrase_ends if end <= from_char]
         if from_char == change.from_char:
             return
         old_text, old_sent = self._before
@@ -73,10 +83,19 @@ class Draft:
         self._text = old_text[:from_char] + change.text[text_char:]
         self._sent = old_sent[: self._num_fixed] + self._sent[num_kept + num_left_out :]
 
+    def ends_phrase(self) -> bool:
+        """After a change, and its answer: whether the text is to be flushed, as it then counts to be."""
+        start = self._phrase_ends[-1] if self._phrase_ends else 0
+        if not 0 < self._phrase_words <= len(split_words(self._text[start:])):
+            return False
+        self._phrase_ends.append(len(self._text))
+        return True
+
     def finish(self, hypothesis: Hypothesis) -> list[ReleasedWord]:
         """After a final hypothesis, and all changes that it made: what was spoken. The next one begins anew."""
         self.num_contradicted += place_after(split_words(self._text), split_words(hypothesis.text))[1]
         sent, self._sent, self._text, self._num_fixed, self._heard_s = self._sent, [], "", 0, []
+        self._phrase_ends.clear()
         self._recent.clear()
         return sent
 
@@ -102,8 +121,16 @@ class Draft:
 
 
 def _spaced(before: str, words: list[str]) -> str:
-    """With the space after each word, which tells the server that it is whole, and one in front where it is missing."""
-    text = "".join(word if ends_in_unspaced_script(word) else word + " " for word in (each.lstrip() for each in words))
+    """With the space after each word, which tells the server that it is whole, and one in front where it is missing.
+
+    None between characters that are words of their own; the answer may leave any word out, and the rest must not melt
+    into the word before.
+    """
+    plain = [word.lstrip() for word in words]
+    text = "".join(
+        word if ends_in_unspaced_script(word) and ends_in_unspaced_script(after) else word + " "
+        for word, after in zip(plain, [*plain[1:], "\u3000"], strict=False)
+    )
     is_missing = bool(text and before) and not before[-1].isspace() and not ends_in_unspaced_script(before)
     return " " + text if is_missing else text
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sonorant.asr.commit import DEFAULT_AGREEMENT, DEFAULT_MIN_STABILITY, CommitPolicy, ReleasedWord
 from sonorant.asr.draft import DEFAULT_AGREEMENT as DRAFT_AGREEMENT
-from sonorant.asr.draft import Draft
+from sonorant.asr.draft import DEFAULT_PHRASE_WORDS, Draft
 from sonorant.asr.hypotheses import Hypothesis, parse
 from sonorant.asr.relay import Relay, RevisingRelay
 from sonorant.asr.report import summary
@@ -74,13 +74,20 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="speak words at once and correct them while nobody has heard them; --agreement is 1 then unless given",
     )
+    add(
+        "--phrase-words",
+        type=int,
+        default=DEFAULT_PHRASE_WORDS,
+        metavar="N",
+        help="with --revise: speak every N words as a phrase, without waiting for more; 0: wait (default: %(default)s)",
+    )
     return parser
 
 
 async def run(args: argparse.Namespace) -> int:
     policy: CommitPolicy | Draft
     if args.revise:
-        policy = Draft(DRAFT_AGREEMENT if args.agreement is None else args.agreement)
+        policy = Draft(DRAFT_AGREEMENT if args.agreement is None else args.agreement, args.phrase_words)
     else:
         agreement = DEFAULT_AGREEMENT if args.agreement is None else args.agreement
         policy = CommitPolicy(min_stability=args.min_stability, agreement=agreement)

@@ -70,6 +70,8 @@ class RevisingRelay:
                     self._num_utterances += 1
                     utterance_id = f"segment-{self._num_utterances}"
                 await self._send(change, utterance_id)
+                if not hypothesis.is_final and self._draft.ends_phrase() and utterance_id not in self._over:
+                    await self._session.flush(utterance_id=utterance_id, carry_on=True)
             if hypothesis.is_final and utterance_id:
                 await self._session.end(utterance_id)
                 self._on_released(self._draft.finish(hypothesis))
@@ -81,11 +83,11 @@ class RevisingRelay:
             return
         if change.appends:
             await self._session.send_text(change.text, utterance_id)
-            return
-        self._asked = utterance_id
-        await self._session.revise(change.from_char, change.text, utterance_id)
-        if (answer := await self._answers.get()) is not None:
-            self._draft.revised(change, answer.from_char, answer.text_char)
+        else:
+            self._asked = utterance_id
+            await self._session.revise(change.from_char, change.text, utterance_id)
+            if (answer := await self._answers.get()) is not None:
+                self._draft.revised(change, answer.from_char, answer.text_char)
 
     def revised(self, answer: Revised) -> None:
         self._asked = ""

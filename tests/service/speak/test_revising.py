@@ -246,7 +246,9 @@ async def random_talk(server: Served, rng: random.Random) -> None:
                 text = text[: answer.from_char] + new[answer.text_char :]
                 asked = [each for each in asked if each not in answer.flush_ids]
             elif kind < 0.85:
-                await talk.write(flush(number + 1))
+                request = flush(number + 1)
+                request.flush.carry_on = bool(number % 2)
+                await talk.write(request)
                 asked.append(number + 1)
             elif kind < 0.95 and config.text_policy.mode == 0 and not config.synthesis.non_streaming_mode:
                 await talk.write(played)
