@@ -71,7 +71,7 @@ class RevisingRelay:
                     utterance_id = f"segment-{self._num_utterances}"
                 await self._send(change, utterance_id)
                 if not hypothesis.is_final and self._draft.ends_phrase() and utterance_id not in self._over:
-                    await self._session.flush(utterance_id=utterance_id, carry_on=True)
+                    await self._session.flush(utterance_id=utterance_id)
             if hypothesis.is_final and utterance_id:
                 await self._session.end(utterance_id)
                 self._on_released(self._draft.finish(hypothesis))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sonorant.engine.code2wav.memory import Memory
-from sonorant.engine.ipc.messages import BeginStream, FirstChunk, FlushStream, PcmBatch
+from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, PcmBatch, TextPositions
 from sonorant.engine.types import FinishReason, StreamBudget
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
 from tests.fakes import (
@@ -229,3 +229,24 @@ def test_bugs_of_the_sender_raise() -> None:
         decoder.send(frames(1, 1))
     with pytest.raises(KeyError):
         decoder.send(frames(0, 2))
+
+
+def test_positions_go_ahead_of_the_audio_and_wake_nobody_alone() -> None:
+    decoder = Decoder(chunk_ramp=(2,))
+    batcher = decoder.batcher
+    decoder.send(begin_stream(1))
+    for index in range(3):
+        told = TextPositions(np.array([1]), np.array([index], np.int32), np.array([index + 0.5], np.float32))
+        batcher.on_record(told)
+        assert not batcher.next_batch().records
+        decoder.send(frames(index, 1))
+        if index == 1:
+            plan = batcher.next_batch()
+            positions, *_, pcm = [*plan.records, *batcher.apply(plan, np.zeros((1, 2 * FRAME_SAMPLES), np.int16))]
+            assert isinstance(positions, TextPositions) and isinstance(pcm, PcmBatch)
+            assert positions.frame_indices.tolist() == [0, 1] and positions.positions.tolist() == [0.5, 1.5]
+    decoder.send(end(1))
+    plan = batcher.next_batch()
+    positions, *_, over = [*plan.records, *batcher.apply(plan, np.zeros((1, FRAME_SAMPLES), np.int16))]
+    assert isinstance(positions, TextPositions) and positions.frame_indices.tolist() == [2]
+    assert isinstance(over, EndStream)

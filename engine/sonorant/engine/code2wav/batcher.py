@@ -135,6 +135,7 @@ class Batcher:
         self._with_reference: dict[int, Stream] = {}  # and without a slot
         self._call_s = 0.0  # what the longest of the last calls took
         self._records: list[PcmRecord] = []  # to be published with the next plan
+        self._positions: list[TextPositions] = []  # ahead of the next of these: alone they would wake the service
         self.wait_s: float | None = None  # after a plan without slots: when to ask again, should no record come before
 
     @property
@@ -148,7 +149,7 @@ class Batcher:
             case BeginStream():
                 self._on_begin(record)
             case TextPositions():
-                self._records.append(record)
+                self._positions.append(record)
             case FlushStream(stream_id=stream_id):
                 stream = self._streams[stream_id]
                 stream.is_flushed = True
@@ -355,6 +356,9 @@ class Batcher:
 
     def _take_records(self) -> list[PcmRecord]:
         records, self._records = self._records, []
+        if records and self._positions:
+            records.insert(0, _joined(self._positions))
+            self._positions = []
         return records
 
     def check_conservation(self) -> None:
@@ -363,3 +367,13 @@ class Batcher:
         num_free = len(self._free_slots) + len(self._free_stored_slots)
         if num_used + num_free != self._num_slots:
             raise RuntimeError(f"slots leaked: {num_used} used and {num_free} free of {self._num_slots}")
+
+
+def _joined(positions: Sequence[TextPositions]) -> TextPositions:
+    if len(positions) == 1:
+        return positions[0]
+    return TextPositions(
+        np.concatenate([each.stream_ids for each in positions]),
+        np.concatenate([each.frame_indices for each in positions]),
+        np.concatenate([each.positions for each in positions]),
+    )
