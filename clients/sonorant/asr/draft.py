@@ -5,8 +5,8 @@ recognizer takes back later is revised; the answer says from where on that holds
 wrong. What depends on the word after it waits for that (`words.may_grow`), since how it is read cannot be revised.
 
 A model that takes a token per frame says a word when it has had as many tokens as frames, which at the speed of speech
-is several words later, and mostly behind the end. So every few words are a phrase that is flushed: it is said at once,
-in a state of its own, since behind so little speech a model may take the carried state for an end.
+is several words later, and mostly behind the end. So every few words may be a phrase that is flushed: it is said at
+once, in a state of its own, since behind so little speech a model may take the carried state for an end.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.words import ends_in_unspaced_script, may_grow, split_words
 
 DEFAULT_AGREEMENT = 1
-DEFAULT_PHRASE_WORDS = 4
+DEFAULT_PHRASE_WORDS = 0
 
 
 @dataclass(frozen=True, slots=True)
