@@ -55,7 +55,7 @@ class CodecState:
         """As new, or as if behind so many frames of which it knows nothing."""
         for array in (self.num_frames, self.tails, self.keys, self.values):
             array[slot].zero_()
-        self.num_frames[slot] = num_frames
+        self.num_frames[slot].fill_(num_frames)
 
     def copy(self, source: int, target: int) -> None:
         for array in (self.num_frames, self.tails, self.keys, self.values):
