@@ -220,6 +220,11 @@ async def test_processes_that_are_killed_take_no_utterance_along(
     stream = stub.SynthesizeStream(request)
     responses = stream.__aiter__()
     heard = (await anext(responses)).audio.data
+    talk, told = stub.Speak(), Transcript()
+    await talk.write(speak_pb2.SpeakRequest(config=config()))
+    await talk.write(say("Before.", "a"))
+    await talk.write(end("a"))
+    await read_until(talk, told, "done")
 
     pids = [pid for pid, name in server.child_ids().items() if name.removeprefix("sonorant-") in killed]
     assert len(pids) == len(killed)
@@ -227,6 +232,10 @@ async def test_processes_that_are_killed_take_no_utterance_along(
         os.kill(pid, signal.SIGKILL)
 
     assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    await talk.write(say("Meanwhile.", "b"))  # of a session that has spoken: it waits
+    await talk.done_writing()
+    await read_all(talk, told)
+    assert told.done["b"].reason == COMPLETED
     heard += b"".join([response.audio.data async for response in responses])
     assert_same_audio(heard, whole)
     for call, transcript in calls:

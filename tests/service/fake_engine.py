@@ -142,8 +142,9 @@ class FakeEngine(FakeWorkers):
         known_codes: npt.NDArray[np.int16] | None = None,
         *,
         spare: int = 0,
+        waits: bool = False,
     ) -> FakeStream:
-        if self.state is not EngineState.READY:
+        if self.state is not EngineState.READY and not (waits and self.state is EngineState.RESTARTING):
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if self.num_streams + spare >= self.max_streams:
             raise EngineOverloaded(f"all {self.max_streams} streams are in use; try again later")

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from sonorant.engine import (
 )
 from sonorant.engine.serving import pool
 from sonorant.engine.serving.warm_up import warm_up
+from sonorant.engine.serving.workers import Workers
 from tests.engine.speech import Heard, assert_same_speech, listen
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -194,6 +196,38 @@ async def test_replicas_share_the_streams_and_stand_in_for_each_other(custom_voi
         await watched.until(EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY)
     finally:
         await engines.close()
+
+
+async def test_who_waits_may_open_a_stream_while_workers_are_replaced_and_who_does_not_may_not(
+    custom_voice: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, may_start, start = Watched(), asyncio.Event(), Workers.start
+
+    async def start_when_told(*args: Any) -> Workers:
+        await may_start.wait()
+        return await start(*args)
+
+    engines = await EnginePool.start([config(custom_voice)], watched.on_state)
+    monkeypatch.setattr(Workers, "start", start_when_told)
+    try:
+        await watched.until(EngineState.STARTING, EngineState.READY)
+        wanted = params(engines, speaker=engines.info.speakers[0])
+        alone = await say(engines, wanted)
+        os.kill(worker_pids(engines, 0)[0], signal.SIGKILL)
+        await watched.until(EngineState.STARTING, EngineState.READY, EngineState.RESTARTING)
+        with pytest.raises(EngineUnavailable, match="restarting"):
+            engines.open(wanted)
+        async with engines.open(wanted, waits=True) as stream:
+            stream.push_text(TEXT)
+            stream.end_text()
+            may_start.set()
+            heard = await listen(stream, engines.info.frame_samples)
+        assert heard.end.reason is FinishReason.MAX_FRAMES
+        assert_same_speech(heard.samples, alone.samples)
+    finally:
+        await engines.close()
+    with pytest.raises(EngineUnavailable, match="closed"):
+        engines.open(wanted, waits=True)
 
 
 @pytest.mark.slow

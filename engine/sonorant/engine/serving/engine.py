@@ -134,6 +134,7 @@ class Engine:
         known_codes: Int16Array | None = None,
         *,
         outlives_workers: bool = True,
+        waits: bool = False,
     ) -> EngineStream:
         """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
 
@@ -141,13 +142,14 @@ class Engine:
         raises ValueError. With `known_codes` [frames, codebooks], those of its frames that were made before, anywhere,
         it begins behind these frames; its text is pushed from the beginning nevertheless.
 
-        Should the workers end, it goes on with others from the frame it was at, unless it is not to outlive them.
+        Should the workers end, it goes on with others from the frame it was at, unless it is not to outlive them. One
+        that `waits` may also be opened while they are replaced.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)
         if credit_frames < 1:  # which would end the talker, and all streams with it
             raise ValueError(f"a stream was opened with a credit of {credit_frames} frames; frame 0 needs 1")
-        if self.state is not EngineState.READY:
+        if self.state is not EngineState.READY and not (waits and self.state is EngineState.RESTARTING):
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if self.num_places >= self.max_streams:
             raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")

@@ -72,6 +72,14 @@ class _Pair:
         serves = self.state is EngineState.READY and not self.engine.is_standby
         return Load(serves, self.engine.num_places, self.engine.num_slots, self.engine.max_streams)
 
+    @property
+    def comes_back(self) -> bool:
+        """Its workers are being replaced, or new ones are about to speak for the first time."""
+        return self._has_begun and self.state in (EngineState.RESTARTING, EngineState.STARTING)
+
+    def load_once_back(self) -> tuple[bool, int]:
+        return self.engine.is_standby, self.engine.num_places
+
     def load_of_stored(self) -> Load:
         serves = self.state is EngineState.READY and not self.engine.is_standby
         limit = self.engine.max_stored
@@ -208,14 +216,18 @@ class EnginePool:
         known_codes: Int16Array | None = None,
         *,
         spare: int = 0,
+        waits: bool = False,
     ) -> EngineStream:
         """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`.
 
-        `spare`: so many more must fit into the checkpoint's pairs, for whom their places are kept.
+        `spare`: so many more must fit into the checkpoint's pairs, for whom their places are kept. `waits`: where no
+        pair serves it goes to one that is on its way back.
         """
         pairs = self._model(Need.of(params))
         loads = [pair.load() for pair in pairs]
         index = choose_pair(loads)
+        if index is None and waits and (back := [pair for pair in pairs if pair.comes_back]):
+            return min(back, key=_Pair.load_once_back).engine.open(params, credit_frames, known_codes, waits=True)
         if index is None:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")

@@ -188,6 +188,7 @@ class Commands:
             self._turns.ms_per_unit,
             resumption,
             phrases=self._phrases,
+            follows=self._turns.any_begun,
         )
         self._current_id = utterance_id
         entry = self._turns.begin(utterance)

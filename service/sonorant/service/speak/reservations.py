@@ -20,17 +20,20 @@ class Reservations:
 class Reservation:
     """Of one utterance: made by its first stream, until it is given up."""
 
-    def __init__(self, reservations: Reservations, *, resumed: bool = False) -> None:
-        """`resumed`: begun elsewhere, so it goes ahead of newcomers here, too."""
+    def __init__(self, reservations: Reservations, *, resumed: bool = False, follows: bool = False) -> None:
+        """`resumed`: begun elsewhere, so it goes ahead of newcomers here, too. `follows`: on others of its session, so
+        that it waits for workers that are being replaced, as they do."""
         self._all = reservations
         self._resumed = resumed
+        self._follows = follows
         self._stream: EngineStream | None = None  # the latest, while it lasts
         self._kept_at: str | None = None  # the checkpoint, where a place is kept
 
     def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
         """Raises EngineOverloaded, for the first stream only; EngineUnavailable, and what `check` raises."""
         spare = 0 if self._kept_at is not None or self._resumed else self._all.num_kept[params.checkpoint]
-        stream = self._all.engine.open(params, credit_frames, known_codes, spare=spare)
+        waits = self._follows or self._kept_at is not None
+        stream = self._all.engine.open(params, credit_frames, known_codes, spare=spare, waits=waits)
         self.give_up()
         self._stream = stream
         stream.when_ended = lambda: self._keep(params.checkpoint)

@@ -72,6 +72,10 @@ class Turns:
         return utterance_id in self._open or utterance_id in self._over
 
     @property
+    def any_begun(self) -> bool:
+        return bool(self._open or self._over)
+
+    @property
     def current(self) -> Open | None:
         """The one that is spoken, or will be next."""
         return next(iter(self._open.values()), None)

@@ -53,9 +53,10 @@ class Utterance:
         *,
         phrases: CallerPhrases,
         whole: bool = False,
+        follows: bool = False,
     ) -> None:
         """`charge` is told of characters; with a LimitReached it refuses to have so many spoken now. `whole`: nobody
-        hears it before its end."""
+        hears it before its end. `follows`: on others of its session."""
         spec = spec.with_seed()
         self.id = utterance_id
         self.state = UtteranceState(utterance_id, spec, resumption)
@@ -73,7 +74,8 @@ class Utterance:
         self._longer_chars = 0  # by which what is spoken is longer than what was written for it
         self._charged_longer_chars = 0
         self._commits: list[int] = []  # places in the text that were committed because no more came for a while
-        self._segments = Segments(self.state, Reservation(reservations, resumed=resumption is not None), phrases)
+        reservation = Reservation(reservations, resumed=resumption is not None, follows=follows)
+        self._segments = Segments(self.state, reservation, phrases)
         self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics, whole=whole)
 
     @property
