@@ -36,8 +36,10 @@ class Watch:
 
     def look(self, q: Tensor, keys: Tensor) -> None:
         """At keys that are written: [rows, heads, head_dim], [positions, kv_heads, head_dim]."""
-        seen = keys[:, self.head * keys.shape[1] // q.shape[1]][self.places]
-        self.logits = torch.einsum("rd,rpd->rp", q[self.rows, self.head], seen) * q.shape[-1] ** -0.5
+        kv_head = self.head * keys.shape[1] // q.shape[1]
+        seen = keys[:, kv_head].index_select(0, self.places.view(-1)).view(*self.places.shape, -1)
+        looking = q[self.rows, self.head].unsqueeze(-1)
+        self.logits = torch.bmm(seen, looking).squeeze(-1) * q.shape[-1] ** -0.5  # einsum takes longer than its product
 
 
 def watched_attention(
