@@ -7,6 +7,7 @@ from it: the call lives on until the server has been told what was heard. Nothin
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import grpc
@@ -65,7 +66,7 @@ class Turn:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         """`timeout_s`: the turn fails if the server is silent for so long, at its beginning or after the text."""
-        self._call = client.speak(config, timestamps=True, max_lead_ms=max_lead_ms)
+        self._speak = partial(client.speak, config, timestamps=True, max_lead_ms=max_lead_ms)
         self._target = client.target
         self._timeout_s = timeout_s
         self._text = ""
@@ -155,7 +156,8 @@ class Turn:
 
     async def _run(self) -> None:
         try:
-            async with self._call as session:
+            # What was said to it right away goes with the call, a round trip earlier than what comes later.
+            async with self._speak(text=self._text_at_hand()) as session:
                 self._opened = True
                 self._expect_something()
                 reading = asyncio.create_task(self._read(session))
@@ -183,6 +185,16 @@ class Turn:
                 await asyncio.wait((reading,))
         except (SpeechError, TimeoutError):
             pass  # leaving the call cancels everything, too
+
+    def _text_at_hand(self) -> str:
+        text = ""
+        while not self._to_send.empty():
+            more = self._to_send.get_nowait()
+            if more is None:
+                self._to_send.put_nowait(None)
+                break
+            text += more
+        return text
 
     async def _write(self, session: Session) -> None:
         try:

@@ -28,6 +28,19 @@ async def test_text_goes_out_as_it_comes_and_audio_comes_in() -> None:
         assert speech.received[0].config.max_lead_ms == 500
 
 
+async def test_what_is_said_at_once_goes_with_the_call() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.greets_after_text = True  # it would wait for ever for a client that waits for it
+        turn = Turn(client, synthesis_config())
+        turn.say("one ")
+        turn.say("two")
+        turn.end()
+        await asyncio.wait_for(speech.over.wait(), 10)
+        assert [event async for event in turn] == []
+        await turn.close()
+        assert [request.text for request in speech.received if request.HasField("text")] == ["one two"]
+
+
 async def test_cut_off_it_ends_at_once_and_the_server_is_told_what_was_heard() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         turn = Turn(client, synthesis_config())
