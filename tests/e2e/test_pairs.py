@@ -93,6 +93,8 @@ async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_o
         code, _, _ = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=refused)))
         assert code == grpc.StatusCode.INVALID_ARGUMENT
 
+        forker = next(pid for pid, name in pool.child_ids().items() if name == "sonorant-forker")
+        os.kill(forker, signal.SIGSTOP)  # no pair comes back until it goes on
         os.kill(pool.worker("code2wav", "base"), signal.SIGKILL)
         await eventually(lambda: pairs(pool, "tts_pair_ready"), {**everything, ("1", "base"): 0})
         code, message, details = await failure(stub.Synthesize(SynthesizeRequest(text="fox", config=EMBEDDING)))
@@ -103,6 +105,7 @@ async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_o
             assert answer.status == (SERVING if serving else NOT_SERVING), name
         for config in (PRESET, DESIGN):
             assert (await stub.Synthesize(SynthesizeRequest(text="fox", config=config))).audio
+        os.kill(forker, signal.SIGCONT)
         await eventually(lambda: pairs(pool, "tts_pair_ready"), everything, 60)
         assert (await stub.Synthesize(SynthesizeRequest(text="fox", config=EMBEDDING))).audio
 

@@ -236,9 +236,16 @@ async def test_overload_and_restart_fail_utterances_in_band_and_the_session_reco
         engine.enter(EngineState.RESTARTING)
         await read_until(call, transcript, "done")
         assert transcript.done["killed"].error.code == grpc.StatusCode.UNAVAILABLE.value[0]
-        await call.write(say("b", "down"))
+        newcomer, told = server.stub.Speak(), Transcript()
+        await newcomer.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
+        await newcomer.write(say("b", "new"))
+        await newcomer.done_writing()
+        await read_all(newcomer, told)
+        assert told.done["new"].error.code == grpc.StatusCode.UNAVAILABLE.value[0]
+        await call.write(say("b", "down"))  # of a session that has spoken, so that it may wait
+        await call.write(end("down"))
         await read_until(call, transcript, "done", "down")
-        assert transcript.done["down"].error.code == grpc.StatusCode.UNAVAILABLE.value[0]
+        assert transcript.done["down"].reason == COMPLETED
         engine.enter(EngineState.READY)
         await call.write(say("c", "back"))
         await call.done_writing()

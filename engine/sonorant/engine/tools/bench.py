@@ -95,7 +95,7 @@ async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
         stream.end_text()
         while isinstance(event := await stream.next_event(), PcmChunk):
             first_s = first_s or time.monotonic() - began_s
-            num_samples += sum(map(len, event.samples))
+            num_samples += event.samples.size
             budget = budget or event.budget
             stream.grant(event.num_frames)
     assert budget is not None
