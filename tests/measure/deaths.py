@@ -23,7 +23,8 @@ from sonorant.engine.types import Int16Array
 TEXTS = ("The quick brown fox jumps over the lazy dog.", "One, two, three, and four of them went home.")
 NUM_SESSIONS = 8
 LEAD_S = 2.0
-FAULTS = {
+FAULTS: dict[str, tuple[tuple[int, ...], int]] = {
+    "none": ((), 0),  # what the beginning of eight at once costs
     "kill talker": ((0,), signal.SIGKILL),
     "kill code2wav": ((1,), signal.SIGKILL),
     "kill both": ((0, 1), signal.SIGKILL),
