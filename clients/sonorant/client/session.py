@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -225,7 +226,8 @@ class Session:
             pass
         # A refusal may have come during the write, which overwrites what the server said: ask, and hear it out.
         started = await self._connect()
-        await self._write(request)
+        with suppress(asyncio.InvalidStateError):  # over already: what is read from it says why
+            await self._write(request)
         return started
 
     async def _connect(self, text: SpeakRequest | None = None, *, resuming: bool = False) -> SessionStarted:

@@ -77,9 +77,6 @@ class _Pair:
         """Its workers are being replaced, or new ones are about to speak for the first time."""
         return self._has_begun and self.state in (EngineState.RESTARTING, EngineState.STARTING)
 
-    def load_once_back(self) -> tuple[bool, int]:
-        return self.engine.is_standby, self.engine.num_places
-
     def load_of_stored(self) -> Load:
         serves = self.state is EngineState.READY and not self.engine.is_standby
         limit = self.engine.max_stored
@@ -227,7 +224,8 @@ class EnginePool:
         loads = [pair.load() for pair in pairs]
         index = choose_pair(loads)
         if index is None and waits and (back := [pair for pair in pairs if pair.comes_back]):
-            return min(back, key=_Pair.load_once_back).engine.open(params, credit_frames, known_codes, waits=True)
+            emptiest = min(back, key=lambda pair: (pair.engine.is_standby, pair.engine.num_places))
+            return emptiest.engine.open(params, credit_frames, known_codes, waits=True)
         if index is None:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
