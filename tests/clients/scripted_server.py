@@ -60,7 +60,7 @@ class Speech(TextToSpeechServiceServicer):
         self.num_sessions = 0
         self.clips_lost_after: int | None = None
         self.greets_after_text = False  # its answer to the config comes behind the first text
-        self.hides_refusals = 0  # so many reach the client without their reason
+        self.hides_refusals = 0  # so many calls end without a reason
 
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: grpc.aio.ServicerContext
@@ -69,6 +69,7 @@ class Speech(TextToSpeechServiceServicer):
         self.num_sessions += 1
         chunks_left = self.lost_after.pop(0) if self.lost_after else -1
         received = 0
+        greeting: speak_pb2.SpeakResponse | None = None  # that is owed
 
         def response(**payload: object) -> speak_pb2.SpeakResponse:
             return speak_pb2.SpeakResponse(utterance_id=open_id, **payload)
@@ -80,20 +81,24 @@ class Speech(TextToSpeechServiceServicer):
         try:
             async for request in requests:
                 self.received.append(request)
+                if greeting is not None:
+                    yield greeting
+                    greeting = None
                 match request.WhichOneof("payload"):
                     case "config":
+                        if self.hides_refusals:
+                            self.hides_refusals -= 1
+                            await context.abort(grpc.StatusCode.INTERNAL, "grpc.aio's own words")
                         if refusal := REFUSALS.get(request.config.synthesis.voice.voice_id):
-                            if self.hides_refusals:
-                                self.hides_refusals -= 1
-                                await context.abort(grpc.StatusCode.INTERNAL, "grpc.aio's own words")
                             await context.abort_with_status(rpc_status.to_status(refusal))
                         session_id = f"s{self.num_sessions}"
                         session = speak_pb2.SessionStarted(
                             session_id=session_id, audio=FORMAT, resumable=self.resumable
                         )
-                        if self.greets_after_text:
-                            self.received.append(await anext(requests))
-                        yield speak_pb2.SpeakResponse(session=session)
+                        greeting = speak_pb2.SpeakResponse(session=session)
+                        if not self.greets_after_text:
+                            yield greeting
+                            greeting = None
                     case "resume":
                         received = request.resume.received_samples
                     case "text":
@@ -190,7 +195,8 @@ async def scripted_server(target: str = "127.0.0.1:0", *, serving: bool = True) 
     add_VoiceServiceServicer_to_server(Voices(), server)
     health_servicer = health.aio.HealthServicer()
     state = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-    await health_servicer.set("", state)
+    for name in ("", "readiness"):
+        await health_servicer.set(name, state)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     port = server.add_insecure_port(target)
     await server.start()

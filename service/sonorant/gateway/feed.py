@@ -9,6 +9,7 @@ from sonorant.tts.v1.speak_pb2 import SpeakRequest
 
 MAX_WAITING_CHARS = 256 * 1024
 _FLUSH_CHARS = 64  # that a flush counts as
+_NUM_FIRST = 2  # a text and its end; few enough that a server takes them before anybody reads what it says
 
 
 class Feed:
@@ -25,6 +26,18 @@ class Feed:
             raise Refusal(413, message, code="too_much_text")
         self._waiting_chars += chars
         self._requests.put_nowait(request)
+
+    def take_first(self) -> list[SpeakRequest]:
+        """What waits already and can go with the call; not after `start`."""
+        first: list[SpeakRequest] = []
+        while len(first) < _NUM_FIRST and not self._requests.empty():
+            request = self._requests.get_nowait()
+            if request is None:
+                self.end()  # nothing can stand behind it
+                break
+            self._waiting_chars -= _chars(request)
+            first.append(request)
+        return first
 
     def end(self) -> None:
         """There will be no more, not even a cancel."""

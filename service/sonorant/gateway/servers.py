@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sonorant.client import Access
-from sonorant.client.errors import from_rpc_error
+from sonorant.client.errors import from_rpc_error, is_lost
 from sonorant.gateway.calls import Call
 from sonorant.gateway.errors import Refusal, from_speech_error
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest, SpeakResponse
@@ -100,19 +100,32 @@ class Servers:
             server.running -= 1
             stream.cancel()
 
-    async def speak(self, config: SpeakConfig, call: Call) -> "Speaking":
-        """A Speak RPC that has been let in. Raises Refusal. To be closed."""
+    async def speak(self, config: SpeakConfig, call: Call, first: Sequence[SpeakRequest] = ()) -> "Speaking":
+        """A Speak RPC that has been let in. `first`: what is said already; it goes with the call, which saves a round
+        trip. Raises Refusal. To be closed."""
 
-        async def begin(server: Server) -> Speaking:
+        async def begin(server: Server, first: Sequence[SpeakRequest]) -> Speaking:
             speaking = Speaking(server, server.speech.Speak(metadata=call.metadata))
             try:
-                await speaking.begin(config)
+                await speaking.begin(config, first)
             except BaseException:
                 speaking.close()
                 raise
             return speaking
 
-        opened: Speaking = await self._first(begin)
+        async def begin_with_first(server: Server) -> Speaking:
+            try:
+                return await begin(server, first)
+            except grpc.aio.AioRpcError as error:
+                if not first or error.code() is not grpc.StatusCode.INTERNAL or not is_lost(error):
+                    raise
+            # A refusal may have come during a write, which overwrites what the server said: ask, and hear it out.
+            speaking = await begin(server, ())
+            for request in first:
+                await speaking.send(request)
+            return speaking
+
+        opened: Speaking = await self._first(begin_with_first)
         return opened
 
     async def _first(self, ask: Callable[[Server], Awaitable[_Opened]], *, by_load: bool = True) -> _Opened:
@@ -143,9 +156,11 @@ class Speaking:
         self._writing = asyncio.Lock()  # a call takes one write at a time
         server.running += 1
 
-    async def begin(self, config: SpeakConfig) -> None:
-        """A refusal is raised here, before any text is lost in it."""
-        await self._stream.write(SpeakRequest(config=config))
+    async def begin(self, config: SpeakConfig, first: Sequence[SpeakRequest]) -> None:
+        """Raises what the server refuses it with, so that nothing is lost in a call that was not let in."""
+        with suppress(asyncio.InvalidStateError):  # over already: what is read tells why
+            for request in (SpeakRequest(config=config), *first):
+                await self._stream.write(request)
         await self._stream.read()  # the session
 
     async def send(self, request: SpeakRequest) -> None:

@@ -62,7 +62,7 @@ class Context:
     async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
         """Speak to the end; whatever goes wrong is told to the caller. Raises ConnectionError if they have gone."""
         try:
-            speaking = await servers.speak(self._config, call)
+            speaking = await servers.speak(self._config, call, self._feed.take_first())
         except Refusal as refusal:
             return await self._fail(refusal, send)
         self._feed.start(speaking)

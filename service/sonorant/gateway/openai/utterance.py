@@ -127,7 +127,7 @@ class Utterance:
         await send(closing)
 
     async def _speak(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
-        speaking = await servers.speak(self._speak_config, call)
+        speaking = await servers.speak(self._speak_config, call, self._feed.take_first())
         self._feed.start(speaking)
         sentence: Sentence | None = None
         try:

@@ -180,7 +180,7 @@ class _Connection:
                 self._writer.close()
 
     async def _say(self, config: SpeakConfig, feed: Feed) -> None:
-        speaking = await self._servers.speak(config, self._call)
+        speaking = await self._servers.speak(config, self._call, feed.take_first())
         feed.start(speaking)
         position_ms, begun = 0, False
         try:
