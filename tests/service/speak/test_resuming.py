@@ -179,9 +179,10 @@ async def test_marks_are_told_once_and_of_every_word() -> None:
     speak = config()
     speak.timestamps = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
     async with served(FakeEngine()) as server:
-        broken = await heard(server, speak, [6, 6])
-    words = [mark.text for response in broken if response.HasField("marks") for mark in response.marks.marks]
-    assert words == (TEXT + "And so on.").split()
+        for breaks_after in ([6, 6], [5], [7], [9]):
+            broken = await heard(server, speak, breaks_after)
+            words = [mark.text for response in broken if response.HasField("marks") for mark in response.marks.marks]
+            assert words == (TEXT + "And so on.").split(), breaks_after
 
 
 async def test_text_committed_for_want_of_more_is_committed_there_again() -> None:

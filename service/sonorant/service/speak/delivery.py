@@ -20,7 +20,7 @@ from sonorant.service.speak.resumption import Resumption, Skipped
 from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
-from sonorant.service.speak.word_times import WordTimes
+from sonorant.service.speak.word_times import Word, WordTimes
 from sonorant.service.text.revision import heard_to
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 
@@ -64,6 +64,7 @@ class Delivery:
         self._writer = writer_for(state.spec.audio, state.spec.info, params.reference_codes, params.sampling.seed)
         self._skipped = Skipped(state.resumption or Resumption(), state.spec.audio, state.spec.info.frame_samples)
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be told with the next audio
+        self._words_again: list[Word] = []  # of audio that was heard elsewhere: likewise
         self._started = False
         self._flush_id = 0
         # Of the current segment:
@@ -213,7 +214,8 @@ class Delivery:
             else:
                 unheard.append(piece)
         if self._state.spec.timestamps:
-            self._word_times.tell(self._state.sent_ms)  # it was told
+            # Most of them were told; which, hung on how much of the audio was known then. Who has one leaves it out.
+            self._words_again += self._word_times.tell(self._state.sent_ms)
         self._making.extend_credit()
         return unheard
 
@@ -284,7 +286,8 @@ class Delivery:
         if not self._state.spec.timestamps:
             return
         until_ms = (self._state.sent_samples + num_samples) * 1000 / self._audio.sample_rate_hz
-        if words := self._word_times.tell(until_ms):
+        if words := self._words_again + self._word_times.tell(until_ms):
+            self._words_again = []
             await send(synthesis_pb2.Marks(marks=[word.to_proto() for word in words]))
 
 
