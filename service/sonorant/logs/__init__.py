@@ -7,17 +7,18 @@ import json
 import logging
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
+from time import gmtime, strftime
 from typing import TextIO
 
+_encode = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class _JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC)
+        time = strftime("%Y-%m-%dT%H:%M:%S", gmtime(record.created))
         line = {
-            "time": f"{time:%Y-%m-%dT%H:%M:%S}.{time.microsecond // 1000:03d}Z",
+            "time": f"{time}.{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -25,7 +26,7 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return _encode(line)
 
 
 def json_handler(stream: TextIO, *filters: Callable[[logging.LogRecord], bool]) -> logging.Handler:
@@ -41,4 +42,5 @@ def set_up(*filters: Callable[[logging.LogRecord], bool]) -> None:
     logging.captureWarnings(True)
     # Not to be found out for every record: no line has it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None  # nor where in the source it was written; documented in Python's "Logging HOWTO"
     logging.basicConfig(level=logging.INFO, handlers=[json_handler(sys.stderr, *filters)])

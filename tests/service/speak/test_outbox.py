@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from sonorant.service.errors import LimitReached
-from sonorant.service.speak.outbox import MAX_POSTED, Outbox
+from sonorant.service.speak.outbox import FEW, MAX_POSTED, Outbox
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
 
 
@@ -13,7 +13,7 @@ def response(name: str) -> SpeakResponse:
 
 async def test_what_is_posted_overtakes_what_is_sent() -> None:
     outbox: Outbox[SpeakResponse] = Outbox()
-    sending = asyncio.create_task(outbox.send(response("audio")))
+    sending = asyncio.create_task(outbox.send(response("audio"), lambda: None))
     await asyncio.sleep(0)
     outbox.post(response("control"))
     responses = outbox.responses()
@@ -50,6 +50,21 @@ async def test_a_send_that_is_cancelled_while_written_is_not_written_twice() -> 
     outbox.close()
     assert [r.utterance_id async for r in responses] == ["done"]
     assert taken == ["audio"]
+
+
+async def test_what_nobody_has_to_know_of_waits_only_behind_many() -> None:
+    outbox: Outbox[SpeakResponse] = Outbox()
+    for number in range(FEW):
+        await asyncio.wait_for(outbox.send(response(f"{number}")), 1)
+    late = asyncio.create_task(outbox.send(response("late")))
+    await asyncio.sleep(0)
+    assert not late.done()
+    responses = outbox.responses()
+    sent = [(await anext(responses)).utterance_id for _ in range(FEW + 1)]
+    assert sent == [*map(str, range(FEW)), "late"]
+    outbox.close()
+    assert [response async for response in responses] == []
+    await late
 
 
 async def test_an_error_comes_at_once() -> None:

@@ -65,11 +65,14 @@ async def checked(
     within_s: float | None = first_within_s
     async with aclosing(aiter(requests)) as requests:
         while True:
-            try:
-                async with asyncio.timeout(within_s):
-                    request = await anext(requests, None)
-            except TimeoutError:
-                raise _late(f"no message came within {within_s:g} s", begins) from None
+            if within_s is None:
+                request = await anext(requests, None)
+            else:
+                try:
+                    async with asyncio.timeout(within_s):
+                        request = await anext(requests, None)
+                except TimeoutError:
+                    raise _late(f"no message came within {within_s:g} s", begins) from None
             if request is None:
                 return
             if isinstance(request, _Unread):

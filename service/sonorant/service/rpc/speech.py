@@ -264,11 +264,7 @@ async def _speak_whole(
     respond = text_to_speech_service_pb2.SynthesizeStreamResponse
 
     async def send(message: Message, on_taken: Callable[[], None] | None = None) -> None:
-        response = respond(**{PAYLOADS[type(message)]: message})
-        if on_taken is None:  # nothing waits for it: the audio behind it is made meanwhile
-            outbox.post(response)
-        else:
-            await outbox.send(response, on_taken)
+        await outbox.send(respond(**{PAYLOADS[type(message)]: message}), on_taken)
 
     try:
         done = utterance.done(await utterance.speak(send))

@@ -1,7 +1,8 @@
 """The responses of one call on their way to its one writer: whatever is posted goes before audio.
 
-`post` never blocks; `send` returns when gRPC has taken the response. At most one response waits in `send`. Whether one
-was sent is known here alone: `on_taken` is called when the writer gets it, past taking back.
+`post` never blocks. `send` with `on_taken` returns when gRPC has taken the response; without, nobody needs to know, and
+it waits only behind many others. At most one response waits in `send`. Whether one was sent is known here alone:
+`on_taken` is called when the writer gets it, past taking back.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Generic, TypeVar
 from sonorant.service.errors import LimitReached
 
 MAX_POSTED = 1024  # only a client that sends without reading gets there
+FEW = 16  # responses before one that need not be waited for: what follows it is made meanwhile
 
 R = TypeVar("R")
 
@@ -40,7 +42,10 @@ class Outbox(Generic[R]):
         self._wake.set()
 
     async def send(self, response: R, on_taken: Callable[[], None] | None = None) -> None:
-        """Cancelling this takes the response back, unless it is being written."""
+        """Cancelling this takes the response back, unless it is being written or was posted."""
+        if on_taken is None and len(self._posted) < FEW:
+            self.post(response)
+            return
         sending = _Sending(response, on_taken, asyncio.get_running_loop().create_future())
         self._sending = sending
         self._wake.set()

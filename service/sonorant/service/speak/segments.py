@@ -243,7 +243,7 @@ class Segments:
         if spec.max_frames_given:  # for the utterance, not for each of its segments
             left = params.sampling.max_frames - self._state.num_frames + num_counted
             sampling = replace(sampling, max_frames=left)
-        return replace(params, sampling=sampling)
+        return params if sampling is params.sampling else replace(params, sampling=sampling)
 
     def cancel(self) -> None:
         """Stop the engine's work at once, and give the place back."""

@@ -1,7 +1,7 @@
 """The life of one `Speak` call: what its messages mean.
 
-Three tasks: one reads (and never waits for audio), one speaks the utterances in turn, one watches for silence. All of
-them live in one task group, which ends with the call. Responses leave through the outbox.
+Two tasks: one reads (and never waits for audio), one speaks the utterances in turn; a timer watches for silence. They
+live in one task group, which ends with the call. Responses leave through the outbox.
 """
 
 import asyncio
@@ -58,7 +58,8 @@ class Session:
             self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases, part
         )
         self._spec: SpeakSpec | None = None  # of the session: the first that came
-        self._configured = asyncio.Event()
+        self._tasks: asyncio.TaskGroup | None = None  # while it runs
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._drain_ms: int | None = None  # the server drains
         self._last_message_s = time.monotonic()
         self._takes = False  # a message: its text may have to wait for its turn
@@ -67,17 +68,19 @@ class Session:
         """Until all is said and the requests have ended. Errors go out through the outbox."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
                 reader = tasks.create_task(self._read(requests))
-                watch = tasks.create_task(self._watch_idle())
                 await self._turns.run(tasks)
                 reader.cancel()
-                watch.cancel()
         except* Exception as errors:
             self.outbox.close(errors.exceptions[0])
             errors.__traceback__ = None  # with the frame that raised it, it is a cycle
         else:
             self.outbox.close()
         finally:
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
+            self._tasks = None  # which knows the task that knows this: a cycle
             self._turns.abort()
 
     def go_away(self, drain_ms: int) -> None:
@@ -147,7 +150,7 @@ class Session:
         )
         self.outbox.post(speak_pb2.SpeakResponse(session=started))
         self._spec = self._commands.spec = spec
-        self._configured.set()
+        self._watch_idle()
         if self._drain_ms is not None:
             self._say_go_away()
 
@@ -171,17 +174,14 @@ class Session:
         self.outbox.post(speak_pb2.SpeakResponse(go_away=speak_pb2.GoAway(drain_ms=self._drain_ms or 0)))
         self._turns.close()
 
-    async def _watch_idle(self) -> None:
+    def _watch_idle(self) -> None:
         """End the session as a half-close would when nothing comes in and nothing plays."""
-        await self._configured.wait()
         assert self._spec is not None, "configured"
-        while True:
-            quiet_s = max(self._last_message_s, self._playout.ends_s)
-            wait_s = quiet_s + self._spec.idle_timeout_s - time.monotonic()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-            elif self._takes:
-                self._last_message_s = time.monotonic()
-            else:
-                self._last_message_s = time.monotonic()
-                await self._commands.finish()
+        wait_s = max(self._last_message_s, self._playout.ends_s) + self._spec.idle_timeout_s - time.monotonic()
+        if wait_s <= 0:
+            self._last_message_s = time.monotonic()
+            if not self._takes:
+                assert self._tasks is not None, "it runs"
+                self._tasks.create_task(self._commands.finish())
+            wait_s = self._spec.idle_timeout_s
+        self._idle_timer = asyncio.get_running_loop().call_later(wait_s, self._watch_idle)
