@@ -91,9 +91,9 @@ async def interpret(client: SpeechClient, hypotheses: list[Hypothesis], policy: 
 
         relay: Relay | RevisingRelay
         if isinstance(policy, Draft):
-            relay = RevisingRelay(session, policy, lambda words: None)
+            relay = RevisingRelay(session, policy, lambda words: None, lambda: None)
         else:
-            relay = Relay(session, policy, lambda words: None)
+            relay = Relay(session, policy, lambda words: None, lambda: None)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(relay.send(live()))
             async for event in session:

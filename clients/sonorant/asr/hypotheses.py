@@ -74,6 +74,10 @@ def _google(message: dict[str, Any], time_s: float) -> list[Hypothesis]:
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name} is {value!r}, not a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is {value!r}: half of a surrogate pair is no character") from None
     return value
 
 

@@ -86,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
 
 async def run(args: argparse.Namespace) -> int:
     policy: CommitPolicy | Draft
+    if args.phrase_words and not args.revise:
+        raise ValueError("--phrase-words is for --revise; without it words are spoken once they are settled")
     if args.revise:
         policy = Draft(DRAFT_AGREEMENT if args.agreement is None else args.agreement, args.phrase_words)
     else:
@@ -124,10 +126,10 @@ class _Interpreter:
     def __init__(self, session: Session, policy: CommitPolicy | Draft, write: audio_out.Write) -> None:
         relay: Relay | RevisingRelay
         if isinstance(policy, Draft):
-            relay = revising = RevisingRelay(session, policy, self._released)
+            relay = revising = RevisingRelay(session, policy, self._released, self._sent)
             on_revised: Callable[[Revised], object] = revising.revised
         else:
-            relay = Relay(session, policy, self._released)
+            relay = Relay(session, policy, self._released, self._sent)
             on_revised = _ignore
         self.relay = relay
         self.delays_s: list[float] = []
@@ -144,8 +146,10 @@ class _Interpreter:
         if done.reason == FinishReason.FINISH_REASON_FAILED:
             _note(f"{utterance_id} failed: {from_status(done.error)}")
 
-    def _released(self, words: Sequence[ReleasedWord]) -> None:
+    def _sent(self) -> None:
         self.listener.text_sent()
+
+    def _released(self, words: Sequence[ReleasedWord]) -> None:
         self.delays_s += [word.delay_s for word in words]
         _note(f"{words[0].released_s:8.2f} s  {''.join(word.text for word in words).strip()}")
 

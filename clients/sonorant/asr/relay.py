@@ -18,10 +18,14 @@ OnReleased: TypeAlias = Callable[[Sequence[ReleasedWord]], object]
 class Relay:
     """`send` writes, while another task reads the session's events and tells each `UtteranceDone` to `done`."""
 
-    def __init__(self, session: Session, policy: CommitPolicy, on_released: OnReleased) -> None:
+    def __init__(
+        self, session: Session, policy: CommitPolicy, on_released: OnReleased, on_sent: Callable[[], object]
+    ) -> None:
+        """`on_sent` is told each time that text goes out."""
         self._session = session
         self._policy = policy
         self._on_released = on_released
+        self._on_sent = on_sent
         self._places = asyncio.Semaphore(MAX_OPEN_UTTERANCES)
         self._num_utterances = 0
 
@@ -36,6 +40,7 @@ class Relay:
                     self._num_utterances += 1
                     utterance_id = f"segment-{self._num_utterances}"
                 self._on_released(words)
+                self._on_sent()
                 await self._session.send_text(_spaced(words), utterance_id)
             if hypothesis.is_final and utterance_id:
                 await self._session.end(utterance_id)
@@ -49,11 +54,12 @@ class Relay:
 class RevisingRelay:
     """The same with a text that is corrected while nobody has heard it; another task tells each `Revised`, too."""
 
-    def __init__(self, session: Session, draft: Draft, on_released: OnReleased) -> None:
-        """`on_released` is told what was spoken of each segment in the end."""
+    def __init__(self, session: Session, draft: Draft, on_released: OnReleased, on_sent: Callable[[], object]) -> None:
+        """`on_released` is told what was spoken of each segment in the end, `on_sent` that some text goes out."""
         self._session = session
         self._draft = draft
         self._on_released = on_released
+        self._on_sent = on_sent
         self._places = asyncio.Semaphore(MAX_OPEN_UTTERANCES)
         self._num_utterances = 0
         self._asked = ""  # the utterance whose revision has no answer yet
@@ -81,6 +87,7 @@ class RevisingRelay:
     async def _send(self, change: Change, utterance_id: str) -> None:
         if utterance_id in self._over:
             return
+        self._on_sent()
         if change.appends:
             await self._session.send_text(change.text, utterance_id)
         else:

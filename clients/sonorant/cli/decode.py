@@ -62,7 +62,7 @@ async def run(args: argparse.Namespace) -> int:
         write = None
         async for payload in await stack.enter_async_context(aclosing(decoded)):
             if isinstance(payload, DecodeStarted):
-                rate_hz, raw = payload.audio.sample_rate_hz, sys.stdout.buffer if args.raw else None
+                rate_hz, raw = payload.audio.sample_rate_hz, audio_out.stdout() if args.raw else None
                 output = audio_out.output(rate_hz, wav=args.wav, encoded=args.ogg, raw=raw)
                 write = await stack.enter_async_context(output)
                 print(f"{payload.audio_ms / 1000:.2f} s, spoken by checkpoint {payload.checkpoint}", file=sys.stderr)

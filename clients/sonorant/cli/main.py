@@ -13,9 +13,10 @@ from grpc import StatusCode
 from sonorant.bench import arguments as bench_arguments
 from sonorant.bench import command as bench
 from sonorant.cli import decode, explain, plan, say, voices
+from sonorant.client import __version__
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.errors import SpeechError, in_words
-from sonorant.client.local_server import run_server_command
+from sonorant.client.local_server import ServerFailed, run_server_command
 
 EXAMPLES = """\
 examples:
@@ -38,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "--server", default=DEFAULT_TARGET, metavar="HOST:PORT", help="server to call; default: %(default)s"
@@ -131,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # whoever read our stdout has gone; keep the interpreter from flushing into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, ServerFailed) as error:
         status = _complain(in_words(error))
     except KeyboardInterrupt:
         status = 130

@@ -117,7 +117,7 @@ def _encoding(args: argparse.Namespace) -> str:
 
 
 def _output(args: argparse.Namespace, sample_rate_hz: int) -> AbstractAsyncContextManager[audio_out.Write]:
-    raw = sys.stdout.buffer if args.raw else None
+    raw = audio_out.stdout() if args.raw else None
     return audio_out.output(sample_rate_hz, wav=args.wav, encoded=args.ogg or args.codes, raw=raw)
 
 

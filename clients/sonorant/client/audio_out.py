@@ -5,12 +5,14 @@ the player has played everything.
 """
 
 import asyncio
+import io
 import shutil
+import sys
 import wave
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 Write: TypeAlias = Callable[[bytes], object]
 
@@ -31,11 +33,33 @@ def output(
     return raw_stream(raw)
 
 
+def stdout() -> BinaryIO:
+    """For raw bytes. Raises ValueError if whoever started this program closed it."""
+    if sys.stdout is None:
+        raise ValueError("stdout is closed; there is nowhere to write the audio")
+    return sys.stdout.buffer
+
+
+class _NamedFile(io.FileIO):
+    """Says which file it is when the disk is full, as open() does when there is no such folder."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = self.name
+            raise
+
+
+def _new_file(path: Path) -> BinaryIO:
+    return io.BufferedWriter(_NamedFile(path, "w"))
+
+
 @asynccontextmanager
 async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
     """16-bit mono samples into a WAV file whose header is right once the context is left."""
     # Opened first: a path that cannot be is then one error, not also one of a half-made Wave_write.
-    with path.open("wb") as raw, wave.open(raw, "wb") as file:
+    with _new_file(path) as raw, wave.open(raw, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(sample_rate_hz)
@@ -45,7 +69,7 @@ async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
 @asynccontextmanager
 async def raw_file(path: Path) -> AsyncIterator[Write]:
     """Bytes as they are: encodings that bring a container of their own."""
-    with path.open("wb") as file:
+    with _new_file(path) as file:
         yield file.write
 
 

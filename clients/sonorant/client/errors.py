@@ -55,8 +55,10 @@ class ServerUnavailable(SpeechError):
 
 
 def in_words(error: Exception) -> str:
-    """The error for people: one about a file with the name first, and without the number."""
-    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    """The error for people: of the operating system's without the number, the name first if it is about a file."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
@@ -117,6 +119,10 @@ def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status | None:
 
 def _hint(target: str, details: str) -> str:
     """What to do about a connection that did not come about, by gRPC's words about it."""
+    scheme, is_url, rest = target.partition("://")
+    if is_url and scheme in ("http", "https"):
+        tls = ", with SONORANT_CLIENT_TLS=1" if scheme == "https" else ""
+        return f"servers have no URL: {rest.rstrip('/')}{tls}"
     if ":" not in target:  # gRPC takes 443 then, which is nobody's guess
         return f"no port was given: {target}:50051"
     if "CERTIFICATE_VERIFY_FAILED" in details:

@@ -1,6 +1,7 @@
 """A `sonorant-server` of one's own, as a child process on a free port: for the demo, the benchmark and tests."""
 
 import asyncio
+import importlib.util
 import signal
 import socket
 import sys
@@ -22,12 +23,14 @@ SERVICE = (
 
 
 class ServerFailed(Exception):
-    """The server went before it was ready; the message has the end of its log."""
+    """The server is not installed here, or went before it was ready; then the message has the end of its log."""
 
 
 @asynccontextmanager
 async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float = 600.0) -> AsyncIterator[str]:
-    """Yields HOST:PORT once the server is SERVING; it is gone when the context is left, however that happens."""
+    """Yields HOST:PORT once the server is SERVING; it is gone when the context is left, however that happens. Raises
+    ServerFailed."""
+    _check_installed()
     target = f"127.0.0.1:{_free_port()}"
     command = [sys.executable, "-c", SERVICE, "--listen", target, *arguments]
     with tempfile.TemporaryFile() as log:
@@ -46,9 +49,17 @@ async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float 
 
 
 async def run_server_command(*arguments: str) -> int:
-    """Run `sonorant-server` with these arguments to its end, on our own stdout and stderr; its exit status."""
+    """Run `sonorant-server` with these arguments to its end, on our own stdout and stderr; its exit status. Raises
+    ServerFailed where there is none."""
+    _check_installed()
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "sonorant.service", *arguments)
     return await process.wait()
+
+
+def _check_installed() -> None:
+    """The client is a distribution of its own, and often alone."""
+    if importlib.util.find_spec("sonorant.service") is None:
+        raise ServerFailed("the server is not installed here, only the client: pip install sonorant-server")
 
 
 async def _wait_until_serving(

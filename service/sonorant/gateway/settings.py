@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sonorant.client import __version__
+
 FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 
 
@@ -36,6 +38,7 @@ def parse_args(argv: Sequence[str] | None = None) -> GatewayConfig:
     )
     default = GatewayConfig()
     add = parser.add_argument
+    add("--version", action="version", version=f"%(prog)s {__version__}")
     add(
         "--listen",
         type=_address,

@@ -25,6 +25,7 @@ from sonorant.engine import (
     settings_of,
     with_settings,
 )
+from sonorant.service import __version__
 from sonorant.service.settings import (
     BUILT_IN,
     ENVIRONMENT_PREFIX,
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--config", metavar="FILE", help=f"TOML file; also {CONFIG_VARIABLE}")
     for stage in ("", *STAGES):
         group = parser.add_argument_group(f"[{stage}]" if stage else "model and workers")

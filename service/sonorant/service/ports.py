@@ -1,5 +1,6 @@
 """The ports of the server, taken before the model is loaded: one that is taken already is told at once."""
 
+import errno
 import resource
 import socket
 from typing import Any
@@ -42,7 +43,20 @@ _OPTIONS = (
 
 class CannotListen(Exception):
     def __init__(self, address: str, error: Exception, flag: str) -> None:
-        super().__init__(f"cannot listen on {address} ({error}); is another server running there? Choose with {flag}")
+        why = _why(address, error)
+        taken = "is another server running there? " if why.errno == errno.EADDRINUSE else ""
+        super().__init__(f"cannot listen on {address} ({why.strerror or why}); {taken}Choose with {flag}")
+
+
+def _why(address: str, error: Exception) -> OSError:
+    """gRPC tells how to debug it, and not what the matter is: this asks the operating system."""
+    if isinstance(error, OSError):
+        return error
+    try:
+        listening_socket(address).close()
+    except OSError as why:
+        return why
+    return OSError(str(error))
 
 
 def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> tuple[Server, int]:

@@ -24,7 +24,7 @@ from sonorant.service.ports import CannotListen
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.speak.wanted_phrases import PhrasesFileError
 from sonorant.service.voices.migration import migrate
-from sonorant.service.voices.opening import open_named
+from sonorant.service.voices.opening import NoVoicesHere, open_kept, open_named
 
 log = logging.getLogger("sonorant.service")
 
@@ -110,8 +110,11 @@ def _serve(config: ServiceConfig) -> int:
 def _migrate(source: str, target: str) -> int:
     """Status 1 if something is left behind."""
     try:
-        with closing(open_named(source)) as here, closing(open_named(target)) as there:
+        with closing(open_kept(source)) as here, closing(open_named(target)) as there:
             done = migrate(here, there)
+    except NoVoicesHere as error:
+        print(f"sonorant-server: {error}", file=sys.stderr)
+        return 1
     except VoiceStoreFailed as error:
         print(f"sonorant-server: {error.__cause__ or error}", file=sys.stderr)
         return 1

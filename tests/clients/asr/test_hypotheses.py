@@ -53,6 +53,7 @@ def test_shapes(message: object, hypotheses: list[Hypothesis]) -> None:
         ('["partial"]', "a JSON object is needed"),
         ("{}", "found nothing"),
         ('{"channel": {}}', "found channel"),
+        (r'{"final": "a\ud83d"}', "half of a surrogate pair"),
         ('{"partial": 7}', "partial is 7, not a string"),
         ('{"partial": "a", "stability": 2}', "not within 0 to 1"),
         ('{"partial": "a", "time_ms": "now"}', "time_ms is 'now'"),

@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 
 from sonorant.cli import decode, say, voices
 from sonorant.cli import main as cli
+from sonorant.client import __version__
+from sonorant.gateway.settings import parse_args as gateway_settings
+from sonorant.service.config import parse_args as server_settings
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
 from sonorant.tts.v1.synthesis_pb2 import Sampling
 from tests.clients.scripted_server import LOUD, scripted_server
@@ -145,6 +148,30 @@ async def test_closed_stdin_is_no_text() -> None:
     assert process.returncode == 1 and stderr == b"no audio: the text has nothing to speak\n"
 
 
+async def test_closed_streams_and_a_full_disk_are_said_plainly(tmp_path: Path) -> None:
+    """Without a stderr, what is for people must not be printed into the audio."""
+    cases = [
+        ("say x --raw >&-", 1, b"", b"sonorant: stdout is closed; "),
+        ("say x --raw 2>&-", 0, LOUD, b""),
+        ("say x --raw >/dev/full", 1, b"", b"sonorant: No space left on device\n"),
+        ("say x --wav /dev/full", 1, b"", b"sonorant: /dev/full: No space left on device\n"),
+    ]
+    async with scripted_server() as (target, _):
+
+        async def run(command: str) -> tuple[int | None, bytes, bytes]:
+            script = f"{sys.executable} -m sonorant.cli {command} --server {target}"
+            process = await asyncio.create_subprocess_exec(
+                *("bash", "-c", script), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            )
+            heard, said = await process.communicate()
+            return process.returncode, heard, said
+
+        ran = await asyncio.gather(*(run(command) for command, *_ in cases))
+    for (command, status, stdout, stderr), (code, heard, said) in zip(cases, ran, strict=True):
+        assert (code, heard) == (status, stdout), (command, said)
+        assert stderr in said and b"Traceback" not in said, (command, said)
+
+
 async def test_a_character_cut_between_reads_is_put_together() -> None:
     async with scripted_server() as (target, speech):
         process = await start("say", "-", "--server", target, "--raw")
@@ -212,10 +239,34 @@ async def test_no_server_and_no_player_are_said_plainly() -> None:
     assert status == 1 and "start one with: sonorant-server" in stderr
     status, _, stderr = await sonorant("health", "--server", "localhost")
     assert status == 1 and "no port was given: localhost:50051" in stderr
+    status, _, stderr = await sonorant("health", "--server", "https://localhost:1")
+    assert status == 1 and "servers have no URL: localhost:1, with SONORANT_CLIENT_TLS=1" in stderr
     status, _, stderr = await sonorant("say", "x", env=NO_PLAYER)
     assert status == 1 and "neither ffplay nor aplay is installed" in stderr
     status, _, stderr = await sonorant("say", "x", "--wav", "x.wav", "--encoding", "wav")
     assert status == 1 and "--encoding is for --raw" in stderr
+
+
+async def test_what_needs_a_server_beside_the_client_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sonorant.service", None)  # as if it were not installed
+    for command in (["doctor"], ["bench", "--closed", "1"]):
+        with pytest.raises(SystemExit) as ended:
+            await asyncio.to_thread(cli.main, command)
+        assert ended.value.code == 1
+        assert "the server is not installed here, only the client: pip install" in capsys.readouterr().err
+
+
+def test_each_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, parse in (
+        ("sonorant", cli.main),
+        ("sonorant-server", server_settings),
+        ("sonorant-gateway", gateway_settings),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            parse(["--version"])
+        assert (ended.value.code, capsys.readouterr().out) == (0, f"{name} {__version__}\n")
 
 
 @pytest.mark.slow

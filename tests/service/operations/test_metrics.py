@@ -1,6 +1,7 @@
 """What a scraper sees of a real server, before and after calls of every kind."""
 
 import asyncio
+import socket
 
 import grpc
 import pytest
@@ -185,6 +186,23 @@ async def test_a_port_that_is_taken_is_told_by_its_flag() -> None:
         with pytest.raises(CannotListen, match="--metrics-listen"):
             async with served(FakeEngine(), metrics_listen=f"127.0.0.1:{server.metrics_port}"):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("192.0.2.1:80", "cannot listen on 192.0.2.1:80 (Cannot assign requested address"),  # not of this host
+        ("nowhere.invalid:80", "cannot listen on nowhere.invalid:80 ("),
+        ("", "is another server running there? Choose with --listen"),
+    ],
+)
+def test_why_a_port_cannot_be_had_is_told(address: str, says: str) -> None:
+    """gRPC says of all of these that GRPC_VERBOSITY=debug would tell more."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = address or f"127.0.0.1:{taken.getsockname()[1]}"
+        told = str(CannotListen(address, RuntimeError("set GRPC_VERBOSITY=debug"), "--listen"))
+    assert says in told and "GRPC_VERBOSITY" not in told
+    assert ("another server" in told) == ("already in use" in told)
 
 
 async def test_liveness_stays_while_readiness_goes() -> None:

@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from sonorant.service import process
 from sonorant.service.errors import RequestIdReused, VoiceExists, VoiceQuotaReached, VoiceStoreFailed
 from sonorant.service.voices.opening import Store, open_named
 from sonorant.service.voices.postgres_store import PostgresVoices
@@ -235,6 +236,18 @@ def test_voices_move_from_one_place_to_another_once(tmp_path: Path, cluster: pos
             found = there_now.find(each.owner, each.voice.about.voice_id)
             assert found is not None and found.about == each.voice.about
             assert hashlib.sha256(there_now.load(found) or b"").digest() == each.voice.file_digest
+
+
+def test_voices_do_not_move_from_where_none_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder whose name is mistyped is not made, and is no success."""
+    monkeypatch.setattr(sys, "argv", ["", "voices", "migrate", f"{tmp_path}/voice", f"{tmp_path}/copy"])
+    with pytest.raises(SystemExit) as ended:
+        process.main()
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (1, "") and err.startswith("sonorant-server: no voices are kept in ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_database_that_stops_and_starts_costs_what_is_asked_meanwhile_alone(tmp_path: Path) -> None:

@@ -93,11 +93,12 @@ def _check_format(data: bytes) -> None:
     """By content, before libsndfile sees it, which knows a hundred formats more than anybody uploads."""
     if data.startswith(_KNOWN) or (data[:1] == b"\xff" and data[1:2] >= b"\xe0"):  # a bare frame of MPEG
         return
-    found = next((f" but {name}" for at, magic, name in _STRANGERS if data[at:].startswith(magic)), "")
     begins = f"begins with the bytes {data[:12].hex(' ')}" if data else "is empty"
-    raise InvalidRecording(
-        "RECORDING_UNREADABLE", f"the recording is no audio that is known{found}: it {begins}; {ANOTHER_FILE}"
+    is_what = next(
+        (f"is {name}, which is not read here" for at, magic, name in _STRANGERS if data[at:].startswith(magic)),
+        f"is no audio that is known: it {begins}",
     )
+    raise InvalidRecording("RECORDING_UNREADABLE", f"the recording {is_what}; {ANOTHER_FILE}")
 
 
 def _check_header(sound: Any, max_s: float) -> None:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from sonorant.service.voices.postgres_store import PostgresVoices
-from sonorant.service.voices.sqlite_store import VoiceRegistry
+from sonorant.service.voices.sqlite_store import DATABASE, VoiceRegistry
 
 Store = VoiceRegistry | PostgresVoices
 SCHEMES = ("postgresql://", "postgres://")
@@ -16,6 +16,19 @@ def opener(folder: Path | None, url: str | None) -> Callable[[], Store] | None:
     if url is not None:
         return partial(PostgresVoices, url)
     return partial(VoiceRegistry, folder) if folder is not None else None
+
+
+class NoVoicesHere(Exception):
+    """The folder is not one that a server keeps voices in: most likely its name is wrong."""
+
+
+def open_kept(place: str) -> Store:
+    """One that is there already; opening another would make it. Raises NoVoicesHere and VoiceStoreFailed."""
+    if not place.startswith(SCHEMES) and not (Path(place) / DATABASE).is_file():
+        raise NoVoicesHere(
+            f"no voices are kept in {place}; give the folder of --voices-dir, or the URL of --voices-url"
+        )
+    return open_named(place)
 
 
 def open_named(place: str) -> Store:
