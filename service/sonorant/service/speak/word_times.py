@@ -78,6 +78,8 @@ class _Part:
     loud_ms: list[float] = field(default_factory=list)  # the end of each block with sound
     reached_ms: ReachedMs | None = None
     has_told: bool = False  # a word
+    # The last of the audio: it is looked into when more comes or somebody asks, and the first of it goes out before.
+    unmeasured: Samples | None = None
 
     def speech_end_ms(self) -> float:
         """Only for audio that has ended."""
@@ -85,14 +87,23 @@ class _Part:
         return self.audio_ms - min(SILENCE_AFTER_MS, (self.audio_ms - onset_ms) / 3)
 
     def push_audio(self, samples: Samples, rate_hz: int) -> None:
-        is_measured = self.onset_ms is None or self.reached_ms is not None
-        for block in _loud_blocks(samples, rate_hz) if is_measured else ():
-            end_ms = self.audio_ms + (int(block) + 1) * BLOCK_MS
+        self.measure(rate_hz)
+        if self.onset_ms is None or self.reached_ms is not None:
+            self.unmeasured = samples
+        self.audio_ms += len(samples) * 1000 / rate_hz
+
+    def measure(self, rate_hz: int) -> None:
+        """Find the sounds in all audio so far."""
+        samples, self.unmeasured = self.unmeasured, None
+        if samples is None:
+            return
+        start_ms = self.audio_ms - len(samples) * 1000 / rate_hz
+        for block in _loud_blocks(samples, rate_hz):
+            end_ms = start_ms + (int(block) + 1) * BLOCK_MS
             # One block alone is no speech: the codecs of the built-in voices begin with a pulse of 10 ms.
             if self.onset_ms is None and self.loud_ms and end_ms - self.loud_ms[-1] < 1.5 * BLOCK_MS:
                 self.onset_ms = self.loud_ms[-1] - BLOCK_MS
             self.loud_ms.append(end_ms)
-        self.audio_ms += len(samples) * 1000 / rate_hz
 
     def sound_end_ms(self, since_ms: float, until_ms: float) -> float:
         """Of the last sound in between; `until_ms` if there is none."""
@@ -168,12 +179,14 @@ class WordTimes:
     def skip_audio(self, num_samples: int) -> None:
         """Somebody else spoke it."""
         part = self._sounding()
+        part.measure(self._rate_hz)
         part.onset_ms = part.onset_ms or 0.0
         part.audio_ms += num_samples * 1000 / self._rate_hz
 
     def take_back_audio(self, num_samples: int, *, was_ended: bool) -> None:
         """The last of it, which nobody has heard; more will come in its place."""
         part = next(part for part in reversed(self._parts) if part.audio_ended) if was_ended else self._sounding()
+        part.measure(self._rate_hz)
         part.audio_ended = False
         part.audio_ms -= num_samples * 1000 / self._rate_hz
         if part.onset_ms is not None and part.onset_ms >= part.audio_ms:
@@ -183,6 +196,7 @@ class WordTimes:
     def end_audio(self) -> None:
         """All of this part was spoken; what is pushed next belongs to another one."""
         part = self._sounding()
+        part.measure(self._rate_hz)
         part.audio_ended = True
         part.onset_ms = part.onset_ms or 0.0
         if part.units >= MIN_UNITS:
@@ -191,10 +205,12 @@ class WordTimes:
     def tell(self, until_ms: float) -> list[Word]:
         """The words that begin before a moment of the audio and were not told yet."""
         until_ms *= self._speed
+        self._parts[0].measure(self._rate_hz)
         self._close()
         words: list[Word] = []
         while True:
             part = self._parts[0]
+            part.measure(self._rate_hz)
             end_ms = self._start_ms + part.audio_ms
             is_over = part.audio_ended and part.text_end is not None and until_ms >= end_ms
             if part.onset_ms is not None:
