@@ -98,8 +98,10 @@ class Session:
         self._owed: list[SpeakResponse] = []  # by a server that was lost
         self._losses_without_news = 0
         self._over = False
+        self._entered = False
 
     async def __aenter__(self) -> Self:
+        self._entered = True
         if self._begins_lost:
             return self
         try:
@@ -112,11 +114,14 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        self._over = True
         if self._call is not None:
             self._call.cancel()
 
     async def send_text(self, text: str, utterance_id: str = "") -> None:
         """Appended to the utterance exactly as it is: give the spaces between words, too."""
+        if not isinstance(text, str):  # deltas of language models may be None, which would end the session
+            raise TypeError(f"text is {text!r}, not a string")
         await self._send(lambda: self._journal.text(utterance_id, text))
 
     async def revise(self, from_char: int, text: str, utterance_id: str = "") -> None:
@@ -145,7 +150,8 @@ class Session:
         await self._send(lambda: self._journal.playback(utterance_id, PlaybackReport(played_ms=played_ms)))
 
     async def finish(self) -> None:
-        """No more messages at all: what is open is spoken to its end, then the iteration ends."""
+        """No more messages at all, `cancel` included: what is open is spoken to its end, then the iteration ends. Where
+        somebody may still interrupt, use `end`."""
         if self._trace is not None:
             self._trace.closed()
         async with self._writing:
@@ -158,11 +164,21 @@ class Session:
         return self
 
     async def __anext__(self) -> Event:
+        self._check_entered()
         try:
             return await self._next()
         except (SpeechError, StopAsyncIteration):
             self._over = True
             raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _cancelled() from None  # the call was, not whoever reads: for that task it is an error
+
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise RuntimeError("enter the session first: async with client.speak() as session")
 
     async def _next(self) -> Event:
         while True:
@@ -189,9 +205,12 @@ class Session:
 
     async def _send(self, note: Callable[[], SpeakRequest | None]) -> None:
         """`note` enters a request into the journal, in the order in which they are written."""
+        self._check_entered()
         async with self._writing:
             if self._over:
                 raise _nothing_more()
+            if self._journal.finished:
+                raise _finished()
             request = note()
             if self._journal.holds_back:
                 self._wanted.set()
@@ -318,6 +337,16 @@ class Session:
 def _nothing_more() -> SpeechError:
     message = "the session is over: nothing more can be sent; its events say why"
     return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def _finished() -> SpeechError:
+    message = "finish() was called: nothing more can be sent, cancel() included; end() leaves the session open"
+    return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def _cancelled() -> SpeechError:
+    message = "the call was cancelled: its session was left, or a task was cancelled while it read or wrote"
+    return SpeechError(grpc.StatusCode.CANCELLED, message)
 
 
 def _event(response: SpeakResponse) -> Event:

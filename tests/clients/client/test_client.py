@@ -1,6 +1,7 @@
 """The client library against a real server with predictable answers."""
 
 import asyncio
+from typing import cast
 
 import grpc
 import pytest
@@ -153,6 +154,45 @@ async def test_writing_after_the_end_says_that_the_session_is_over() -> None:
         with pytest.raises(SpeechError, match="the session is over"):
             await session.send_text("more")
         await session.finish()
+
+
+@pytest.mark.parametrize("resume", [True, False])
+async def test_what_comes_too_early_or_too_late_is_an_error(resume: bool) -> None:
+    """A barge-in, or a piece of text, that nobody hears of must not look as if it had been sent."""
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable = resume
+        session = client.speak(resume=resume)
+        for early in (session.send_text("x"), anext(session)):
+            with pytest.raises(RuntimeError, match="enter the session first"):
+                await early
+        async with session:
+            await session.send_text("text")
+            await session.finish()
+            for late in (session.cancel(), session.send_text("more"), session.end(), session.report_playback(5)):
+                with pytest.raises(SpeechError, match=r"finish\(\) was called"):
+                    await late
+            assert isinstance((await anext(session)).payload, UtteranceStarted)
+        with pytest.raises(SpeechError, match="the session is over"):
+            await session.send_text("more")
+        with pytest.raises(SpeechError, match="the call was cancelled"):  # and not the task that asks
+            await anext(session)
+
+
+async def test_a_read_that_was_cancelled_ends_the_call_and_not_the_next_reader() -> None:
+    async with scripted_server() as (target, _), SpeechClient(target) as client, client.speak() as session:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(session), 0.01)
+        with pytest.raises(SpeechError, match="the call was cancelled"):
+            await anext(session)
+
+
+async def test_only_strings_are_text() -> None:
+    async with scripted_server() as (target, _), SpeechClient(target) as client, client.speak() as session:
+        with pytest.raises(TypeError, match="text is None, not a string"):
+            await session.send_text(cast(str, None))  # the last delta of many language models
+        await session.send_text("text")
+        await session.finish()
+        assert [type(event.payload) async for event in session][-1] is UtteranceDone
 
 
 async def test_leaving_a_session_cancels_it_at_the_server() -> None:
