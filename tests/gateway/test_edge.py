@@ -223,8 +223,15 @@ async def test_pages_of_others_may_not_call_unless_they_are_named() -> None:
                 allowed = response.headers.get("Access-Control-Allow-Origin")
                 assert allowed == (origin if origin == "https://good.example" else None)
         preflight = {"Origin": "https://good.example", "Access-Control-Request-Method": "POST"}
-        async with door.http.options("/v1/audio/speech", headers=preflight) as response:
-            assert response.status == 204 and "POST" in response.headers["Access-Control-Allow-Methods"]
+        for wanted, taken in (
+            ("authorization,x-stainless-os", "x-stainless-os"),
+            ("", "X-API-Key"),
+            ("\xff", "X-API-Key"),
+        ):
+            headers = {**preflight, "Access-Control-Request-Headers": wanted}
+            async with door.http.options("/v1/audio/speech", headers=headers) as response:
+                assert response.status == 204 and "POST" in response.headers["Access-Control-Allow-Methods"]
+                assert taken in response.headers["Access-Control-Allow-Headers"]
 
 
 @pytest.mark.parametrize("origin", [b"http://[x", b"null", b"http://\xff", b"\xed\xa0\x80"])

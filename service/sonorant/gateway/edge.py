@@ -12,7 +12,7 @@ from sonorant.gateway.http import HALF_A_PAIR
 
 log = logging.getLogger(__name__)
 
-_ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Request-Id, traceparent, Cartesia-Version"
+_ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Request-Id, traceparent"
 _SHOWN_HEADERS = "X-Request-Id, X-Word-Timestamps, Retry-After"
 _DOORS = {"/v1/audio/speech/stream": "stream", "/v1": "openai", "/tts": "cartesia"}
 
@@ -76,10 +76,16 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     if origin and _is_allowed(request, origin):
         response.headers["Access-Control-Allow-Origin"] = origin
         response.headers["Access-Control-Allow-Methods"] = "GET, POST, DELETE"
-        response.headers["Access-Control-Allow-Headers"] = _ALLOWED_HEADERS
+        response.headers["Access-Control-Allow-Headers"] = _allowed_headers(request)
         response.headers["Access-Control-Expose-Headers"] = _SHOWN_HEADERS
         response.headers["Access-Control-Max-Age"] = "86400"
         response.headers["Vary"] = "Origin"
+
+
+def _allowed_headers(request: web.Request) -> str:
+    """Those that the page wants to send: SDKs say in headers of their own what they run on."""
+    wanted = request.headers.get("Access-Control-Request-Headers", "")
+    return wanted if wanted and wanted.isascii() else _ALLOWED_HEADERS
 
 
 def _check_origin(request: web.Request) -> None:

@@ -15,6 +15,8 @@ import numpy as np
 SILENCE_MS = 20
 NATIVE_RATE_HZ = 24_000
 _UNKNOWN_SIZE = 0xFFFFFFFF
+# The format's number in WAV, and the bytes of a sample.
+_WAV_FORMATS = {"pcm_s16le": (1, 2), "pcm_f32le": (3, 4), "pcm_alaw": (6, 1), "pcm_mulaw": (7, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +59,19 @@ def encoder(name: str, rate_hz: int, *, whole: bool = False) -> Encoder:
     return _Collected(name, rate_hz) if whole else _Plain(name, rate_hz)
 
 
-def raw_encoder(encoding: str, rate_hz: int) -> Encoder:
-    """Bytes without a container, by Cartesia's names; what comes in is G.711 already where that is asked for."""
-    return _Raw(encoding, rate_hz)
+def raw_encoder(encoding: str, rate_hz: int, *, wav: bool = False) -> Encoder:
+    """Bytes by Cartesia's names, bare or as WAV; what comes in is G.711 already where that is asked for."""
+    return _Raw(encoding, rate_hz, wav_header(rate_hz, encoding=encoding) if wav else b"")
 
 
-def wav_header(rate_hz: int, num_bytes: int | None = None) -> bytes:
-    """The canonical 44 bytes; None = length unknown, as a stream must say."""
-    riff_size = _UNKNOWN_SIZE if num_bytes is None else 36 + num_bytes
+def wav_header(rate_hz: int, num_bytes: int | None = None, encoding: str = "pcm_s16le") -> bytes:
+    """The canonical 44 bytes, two more for what is not PCM; None = length unknown, as a stream must say."""
+    tag, width = _WAV_FORMATS[encoding]
+    fmt = struct.pack("<HHIIHH", tag, 1, rate_hz, rate_hz * width, width, 8 * width) + (b"" if tag == 1 else b"\0\0")
+    riff_size = _UNKNOWN_SIZE if num_bytes is None else 20 + len(fmt) + num_bytes
     data_size = _UNKNOWN_SIZE if num_bytes is None else num_bytes
-    fmt = struct.pack("<IHHIIHH", 16, 1, 1, rate_hz, rate_hz * 2, 2, 16)
-    return b"RIFF" + struct.pack("<I", riff_size) + b"WAVEfmt " + fmt + b"data" + struct.pack("<I", data_size)
+    head = b"RIFF%bWAVEfmt %b" % (struct.pack("<I", riff_size), struct.pack("<I", len(fmt)))
+    return head + fmt + b"data" + struct.pack("<I", data_size)
 
 
 def silence(rate_hz: int) -> bytes:
@@ -90,7 +94,8 @@ class _Plain:
 
 
 class _Raw:
-    def __init__(self, encoding: str, rate_hz: int) -> None:
+    def __init__(self, encoding: str, rate_hz: int, header: bytes) -> None:
+        self._header = header
         self._is_float = encoding == "pcm_f32le"
         self._silence = {"pcm_mulaw": b"\xff" * 160, "pcm_alaw": b"\xd5" * 160}.get(encoding, silence(rate_hz))
         self._is_empty = True
@@ -98,8 +103,11 @@ class _Raw:
     async def encode(self, pcm: bytes) -> bytes:
         self._is_empty = self._is_empty and not pcm
         if self._is_float:
-            return (np.frombuffer(pcm, "<i2") / np.float32(32_768)).astype("<f4").tobytes()
-        return pcm
+            pcm = (np.frombuffer(pcm, "<i2") / np.float32(32_768)).astype("<f4").tobytes()
+        if not self._header:
+            return pcm
+        header, self._header = self._header, b""
+        return header + pcm
 
     async def finish(self) -> bytes:
         return await self.encode(self._silence) if self._is_empty else b""

@@ -112,7 +112,8 @@ def from_status(status: status_pb2.Status) -> Refusal:
 
 
 def param_of(field: str) -> str:
-    """`config.sampling.temperature` is `temperature` to callers."""
+    """`config.sampling.temperature` is `temperature` to callers, and so is what a session has as `config.synthesis`."""
+    field = field.replace("config.synthesis", "config", 1)
     for path in sorted(_PARAMS, key=len, reverse=True):
         if field == path or field.startswith(f"{path}."):
             rest = field[len(path) :].lstrip(".")

@@ -100,11 +100,16 @@ def parse(model: type[Body], data: Any) -> Body:
     if not isinstance(data, dict):
         raise Refusal(400, "the body must be a JSON object")
     try:
-        return model.model_validate(data)
+        return model.model_validate({name: _told(value) for name, value in _told(data).items()})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         param = ".".join(str(part) for part in first["loc"][:1])
         raise Refusal(400, f"{param}: {first['msg']}", param=param, code="invalid_value") from None
+
+
+def _told(data: Any) -> Any:
+    """null says as much as a field that is left out: clients write it for what nobody set."""
+    return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
 class Patience:

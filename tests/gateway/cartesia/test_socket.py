@@ -1,9 +1,11 @@
 """Cartesia's WebSocket, to the sample and to the message."""
 
+import io
 import json
 from typing import Any
 
 import aiohttp
+import av
 import numpy as np
 import pytest
 
@@ -136,6 +138,7 @@ async def test_errors_name_their_context_and_the_socket_lives_on() -> None:
         await socket.send_json(text("a", SAID, voice={"mode": "id", "id": "nobody"}))
         await heard.next()
         assert (heard.errors["a"]["status_code"], heard.errors["a"]["error_code"]) == (404, "voice_not_found")
+        assert heard.errors["a"]["message"].startswith("voice: no voice 'nobody'")
         await socket.send_json(text("b", SAID, output_format={"container": "wav"}))
         await heard.next()
         assert heard.errors["b"]["status_code"] == 400
@@ -215,12 +218,50 @@ async def test_whole_texts_by_http() -> None:
         body = {"transcript": SAID, "voice": {"mode": "id", "id": "ada"}, "output_format": {"container": "raw"}}
         async with door.http.post("/tts/bytes", json=body) as response:
             assert (response.status, await response.read()) == (200, tones(engine, SAID))
-        for container, kind in (("wav", "audio/wav"), ("mp3", "audio/mpeg")):
-            output = {"container": container, "sample_rate": 24_000}
+        output: dict[str, Any] = {"container": "mp3", "encoding": None, "sample_rate": 24_000, "bit_rate": 128_000}
+        async with door.http.post("/tts/bytes", json={**body, "output_format": output}) as response:
+            assert (response.status, response.content_type) == (200, "audio/mpeg") and await response.read()
+        seconds = len(SAID) * 2 * 0.08
+        for encoding, codec in (
+            ("s16le", "pcm_s16le"),
+            ("f32le", "pcm_f32le"),
+            ("mulaw", "pcm_mulaw"),
+            ("alaw", "pcm_alaw"),
+        ):
+            output = {"container": "wav", "encoding": f"pcm_{encoding}", "sample_rate": 8000}
             async with door.http.post("/tts/bytes", json={**body, "output_format": output}) as response:
-                assert (response.status, response.content_type) == (200, kind) and await response.read()
+                assert (response.status, response.content_type) == (200, "audio/wav")
+                data = await response.read()
+            with av.open(io.BytesIO(data)) as container:
+                assert container.streams.audio[0].codec_context.name == codec
+                assert sum(frame.samples for frame in container.decode(audio=0)) == seconds * 8000
         async with door.http.post("/tts/bytes", json={**body, "transcript": " "}) as response:
             assert response.status == 400
+
+
+async def test_fields_may_be_null_the_voice_its_id_and_the_language_a_locale() -> None:
+    engine = FakeEngine()
+    nothing = ("language", "generation_config", "max_buffer_delay_ms", "add_timestamps", "flush", "cancel", "continue")
+    said = {**text("a", SAID, voice="bob"), **dict.fromkeys(nothing), "locale": "German"}
+    said["output_format"] = {"container": None, "encoding": "pcm_s16le", "sample_rate": 24_000}
+    async with gateway(engine) as door, connect(door) as socket:
+        heard = Heard(socket)
+        await socket.send_json(said)
+        await heard.until_done("a")
+        async with door.http.post("/tts/bytes", json=said) as response:
+            assert response.status == 200 and await response.read()
+    assert {(params.speaker, params.language) for params in engine.opened} == {("bob", "german")} and not heard.errors
+
+
+async def test_a_cancel_that_comes_too_late_does_not_silence_the_next_text_of_that_name() -> None:
+    engine = FakeEngine()
+    async with gateway(engine) as door, connect(door) as socket:
+        for _ in range(2):
+            heard = Heard(socket)
+            await socket.send_json(text("a", SAID, more=False))
+            await heard.until_done("a")
+            assert heard.audio["a"] == tones(engine, SAID)
+            await socket.send_json({"context_id": "a", "cancel": True})
 
 
 @pytest.mark.parametrize(

@@ -220,10 +220,11 @@ async def test_what_comes_before_the_config_ends_the_connection() -> None:
         assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
 
 
-async def test_session_close_lets_what_was_sent_be_heard() -> None:
+@pytest.mark.parametrize("ended", [True, False])
+async def test_session_close_lets_what_was_sent_be_heard(ended: bool) -> None:
     async with gateway(FakeEngine()) as door, connect(door) as socket:
-        await socket.send_json(PCM)
-        await say(socket, "word")
+        await socket.send_json({**PCM, "sample_rate": None, "max_lead_ms": None})
+        await say(socket, "word", done=ended)
         await socket.send_json({"type": "session.close"})
         assert (await until(socket, "session.done"))[1] == spoken("word", seed=1)
         assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE

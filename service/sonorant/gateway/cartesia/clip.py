@@ -18,10 +18,11 @@ async def tts_bytes(request: web.Request) -> web.StreamResponse:
     output = body.output_format
     config = body.to_config(await request.app[CATALOGS].get(request[CALL]))
     upstream = SynthesizeStreamRequest(config=config, text=body.transcript)
-    if output.container == "raw":
-        encode = raw_encoder(output.encoding, output.sample_rate)
-        return await answer_with_bytes(request, upstream, encode, "audio/pcm")
-    if output.encoding != "pcm_s16le":
-        raise Refusal(400, f"output_format: {output.container} takes pcm_s16le", param="output_format")
-    encode = encoder(output.container, output.sample_rate)
-    return await answer_with_bytes(request, upstream, encode, FORMATS[output.container].content_type)
+    if output.container == "mp3":
+        if output.encoding != "pcm_s16le":
+            raise Refusal(400, "output_format: mp3 takes pcm_s16le", param="output_format")
+        encode = encoder("mp3", output.sample_rate)
+    else:
+        encode = raw_encoder(output.encoding, output.sample_rate, wav=output.container == "wav")
+    content_type = "audio/pcm" if output.container == "raw" else FORMATS[output.container].content_type
+    return await answer_with_bytes(request, upstream, encode, content_type)

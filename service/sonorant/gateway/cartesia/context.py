@@ -60,7 +60,8 @@ class Context:
         return f" {transcript}" if apart else transcript
 
     async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
-        """Speak to the end; whatever goes wrong is told to the caller. Raises ConnectionError if they have gone."""
+        """Speak to the end, `done` excluded; what goes wrong is told to the caller. Raises ConnectionError if they have
+        gone."""
         try:
             speaking = await servers.speak(self._config, call, self._feed.take_first())
         except Refusal as refusal:
@@ -85,7 +86,6 @@ class Context:
                             raise from_status(response.done.error)
                         case "done":
                             self._feed.end()  # not before: after it, a call takes no cancel
-            await send({**self._message("done", status_code=200), "done": True})
         except Refusal as refusal:
             await self._fail(refusal, send)
         finally:
@@ -96,8 +96,8 @@ class Context:
         self.failed = True
         await send(error_message(refusal, self.context_id))
 
-    def _message(self, kind: str, status_code: int = 206, **more: Any) -> dict[str, Any]:
-        return {"type": kind, "context_id": self.context_id, "status_code": status_code, "done": False, **more}
+    def _message(self, kind: str, **more: Any) -> dict[str, Any]:
+        return {"type": kind, "context_id": self.context_id, "status_code": 206, "done": False, **more}
 
     def _timestamps(self, marks: Marks) -> dict[str, Any]:
         words = {
@@ -106,6 +106,10 @@ class Context:
             "end": [mark.end_ms / 1000 for mark in marks.marks],
         }
         return self._message("timestamps", word_timestamps=words)
+
+
+def done_message(context_id: str) -> dict[str, Any]:
+    return {"type": "done", "context_id": context_id, "status_code": 200, "done": True}
 
 
 def error_message(refusal: Refusal, context_id: str | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What Cartesia's clients send, and what it asks of the server. Unknown fields are dropped. Pure."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sonorant.client import synthesis_config
 from sonorant.gateway.catalog import Catalog
@@ -20,6 +20,11 @@ _ENCODINGS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_s16le", "pcm_mulaw": "
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, protected_namespaces=())
+
+
+def _voice(value: Any) -> Any:
+    """Its id alone is taken, too."""
+    return {"id": value} if isinstance(value, str) else value
 
 
 class Voice(_Message):
@@ -42,16 +47,17 @@ class Generation(_Message):
     """The body of POST /tts/bytes."""
 
     transcript: str = ""
-    voice: Voice = Voice()
+    voice: Annotated[Voice, BeforeValidator(_voice)] = Voice()
     output_format: OutputFormat = OutputFormat()
     language: str | None = None
+    locale: str | None = Field(default=None, description="Another name of `language`.")
     generation_config: GenerationConfig | None = Field(default=None, description="Of it, `speed` is served.")
 
     def to_config(self, catalog: Catalog) -> SynthesisConfig:
         output, controls = self.output_format, self.generation_config
         config = synthesis_config(
             voice=resolve_voice(self.voice.id or "", catalog.presets),
-            language=(self.language or "").lower(),
+            language=(self.language or self.locale or "").lower(),
             encoding=_ENCODINGS[output.encoding],
             sample_rate_hz=output.sample_rate,
             speed=controls.speed if controls and controls.speed != 1 else None,

@@ -10,7 +10,7 @@ from collections import deque
 
 from aiohttp import web
 
-from sonorant.gateway.cartesia.context import Context, error_message
+from sonorant.gateway.cartesia.context import Context, done_message, error_message
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
 from sonorant.gateway.drain import DRAINING
@@ -33,6 +33,7 @@ class _Conversation:
         self._dead: deque[str] = deque(
             maxlen=MAX_REMEMBERED
         )  # failed or cancelled: the rest of their texts is not spoken
+        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)  # spoken to their end: a cancel comes too late for them
 
     async def go_away(self) -> None:
         if not self._contexts:
@@ -66,9 +67,10 @@ class _Conversation:
         context_id = message.context_id or f"ctx-{secrets.token_hex(8)}"
         context = self._contexts.get(context_id)
         if message.cancel:
-            self._dead.append(context_id)
             if context is not None:
                 context.cancel()
+            if context is not None or context_id not in self._over:
+                self._dead.append(context_id)
         elif context is not None:
             context.put(message)
         elif context_id in self._dead:
@@ -76,7 +78,7 @@ class _Conversation:
         elif message.transcript.strip():
             await self._open(context_id, message)
         elif not message.more:  # the end of a context in which nothing was said
-            await self._sender.send({"type": "done", "context_id": context_id, "status_code": 200, "done": True})
+            await self._sender.send(done_message(context_id))
 
     async def _open(self, context_id: str, message: Message) -> None:
         if self._request.app[DRAINING].is_set():
@@ -96,14 +98,17 @@ class _Conversation:
     async def _speak(self, context: Context) -> None:
         app = self._request.app
         try:
-            await context.run(app[SERVERS], self._request[CALL], app[METRICS], self._sender.send)
+            try:
+                await context.run(app[SERVERS], self._request[CALL], app[METRICS], self._sender.send)
+            finally:  # before they hear of it, since they may use the name again at once
+                del self._contexts[context.context_id]
+                (self._dead if context.failed else self._over).append(context.context_id)
+            if not context.failed:
+                await self._sender.send(done_message(context.context_id))
         except ConnectionError:
             if self._request.transport is not None:
                 self._request.transport.abort()
         finally:
-            del self._contexts[context.context_id]
-            if context.failed:
-                self._dead.append(context.context_id)
             if app[DRAINING].is_set():
                 await self.go_away()
 

@@ -98,6 +98,8 @@ class _Conversation:
                 utterance.cancel(played_ms)
             self._current = None
         elif kind == "session.close":
+            if self._current is not None:  # its text ends here, or it would be waited for
+                self._current.end()
             return False
         else:
             raise Refusal(400, f"there is no message {str(kind)[:40]!r}", param="type")
