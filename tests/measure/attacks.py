@@ -70,6 +70,13 @@ async def huge_messages(address: str, rng: random.Random) -> None:
         await Stub(here).Synthesize(SynthesizeRequest(text=text), compression=packed)
 
 
+async def small_parts(address: str, rng: random.Random) -> None:
+    """Hundreds of thousands of them in one message, which take long to parse, and are refused in any case."""
+    async with channel(address) as here:
+        config: dict[str, Any] = {"pronunciations": {f"{number:x}": "" for number in range(600_000)}}
+        await Stub(here).Synthesize(SynthesizeRequest(text="Hello.", config=config))
+
+
 async def explain(address: str, rng: random.Random) -> None:
     async with channel(address) as here:
         requests = [ExplainRequest(text="word " * 800) for _ in range(20)]
@@ -92,7 +99,7 @@ async def nonsense(address: str, rng: random.Random) -> None:
             call.cancel()
 
 
-ATTACKS: tuple[Attack, ...] = (raw, raw, raw, hoard, long_texts, huge_messages, explain, extremes, nonsense)
+ATTACKS: tuple[Attack, ...] = (raw, raw, raw, hoard, long_texts, huge_messages, small_parts, explain, extremes, nonsense)
 
 
 async def attack(address: str, seconds: float, seed: int, names: Sequence[str]) -> Counter[str]:

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from sonorant.service.calls.loop_share import Part
+from sonorant.service.calls.wire import counted
 from sonorant.service.errors import ConfigRequired, MalformedMessage, MessageTooLarge, RequestError
 
 # When a client cancels the call, its requests end before the cancellation arrives: wait and see which it was.
@@ -15,7 +15,7 @@ END_OF_REQUESTS_S = 0.002
 
 # What gRPC lets through is more, so that most messages that are too large are refused with a status of ours.
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-LARGE_MESSAGE_BYTES = 256 * 1024  # more than any text: to read so much takes a millisecond
+LARGE_MESSAGE_BYTES = 32 * 1024  # more than any text; to read so much takes up to 2 ms if it is of many small parts
 
 
 class _Unusable:
@@ -28,17 +28,30 @@ class _Unusable:
 class _Unread:
     """Stands for a large message until it may be read."""
 
-    def __init__(self, read: Callable[[], Any]) -> None:
-        self.read = read
+    def __init__(self, data: bytes, read: Callable[[bytes], Any], message: Any) -> None:
+        self._data = data
+        self._read = read
+        self._message = message
+
+    async def read(self, part: Part) -> Any:
+        """Raises MalformedMessage before it is parsed, if it has too many parts."""
+        if self._message is not None:
+            steps = counted(self._data, self._message)
+            while await part.do(next, steps, False):
+                pass
+        return await part.do(self._read, self._data)
 
 
 def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     """What cannot be read becomes an object that says so: gRPC would end the call with the text of an exception."""
+    message = getattr(
+        getattr(deserializer, "__self__", None), "DESCRIPTOR", None
+    )  # it is the method of a message class
 
     def deserialize(data: bytes) -> Any:
         if len(data) > MAX_MESSAGE_BYTES:
             return _Unusable(MessageTooLarge(len(data), MAX_MESSAGE_BYTES))
-        return _Unread(partial(read, data)) if len(data) > LARGE_MESSAGE_BYTES else read(data)
+        return _Unread(data, read, message) if len(data) > LARGE_MESSAGE_BYTES else read(data)
 
     def read(data: bytes) -> Any:
         try:
@@ -76,7 +89,7 @@ async def checked(
             if request is None:
                 return
             if isinstance(request, _Unread):
-                request = await part.do(request.read)
+                request = await request.read(part)
             if isinstance(request, _Unusable):
                 raise request.error
             yield request
