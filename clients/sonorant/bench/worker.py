@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import IO
 
-import uvloop
-
 from sonorant.bench.grpc_speech import grpc_speaker
 from sonorant.bench.loads import Share
 from sonorant.bench.measure import measure
@@ -62,7 +60,13 @@ async def _speaker(share: Share) -> AsyncIterator[Speaker]:
 def main() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: not to outlive a parent that was killed
     stdout, sys.stdout = sys.stdout.buffer, sys.stderr  # what a library prints is no record
-    uvloop.run(_serve(sys.stdin.buffer, stdout))
+    serving = _serve(sys.stdin.buffer, stdout)
+    try:
+        import uvloop  # an extra: without it the client is late sooner, and says so
+    except ImportError:
+        asyncio.run(serving)
+    else:
+        uvloop.run(serving)
 
 
 if __name__ == "__main__":

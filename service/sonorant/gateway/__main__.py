@@ -10,7 +10,12 @@ def main() -> None:
     usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
     # gRPC's newer way of reading from a client's socket takes two more threads to each message: a fifth of its cost.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_for_all_other_endpoints")
-    from sonorant.gateway import main as program
+    try:
+        from sonorant.gateway import main as program
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("sonorant"):
+            raise
+        sys.exit(f"sonorant-gateway: {error.name} is not installed: pip install 'sonorant-server[gateway]'")
 
     signal.signal(signal.SIGINT, usual)
     try:
