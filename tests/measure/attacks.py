@@ -99,7 +99,18 @@ async def nonsense(address: str, rng: random.Random) -> None:
             call.cancel()
 
 
-ATTACKS: tuple[Attack, ...] = (raw, raw, raw, hoard, long_texts, huge_messages, small_parts, explain, extremes, nonsense)
+ATTACKS: tuple[Attack, ...] = (
+    raw,
+    raw,
+    raw,
+    hoard,
+    long_texts,
+    huge_messages,
+    small_parts,
+    explain,
+    extremes,
+    nonsense,
+)
 
 
 async def attack(address: str, seconds: float, seed: int, names: Sequence[str]) -> Counter[str]:
