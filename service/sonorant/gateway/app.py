@@ -5,6 +5,7 @@ import asyncio
 from aiohttp import web
 
 from sonorant.gateway.cartesia.clip import tts_bytes
+from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
 from sonorant.gateway.catalog import Catalogs
 from sonorant.gateway.context import CATALOGS, CONFIG, LARGE_BODIES, METRICS, SERVERS
@@ -52,6 +53,7 @@ def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Ap
             web.delete("/v1/audio/voices/{name}", delete_voice),
             web.get("/tts/websocket", tts_websocket),
             web.post("/tts/bytes", tts_bytes),
+            web.post("/tts/sse", tts_sse),
             web.get("/openapi.json", openapi),
             web.get("/docs", docs),
             web.get("/", page),

@@ -22,6 +22,7 @@ MAX_VALUES = 70_000  # in one message: 32 texts with an embedding of 2,048 numbe
 MAX_UINT32 = 2**32 - 1  # of the server's fields
 MAX_ESCAPES = 400_000  # a recording of 8 MiB whose slashes are all escaped has half of them
 HALF_A_PAIR = "half of a surrogate pair is no character; send whole ones"
+EVENT_STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for so long has gone
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

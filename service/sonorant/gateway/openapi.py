@@ -93,6 +93,11 @@ def _paths() -> dict[str, Any]:
         "/tts/bytes": {
             "post": _operation("Speak a text, for Cartesia's clients", "The audio.", _AUDIO, body=Generation)
         },
+        "/tts/sse": {
+            "post": _operation(
+                "Speak a text, for Cartesia's clients", "Events.", {"text/event-stream": {}}, body=Message
+            )
+        },
         "/health": {"get": _operation("Whether the process lives", "It does.")},
         "/ready": {"get": _operation("Whether to send calls here", "Yes; 503 = no.")},
         "/metrics": {"get": _operation("For Prometheus", "Metrics.", {"text/plain": {}})},

@@ -1,5 +1,6 @@
 """Cartesia's WebSocket, to the sample and to the message."""
 
+import base64
 import io
 import json
 from typing import Any
@@ -237,6 +238,29 @@ async def test_whole_texts_by_http() -> None:
                 assert sum(frame.samples for frame in container.decode(audio=0)) == seconds * 8000
         async with door.http.post("/tts/bytes", json={**body, "transcript": " "}) as response:
             assert response.status == 400
+
+
+async def test_whole_texts_as_events() -> None:
+    engine = FakeEngine()
+    async with gateway(engine) as door:
+        async with door.http.post("/tts/sse", json=text("a", SAID)) as response:
+            assert response.content_type == "text/event-stream"
+            events = [event.split("\n") for event in (await response.text()).split("\n\n") if event]
+        messages = [json.loads(data.removeprefix("data: ")) for _, data in events]
+        assert [kind.removeprefix("event: ") for kind, _ in events] == [message["type"] for message in messages]
+        assert {message["context_id"] for message in messages} == {"a"} and messages[-1]["done"] is True
+        audio = b"".join(base64.b64decode(message["data"]) for message in messages if message["type"] == "chunk")
+        words = [w for m in messages if m["type"] == "timestamps" for w in m["word_timestamps"]["words"]]
+        assert (audio, words) == (tones(engine, SAID), SAID.split())
+        for wrong, status in (
+            ({"transcript": " "}, 400),
+            ({"voice": "nobody"}, 404),
+            ({"output_format": {"container": "wav"}}, 400),
+        ):
+            async with door.http.post("/tts/sse", json={**text("a", SAID), **wrong}) as response:
+                assert response.status == status and (await response.json())["error"]["message"]
+        async with door.http.post("/tts/sse", json=text("a", "...")) as response:
+            assert (await response.text()).count("event: chunk") == 1, "silence, since clients take nothing for a fault"
 
 
 async def test_fields_may_be_null_the_voice_its_id_and_the_language_a_locale() -> None:

@@ -13,8 +13,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 async def tts_bytes(request: web.Request) -> web.StreamResponse:
     body = parse(Generation, await read_json(request, request.app[LARGE_BODIES]))
-    if not body.transcript.strip():
-        raise Refusal(400, "transcript: nothing to say; send a text", param="transcript")
+    body.check_text()
     output = body.output_format
     config = body.to_config(await request.app[CATALOGS].get(request[CALL]))
     upstream = SynthesizeStreamRequest(config=config, text=body.transcript)

@@ -4,15 +4,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sonorant.gateway.calls import Call
+from sonorant.gateway.cartesia.answers import chunk_head, error_message, part, timestamps
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
-from sonorant.gateway.json_text import head_of, with_audio
+from sonorant.gateway.json_text import with_audio
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
 from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, SpeakRequest
-from sonorant.tts.v1.synthesis_pb2 import Marks
 
 DOOR = "cartesia"
 _SENTENCE_ENDS = tuple(".!?…;:")
@@ -26,7 +26,7 @@ class Context:
         self._config = config
         self._encode = raw_encoder(first.output_format.encoding, first.output_format.sample_rate)
         self._feed = Feed()
-        self._chunk_head = head_of(self._message("chunk", step_time=0), "data")
+        self._chunk_head = chunk_head(context_id)
         self._last = ""  # of the text
         self._num_flushes = 0
         self._ended = self._cancelled = False
@@ -77,11 +77,10 @@ class Context:
                             if data:
                                 await send(with_audio(self._chunk_head, await self._encode.encode(data)))
                         case "marks":
-                            await send(self._timestamps(response.marks))
+                            await send(timestamps(self.context_id, response.marks))
                         case "flush_done":
-                            await send(
-                                self._message("flush_done", flush_id=response.flush_done.flush_id, flush_done=True)
-                            )
+                            flush_id = response.flush_done.flush_id
+                            await send(part("flush_done", self.context_id, flush_id=flush_id, flush_done=True))
                         case "done" if response.done.HasField("error"):
                             raise from_status(response.done.error)
                         case "done":
@@ -95,31 +94,3 @@ class Context:
     async def _fail(self, refusal: Refusal, send: Send) -> None:
         self.failed = True
         await send(error_message(refusal, self.context_id))
-
-    def _message(self, kind: str, **more: Any) -> dict[str, Any]:
-        return {"type": kind, "context_id": self.context_id, "status_code": 206, "done": False, **more}
-
-    def _timestamps(self, marks: Marks) -> dict[str, Any]:
-        words = {
-            "words": [mark.text for mark in marks.marks],
-            "start": [mark.start_ms / 1000 for mark in marks.marks],
-            "end": [mark.end_ms / 1000 for mark in marks.marks],
-        }
-        return self._message("timestamps", word_timestamps=words)
-
-
-def done_message(context_id: str) -> dict[str, Any]:
-    return {"type": "done", "context_id": context_id, "status_code": 200, "done": True}
-
-
-def error_message(refusal: Refusal, context_id: str | None) -> dict[str, Any]:
-    """Without `done`, which LiveKit would take for success."""
-    return {
-        "type": "error",
-        "context_id": context_id,
-        "status_code": refusal.status,
-        "title": refusal.body["error"]["type"],
-        "error": refusal.message,
-        "message": refusal.message,
-        "error_code": refusal.code,
-    }

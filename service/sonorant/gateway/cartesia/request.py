@@ -53,6 +53,11 @@ class Generation(_Message):
     locale: str | None = Field(default=None, description="Another name of `language`.")
     generation_config: GenerationConfig | None = Field(default=None, description="Of it, `speed` is served.")
 
+    def check_text(self) -> None:
+        """Raises Refusal for a text without anything in it."""
+        if not self.transcript.strip():
+            raise Refusal(400, "transcript: nothing to say; send a text", param="transcript")
+
     def to_config(self, catalog: Catalog) -> SynthesisConfig:
         output, controls = self.output_format, self.generation_config
         config = synthesis_config(
@@ -70,7 +75,7 @@ class Generation(_Message):
 
 
 class Message(Generation):
-    """One message of the WebSocket."""
+    """One message of the WebSocket; with a whole text the body of POST /tts/sse."""
 
     context_id: str | None = Field(default=None, min_length=1, max_length=128)
     more: bool = Field(default=False, alias="continue")
@@ -81,7 +86,9 @@ class Message(Generation):
 
     def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
         if self.output_format.container != "raw":
-            raise Refusal(400, "output_format.container: only raw is for the WebSocket", param="output_format")
+            raise Refusal(
+                400, "output_format.container: only raw is for the WebSocket and events", param="output_format"
+            )
         delay_ms = BUFFER_MS if self.max_buffer_delay_ms is None else self.max_buffer_delay_ms
         return SpeakConfig(
             synthesis=self.to_config(catalog),

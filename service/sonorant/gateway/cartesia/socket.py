@@ -10,7 +10,8 @@ from collections import deque
 
 from aiohttp import web
 
-from sonorant.gateway.cartesia.context import Context, done_message, error_message
+from sonorant.gateway.cartesia.answers import done_message, error_message
+from sonorant.gateway.cartesia.context import Context
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
 from sonorant.gateway.drain import DRAINING

@@ -11,7 +11,7 @@ from sonorant.gateway.clip import answer_with_bytes, spoken
 from sonorant.gateway.context import CALL, CATALOGS, CONFIG, LARGE_BODIES
 from sonorant.gateway.encoders import FORMATS, Encoder, encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import Answer, parse, read_json
+from sonorant.gateway.http import EVENT_STREAM, Answer, parse, read_json
 from sonorant.gateway.json_text import head_of, json_text, with_audio
 from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Mark, SynthesisStats
@@ -48,9 +48,8 @@ def check_format(body: SpeechRequest, name: str) -> None:
 
 
 async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder) -> web.StreamResponse:
-    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     stats = SynthesisStats(input_chars=len(upstream.text))
-    async with Answer(request, headers) as answer:
+    async with Answer(request, EVENT_STREAM) as answer:
         try:
             async with aclosing(spoken(request, upstream)) as messages:
                 async for message in messages:

@@ -1,0 +1,43 @@
+"""What Cartesia's clients get, on a WebSocket and as server-sent events. Pure."""
+
+from typing import Any
+
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.json_text import head_of
+from sonorant.tts.v1.synthesis_pb2 import Marks
+
+
+def chunk_head(context_id: str) -> bytes:
+    """Of a chunk's message up to its audio, for `with_audio`."""
+    return head_of(part("chunk", context_id, step_time=0), "data")
+
+
+def part(kind: str, context_id: str, **more: Any) -> dict[str, Any]:
+    """A message that others follow."""
+    return {"type": kind, "context_id": context_id, "status_code": 206, "done": False, **more}
+
+
+def timestamps(context_id: str, marks: Marks) -> dict[str, Any]:
+    words = {
+        "words": [mark.text for mark in marks.marks],
+        "start": [mark.start_ms / 1000 for mark in marks.marks],
+        "end": [mark.end_ms / 1000 for mark in marks.marks],
+    }
+    return part("timestamps", context_id, word_timestamps=words)
+
+
+def done_message(context_id: str) -> dict[str, Any]:
+    return {"type": "done", "context_id": context_id, "status_code": 200, "done": True}
+
+
+def error_message(refusal: Refusal, context_id: str | None) -> dict[str, Any]:
+    """Without `done`, which LiveKit would take for success."""
+    return {
+        "type": "error",
+        "context_id": context_id,
+        "status_code": refusal.status,
+        "title": refusal.body["error"]["type"],
+        "error": refusal.message,
+        "message": refusal.message,
+        "error_code": refusal.code,
+    }

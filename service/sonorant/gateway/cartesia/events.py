@@ -1,0 +1,51 @@
+"""POST /tts/sse: a whole text, as server-sent events."""
+
+import secrets
+from contextlib import aclosing
+from typing import Any
+
+from aiohttp import web
+
+from sonorant.gateway.cartesia.answers import chunk_head, done_message, error_message, timestamps
+from sonorant.gateway.cartesia.request import Message
+from sonorant.gateway.clip import spoken
+from sonorant.gateway.context import CALL, CATALOGS, LARGE_BODIES
+from sonorant.gateway.encoders import raw_encoder
+from sonorant.gateway.errors import Refusal
+from sonorant.gateway.http import EVENT_STREAM, Answer, parse, read_json
+from sonorant.gateway.json_text import json_text, with_audio
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
+
+
+async def tts_sse(request: web.Request) -> web.StreamResponse:
+    body = parse(Message, await read_json(request, request.app[LARGE_BODIES]))
+    body.check_text()
+    config = body.to_speak_config(await request.app[CATALOGS].get(request[CALL]))
+    upstream = SynthesizeStreamRequest(config=config.synthesis, text=body.transcript, timestamps=config.timestamps)
+    encode = raw_encoder(body.output_format.encoding, body.output_format.sample_rate)
+    context_id = body.context_id or f"ctx-{secrets.token_hex(8)}"
+    head = chunk_head(context_id)
+    async with Answer(request, EVENT_STREAM) as answer:
+        try:
+            async with aclosing(spoken(request, upstream)) as messages:
+                async for message in messages:
+                    if message.HasField("audio") and (data := await encode.encode(message.audio.data)):
+                        await answer.write(_event("chunk", with_audio(head, data)))
+                    elif message.HasField("marks"):
+                        await answer.write(_told(timestamps(context_id, message.marks)))
+            if rest := await encode.finish():
+                await answer.write(_event("chunk", with_audio(head, rest)))
+        except Refusal as refusal:
+            if answer.begun:
+                await answer.write(_told(error_message(refusal, context_id)))
+            raise
+        await answer.write(_told(done_message(context_id)))
+        return await answer.end()
+
+
+def _told(message: dict[str, Any]) -> bytes:
+    return _event(message["type"], json_text(message))
+
+
+def _event(kind: str, data: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
