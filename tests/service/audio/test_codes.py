@@ -91,6 +91,8 @@ WHOLE = PUBLISHED.to_bytes() + FRAME
         (WHOLE[:5] + b"\0" + WHOLE[6:], "0 codebooks"),
         (WHOLE[:6] + b"\x10" + WHOLE[7:], "of 16 bits"),
         (WHOLE[:-1], "the first 32 bytes are whole"),
+        (WHOLE + WHOLE, f"another utterance begins at byte {len(WHOLE)}"),
+        (WHOLE + WHOLE + bytes(100_000), "another utterance begins"),
         (WHOLE + FRAME[:1], f"the first {len(WHOLE)} bytes are whole"),
         (PUBLISHED.to_bytes() + record(Kind.PAST, 0) * 100_001, "over 100000 records"),
         (PUBLISHED.to_bytes() + record(Kind.PAUSE, 1) * 4097, "over 4096 segments and pauses"),

@@ -153,6 +153,8 @@ def _records(data: bytes, header: CodesHeader) -> Iterator[tuple[Kind, int, byte
     at, number, duration_s = _HEADER.size, 0, 0.0
     while at < len(data):
         number += 1
+        if data.startswith(MAGIC, at):  # read as a record, it might even find enough bytes
+            raise ValueError(f"another utterance begins at byte {at}, and one is decoded at a time; cut them there")
         if at + _RECORD.size > len(data):
             raise ValueError(f"they end in the middle of a record; the first {at} bytes are whole")
         (head,) = _RECORD.unpack_from(data, at)
