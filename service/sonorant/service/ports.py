@@ -20,7 +20,7 @@ MAX_SENT_BYTES = 4 * 1024 * 1024
 SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
 KEPT_FILES = 256  # file descriptors that connections leave alone, for workers that are started anew
 
-_OPTIONS = (
+OPTIONS = (
     ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
     ("grpc.max_send_message_length", MAX_SENT_BYTES),
     # Compressed requests cost their sender nothing, and everybody the event loop: 15 KB of gzip 40 to 100 ms of it.
@@ -62,7 +62,7 @@ def _why(address: str, error: Exception) -> OSError:
 def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> tuple[Server, int]:
     """A server that is yet to be started, and its port. Raises CannotListen or TlsError."""
     options = (
-        *_OPTIONS,
+        *OPTIONS,
         ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS),
         ("grpc.max_allowed_incoming_connections", _max_connections(config.max_sessions)),
         ("grpc.enable_channelz", int(config.admin_listen is not None)),
