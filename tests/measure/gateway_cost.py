@@ -105,8 +105,15 @@ def cpu_s(pid: int) -> float:
 
 
 async def first_audio() -> None:
-    """By a bare connection, too: what a listener's HTTP library does with a request is not the gateway's time."""
-    async with behind_a_gateway(0.0) as (address, gateway, http), SpeechClient(address) as client:
+    """By a bare connection, too: what a listener's HTTP library does with a request is not the gateway's time.
+    By sockets that are open, with the text in one message."""
+    async with (
+        behind_a_gateway(0.0) as (address, gateway, http),
+        SpeechClient(address) as client,
+        http.ws_connect("/v1/audio/speech/stream") as stream,
+        http.ws_connect("/tts/websocket") as cartesia,
+    ):
+        await stream.send_json(PCM)
         body = {"input": "one two three", "response_format": "pcm"}
         host, port = gateway.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -129,7 +136,31 @@ async def first_audio() -> None:
             while await reader.readexactly(int(await reader.readline(), 16) + 2) != b"\r\n":
                 yield
 
-        ways = {"gRPC": by_grpc, "a bare HTTP connection": by_connection, "aiohttp": by_aiohttp}
+        async def by_stream() -> AsyncIterator[None]:
+            await stream.send_json({"type": "input.text", "text": "one two three"})
+            await stream.send_json({"type": "input.done"})
+            async for message in stream:
+                if message.type is aiohttp.WSMsgType.BINARY:
+                    yield
+                elif message.json()["type"] == "session.done":
+                    return
+
+        async def by_cartesia() -> AsyncIterator[None]:
+            await cartesia.send_json({"transcript": "one two three", "continue": False})
+            async for message in cartesia:
+                kind = message.json()["type"]
+                if kind == "chunk":
+                    yield
+                elif kind == "done":
+                    return
+
+        ways = {
+            "gRPC": by_grpc,
+            "a bare HTTP connection": by_connection,
+            "aiohttp": by_aiohttp,
+            "WebSocket": by_stream,
+            "Cartesia": by_cartesia,
+        }
         times_ms: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(NUM_CALLS):
             for name, way in ways.items():

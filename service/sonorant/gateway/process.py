@@ -1,6 +1,7 @@
 """One gateway process from its start to its end: signals around what serves."""
 
 import asyncio
+import gc
 import logging
 import signal
 
@@ -43,5 +44,7 @@ async def _serve(config: GatewayConfig, shared: bool) -> int:
     except (CannotListen, TlsError) as error:
         log.error("%s", error)
         return 1
+    gc.collect()
+    gc.freeze()  # what lives now lives on: full collections, for which all audio waits, need not look at it again
     await gateway.run(drain)
     return 0
