@@ -136,6 +136,13 @@ def children(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.parametrize(("variable", "says"), [("CERTIFICATE", "belong together"), ("CA", "No such file")])
+def test_a_way_to_the_servers_that_cannot_be_is_told(variable: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"SONORANT_CLIENT_{variable}", "/none.pem")
+    with pytest.raises((OSError, ValueError), match=says):
+        Gateway(GatewayConfig(listen="127.0.0.1:0"))
+
+
 async def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
     async with served(FakeEngine()) as behind:
         arguments = ("--server", behind.address, "--processes", "2")

@@ -7,6 +7,7 @@ import sys
 
 def main() -> None:
     _fill_closed_streams()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what went wrong is told once, in words
     # Importing takes half a second: until then as for any program, and no KeyboardInterrupt out of an import.
     usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from sonorant.cli import main as command

@@ -2,6 +2,7 @@
 
 import json
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import grpc
 
 _PREFIX = "SONORANT_CLIENT_"
+_OFF = ("", "0", "false", "no", "off")
 
 # gRPC itself tries a call again that a server or a balancer could not take at all.
 _RETRY = {
@@ -45,19 +47,47 @@ class Access:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Access":
-        """SONORANT_CLIENT_API_KEY, _TLS (any value), _CA, _CERTIFICATE and _KEY; the files switch TLS on, too."""
+        """SONORANT_CLIENT_API_KEY, _TLS (1), _CA, _CERTIFICATE and _KEY; the files switch TLS on, too."""
         values = {name: environment.get(f"{_PREFIX}{name.upper()}", "") for name in cls.__dataclass_fields__}
         ca, certificate, key = (Path(values[name]) if values[name] else None for name in ("ca", "certificate", "key"))
-        return cls(values["api_key"], bool(values["tls"] or ca or certificate), ca, certificate, key)
+        tls = values["tls"].lower() not in _OFF
+        return cls(values["api_key"], bool(tls or ca or certificate), ca, certificate, key)
 
     def channel(self, target: str) -> Any:
-        """Raises OSError for files that cannot be read."""
+        """Raises OSError for files that cannot be read, ValueError for what is no key and no PEM."""
+        self.check()
         if self.tls or self.ca or self.certificate:
             ca, key, certificate = (path and path.read_bytes() for path in (self.ca, self.key, self.certificate))
             channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), _OPTIONS)
         else:
             channel = grpc.aio.insecure_channel(target, _OPTIONS)
         return _KeyedChannel(channel, self.api_key) if self.api_key else channel
+
+    def check(self) -> None:
+        """gRPC ends the process for a certificate without its key, and says little or nothing about the rest.
+
+        Raises OSError for files that cannot be read, ValueError for what is no key and no PEM.
+        """
+        if not (self.api_key.isascii() and self.api_key.isprintable()):
+            raise ValueError(
+                "the API key has a line break or a character that is not of ASCII: no server has such a key"
+            )
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("a client's certificate and its key belong together: give both, or neither")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is not None:
+            try:
+                context.load_verify_locations(cadata=self.ca.read_bytes().decode("ascii", "ignore"))
+            except (ssl.SSLError, ValueError):
+                raise ValueError(f"{self.ca} has no certificate in PEM") from None
+        if self.certificate is not None and self.key is not None:
+            for path in (self.certificate, self.key):
+                path.open("rb").close()  # whose error names the file
+            try:
+                context.load_cert_chain(self.certificate, self.key, password="")
+            except ssl.SSLError as error:
+                why = error.reason or error
+                raise ValueError(f"{self.certificate} and {self.key} are no certificate and its key ({why})") from None
 
 
 class _KeyedChannel:

@@ -125,6 +125,8 @@ def _hint(target: str, details: str) -> str:
         return f"servers have no URL: {rest.rstrip('/')}{tls}"
     if ":" not in target:  # gRPC takes 443 then, which is nobody's guess
         return f"no port was given: {target}:50051"
+    if "http1.x" in details:
+        return "it speaks HTTP, as a gateway does; give the port of the server itself"
     if "CERTIFICATE_VERIFY_FAILED" in details:
         return "its certificate is not of a known authority; give that one's PEM file in SONORANT_CLIENT_CA"
     if "WRONG_VERSION_NUMBER" in details:

@@ -8,6 +8,7 @@ import signal
 import uvloop
 
 from sonorant import logs
+from sonorant.client.errors import in_words
 from sonorant.gateway.log_filters import is_news
 from sonorant.gateway.serving import CannotListen, Gateway
 from sonorant.gateway.settings import GatewayConfig
@@ -41,8 +42,8 @@ async def _serve(config: GatewayConfig, shared: bool) -> int:
         asyncio.get_running_loop().add_signal_handler(number, on_signal)
     try:
         gateway = Gateway(config, shared=shared)
-    except (CannotListen, TlsError) as error:
-        log.error("%s", error)
+    except (CannotListen, TlsError, OSError, ValueError) as error:
+        log.error("%s", in_words(error))
         return 1
     gc.collect()
     gc.freeze()  # what lives now lives on: full collections, for which all audio waits, need not look at it again

@@ -51,8 +51,10 @@ class Gateway:
     """Binds when made, serves in `run`."""
 
     def __init__(self, config: GatewayConfig, *, shared: bool = False) -> None:
-        """Raises CannotListen or TlsError."""
+        """Raises CannotListen or TlsError; OSError or ValueError for the way to the servers."""
         self._config = config
+        self._access = Access.from_environment()
+        self._access.check()
         self._certificates: Certificates | None = None
         if config.tls_certificate and config.tls_key:
             self._certificates = Certificates(config.tls_certificate, config.tls_key)
@@ -72,7 +74,7 @@ class Gateway:
                 context = self._certificates.context
                 following = asyncio.create_task(self._certificates.follow())
                 stack.callback(following.cancel)
-            servers = await stack.enter_async_context(Servers(config.servers, Access.from_environment()))
+            servers = await stack.enter_async_context(Servers(config.servers, self._access))
             app = make_app(config, servers, Metrics())
             runner = web.AppRunner(
                 app,

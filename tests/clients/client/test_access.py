@@ -57,6 +57,33 @@ async def test_a_connection_that_misses_tls_tells_how_to_have_it(tmp_path: Path)
         assert "it speaks no TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
 
 
+def test_what_grpc_would_not_survive_or_not_explain_is_refused(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    certificates.authority.issue_cert("client").cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
+    certificates.authority.issue_cert("other").private_key_pem.write_to_path(tmp_path / "other.key")
+    (tmp_path / "text").write_text("no PEM, größtenteils", encoding="utf-8")
+    ca, pem, key, text = (tmp_path / name for name in ("ca.pem", "client.pem", "other.key", "text"))
+    for access, says in (
+        (Access(certificate=pem), "belong together"),
+        (Access(key=key), "belong together"),
+        (Access(certificate=pem, key=key), "are no certificate and its key"),
+        (Access(certificate=text, key=text), "are no certificate and its key"),
+        (Access(ca=key), "has no certificate in PEM"),
+        (Access(ca=text), "has no certificate in PEM"),
+        (Access(ca=Path(os.devnull)), "has no certificate in PEM"),
+        (Access(api_key="key\n"), "the API key has a line break"),
+        (Access(api_key="schlüssel", ca=ca), "the API key has a line break"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            SpeechClient("127.0.0.1:1", access)
+
+
+def test_tls_can_be_switched_off() -> None:
+    assert [Access.from_environment({"SONORANT_CLIENT_TLS": each}).tls for each in ("1", "true", "0", "False", "")] == [
+        *(True, True, False, False, False)
+    ]
+
+
 async def test_mutual_tls_and_the_command(key: str, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     theirs = certificates.authority.issue_cert("client")
