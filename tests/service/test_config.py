@@ -42,6 +42,7 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--drain-grace-s", "nan"], "seconds"),
         (["--num-slot", "4"], "--num-slot is no setting; did you mean --num-slots?"),
         (["serve"], "serve is no setting"),
+        (["--phrases", "phrases.jsonl"], "--phrase-cache-bytes"),
         (["--enforce-eager", "yes"], "neither true nor false"),
     ],
 )

@@ -70,6 +70,10 @@ def _config(values: dict[str, Any]) -> ServiceConfig:
     given = {name for name in values if name.startswith("tls_")}
     if values.get("voices_dir") and values.get("voices_url"):
         raise ConfigError("--voices-url takes the place of --voices-dir; leave one of them out")
+    if values.get("phrases") and not values.get("phrase_cache_bytes"):
+        raise ConfigError(
+            "--phrases are kept in as many bytes as --phrase-cache-bytes says, which is 0; 64000000 will do"
+        )
     if given and not {"tls_certificate", "tls_key"} <= given:
         raise ConfigError("TLS needs both --tls-certificate and --tls-key")
     return with_settings(ServiceConfig(tuple(_engines(values))), values)

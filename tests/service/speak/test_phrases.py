@@ -234,6 +234,8 @@ def test_a_file_of_phrases_that_is_wrong_says_where(tmp_path: Path, line: str) -
         read_phrases(path)
     with pytest.raises(PhrasesFileError, match="cannot be read"):
         read_phrases(tmp_path / "none")
+    path.write_text('{"text": "Hi.\u2028There."}\r\n{"text": "x"}', encoding="utf-8")
+    assert [request.text for request in read_phrases(path)] == ["Hi.\u2028There.", "x"]
 
 
 def chunk(first_frame: int, num_frames: int) -> PcmChunk:

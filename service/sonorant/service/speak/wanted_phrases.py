@@ -30,7 +30,7 @@ class PhrasesFileError(Exception):
 def read_phrases(path: Path) -> list[SynthesizeRequest]:
     """A SynthesizeRequest in JSON on each line that is not empty. Raises PhrasesFileError."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # JSON may have other line breaks inside
     except (OSError, UnicodeDecodeError) as error:
         raise PhrasesFileError(f"{path} cannot be read: {error}") from error
     requests = []
