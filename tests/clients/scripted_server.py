@@ -57,6 +57,9 @@ class Speech(TextToSpeechServiceServicer):
         self.over = asyncio.Event()  # a Speak has ended
         self.resumable = False
         self.lost_after: list[int] = []  # after so many chunks the next session breaks off, as a dead server's does
+        self.max_silence_ms = 0
+        self.frozen_after: dict[int, int] = {}  # session -> chunks behind which it is silent; -1: from the beginning
+        self.thaw = asyncio.Event()
         self.num_sessions = 0
         self.clips_lost_after: int | None = None
         self.greets_after_text = False  # its answer to the config comes behind the first text
@@ -68,8 +71,11 @@ class Speech(TextToSpeechServiceServicer):
         open_id, count, num_chars = "", 0, 0
         self.num_sessions += 1
         chunks_left = self.lost_after.pop(0) if self.lost_after else -1
-        received = 0
+        received, num_chunks = 0, 0
         greeting: speak_pb2.SpeakResponse | None = None  # that is owed
+        frozen_after = self.frozen_after.get(self.num_sessions)
+        if frozen_after == -1:
+            await self.thaw.wait()
 
         def response(**payload: object) -> speak_pb2.SpeakResponse:
             return speak_pb2.SpeakResponse(utterance_id=open_id, **payload)
@@ -93,7 +99,10 @@ class Speech(TextToSpeechServiceServicer):
                             await context.abort_with_status(rpc_status.to_status(refusal))
                         session_id = f"s{self.num_sessions}"
                         session = speak_pb2.SessionStarted(
-                            session_id=session_id, audio=FORMAT, resumable=self.resumable
+                            session_id=session_id,
+                            audio=FORMAT,
+                            resumable=self.resumable,
+                            max_silence_ms=self.max_silence_ms,
                         )
                         greeting = speak_pb2.SpeakResponse(session=session)
                         if not self.greets_after_text:
@@ -124,6 +133,9 @@ class Speech(TextToSpeechServiceServicer):
                         if chunks_left == 0:
                             await context.abort(grpc.StatusCode.CANCELLED, "the balancer's own words")
                         chunks_left -= 1
+                        if num_chunks == frozen_after:
+                            await self.thaw.wait()
+                        num_chunks += 1
                         yield response(audio=audio_pb2.AudioChunk(data=LOUD * num_samples, num_samples=num_samples))
                     case "flush":
                         yield response(flush_done=speak_pb2.FlushDone(flush_id=request.flush.flush_id))

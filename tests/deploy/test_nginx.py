@@ -9,10 +9,12 @@ from pathlib import Path
 import grpc
 import pytest
 
+from sonorant.client import AudioChunk, Resumed, SpeechClient, synthesis_config
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.deploy.callers import answers, channel_to, ends, listeners
 from tests.deploy.fronts import NGINX_WORKERS, Nginx
 from tests.deploy.replicas import Replica
+from tests.service.fake_speech import spoken
 from tests.service.harness import Stub, eventually, failure
 
 pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
@@ -64,6 +66,30 @@ async def test_one_that_is_taken_out_of_the_file_drains(nginx: Nginx, replicas: 
         assert await sessions(replicas) == [8, 4]
         assert await ends(there + more) == {grpc.StatusCode.OK: 12}
     assert await asyncio.to_thread(replicas[1].wait) == 0
+
+
+async def test_clients_that_resume_leave_a_server_that_freezes(nginx: Nginx, replicas: list[Replica]) -> None:
+    """nginx does not look, and goes on sending calls there."""
+    heard: list[bytes] = []
+    async with (
+        SpeechClient(f"127.0.0.1:{nginx.port}") as client,
+        client.speak(synthesis_config(seed=7), max_lead_ms=100, text="ab") as session,
+    ):
+        async for event in session:
+            if isinstance(event.payload, AudioChunk):
+                heard.append(event.payload.data)
+                break
+        (busy,) = [replica for replica, count in zip(replicas, await sessions(replicas), strict=True) if count]
+        busy.send(signal.SIGSTOP)
+        try:
+            await session.send_text("cd")
+            await session.finish()
+            rest = [event.payload async for event in session]
+        finally:
+            busy.send(signal.SIGCONT)
+    heard += [payload.data for payload in rest if isinstance(payload, AudioChunk)]
+    assert b"".join(heard) == spoken("abcd", seed=7)
+    assert any(isinstance(payload, Resumed) for payload in rest)
 
 
 async def test_a_killed_server_ends_its_own_calls_and_no_server_is_a_status(

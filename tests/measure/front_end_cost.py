@@ -22,11 +22,13 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import numpy as np
 import uvloop
 
+from sonorant.client.patience import silence_to_ask_ms
 from sonorant.service.speak.requests import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2
 from tests.service.fake_engine import FakeEngine
@@ -110,13 +112,19 @@ async def measure(
     return cost_us
 
 
+def resuming(lead_ms: int, *, resumable: bool) -> dict[str, Any]:
+    """Of a SpeakConfig: what our client asks for, or nothing of it."""
+    asked = {"resumable": True, "pack_codes": True, "max_silence_ms": silence_to_ask_ms(lead_ms)} if resumable else {}
+    return {"max_lead_ms": lead_ms, **asked}
+
+
 async def listen(address: str, what: str, num_streams: int, seconds: float, lead_ms: int, resumable: bool) -> None:
     loop = asyncio.get_running_loop()
     num_tasks = OPENERS if what == "sessions" else num_streams
     arrivals: list[list[tuple[float, float]]] = [[] for _ in range(num_tasks)]  # when, up to where, in seconds
     num_up, num_sessions = itertools.count(1), itertools.count()
     all_up = asyncio.Event()
-    config = speak_pb2.SpeakRequest(config={"max_lead_ms": lead_ms, "resumable": resumable})
+    config = speak_pb2.SpeakRequest(config=resuming(lead_ms, resumable=resumable))
 
     async def hear(channel: grpc.aio.Channel, mine: list[tuple[float, float]]) -> None:
         call = Stub(channel).Speak()

@@ -1,8 +1,8 @@
-"""What `SpeakConfig.resumable` costs while nothing fails: `python -m tests.measure.resumable_cost [--rounds 4]`.
+"""What it costs to be resumable while nothing fails: `python -m tests.measure.resumable_cost [--rounds 4]`.
 
-Bytes of one paced utterance with it and without, those of all messages as gRPC sends them, with the 16 codebooks of the
-published checkpoints. Then CPU time of the service per frame, as `tests.measure.front_end_cost` takes it,
-in turns.
+Bytes of one paced utterance with what our client asks for (`resumable`, `max_silence_ms`) and without, those of all
+messages as gRPC sends them, with the 16 codebooks of the published checkpoints. Then CPU time of the service per frame,
+as `tests.measure.front_end_cost` takes it, in turns.
 """
 
 import argparse
@@ -12,19 +12,19 @@ import grpc
 import uvloop
 
 from sonorant.tts.v1 import speak_pb2
-from tests.measure.front_end_cost import measure
+from tests.measure.front_end_cost import measure, resuming
 from tests.service.fake_engine import FakeEngine
-from tests.service.fake_speech import FRAME_SAMPLES, NUM_CODEBOOKS
+from tests.service.fake_speech import FRAME_SAMPLES
 from tests.service.harness import Stub, end, say, served
 
 TEXT = "words " * 20
-PUBLISHED_CODEBOOKS = 16
+PUBLISHED_FRAME_BYTES = 22  # 16 codes of 11 bits
 
 
 async def bytes_of(resumable: bool, lead_ms: int, encoding: str) -> tuple[int, int]:
     """Of all messages behind the first, and frames of audio."""
-    num_bytes, num_samples = 0, 0
-    config = {"max_lead_ms": lead_ms, "resumable": resumable, "synthesis": {"audio": {"encoding": encoding}}}
+    num_bytes, num_samples, frame_bytes = 0, 0, 0
+    config = {**resuming(lead_ms, resumable=resumable), "synthesis": {"audio": {"encoding": encoding}}}
     async with served(FakeEngine()) as server, grpc.aio.insecure_channel(server.address) as channel:
         call = Stub(channel).Speak()
         await call.write(speak_pb2.SpeakRequest(config=config))
@@ -33,8 +33,10 @@ async def bytes_of(resumable: bool, lead_ms: int, encoding: str) -> tuple[int, i
         await call.write(end())
         await call.done_writing()
         while (response := await call.read()) is not grpc.aio.EOF:
+            if response.HasField("started"):
+                frame_bytes = -(-response.started.codebooks * response.started.code_bits // 8)
             for told in response.audio.codes:
-                told.codes *= PUBLISHED_CODEBOOKS // NUM_CODEBOOKS
+                told.packed = bytes(len(told.packed) // frame_bytes * PUBLISHED_FRAME_BYTES)
             num_bytes += response.ByteSize()
             num_samples += response.audio.num_samples
     return num_bytes, num_samples // FRAME_SAMPLES

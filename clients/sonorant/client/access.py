@@ -24,8 +24,8 @@ _RETRY = {
 _SERVICE_CONFIG = {
     "methodConfig": [{"name": [{"service": "sonorant.tts.v1.TextToSpeechService"}], "retryPolicy": _RETRY}]
 }
+_SHUFFLED = {"pick_first": {"shuffleAddressList": True}}
 _OPTIONS = (
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
     # A frozen server and a network that is gone say nothing: they are asked. Servers refuse to be asked more often.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 2_000),
@@ -34,6 +34,14 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
+)
+_FIRST = (("grpc.service_config", json.dumps(_SERVICE_CONFIG)),)
+# A second connection is for when a server behind the first is silent: it is shared with nobody, and goes to another
+# address, if there are several. A frozen one takes a connection and then says nothing on it, so the next is tried soon.
+_SECOND = (
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG | {"loadBalancingConfig": [_SHUFFLED]})),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.happy_eyeballs_connection_attempt_delay_ms", 100),
 )
 
 
@@ -53,14 +61,16 @@ class Access:
         tls = values["tls"].lower() not in _OFF
         return cls(values["api_key"], bool(tls or ca or certificate), ca, certificate, key)
 
-    def channel(self, target: str) -> Any:
-        """Raises OSError for files that cannot be read, ValueError for what is no key and no PEM."""
+    def channel(self, target: str, *, second: bool = False) -> Any:
+        """`second`: besides another one to the same target. Raises OSError for files that cannot be read, ValueError
+        for what is no key and no PEM."""
         self.check()
+        options = _OPTIONS + (_SECOND if second else _FIRST)
         if self.tls or self.ca or self.certificate:
             ca, key, certificate = (path and path.read_bytes() for path in (self.ca, self.key, self.certificate))
-            channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), _OPTIONS)
+            channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), options)
         else:
-            channel = grpc.aio.insecure_channel(target, _OPTIONS)
+            channel = grpc.aio.insecure_channel(target, options)
         return _KeyedChannel(channel, self.api_key) if self.api_key else channel
 
     def check(self) -> None:

@@ -24,6 +24,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sonorant.client import clips
 from sonorant.client.access import Access
 from sonorant.client.errors import ServerUnavailable, from_rpc_error
+from sonorant.client.lines import Lines
+from sonorant.client.patience import silence_to_ask_ms
 from sonorant.client.session import Payload, Session
 from sonorant.client.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
@@ -48,7 +50,6 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     SynthesizeResponse,
     SynthesizeStreamRequest,
 )
-from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 from sonorant.tts.v1.voice_pb2 import ReferenceAudio, VoiceMix, VoiceSelector
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 
@@ -131,10 +132,10 @@ class SpeechClient(VoiceMethods):
     def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
         """`access`: TLS and the API key; without it what is in the environment, see `Access.from_environment`."""
         self.target = target
-        self._channel = (access or Access.from_environment()).channel(target)
-        self._speech = TextToSpeechServiceStub(self._channel)
-        self._voices = VoiceServiceStub(self._channel)
-        self._health = health_pb2_grpc.HealthStub(self._channel)
+        known = access or Access.from_environment()
+        self._lines = Lines(lambda second: known.channel(target, second=second))
+        self._voices = VoiceServiceStub(self._lines.channels[0])
+        self._health = health_pb2_grpc.HealthStub(self._lines.channels[0])
 
     async def __aenter__(self) -> Self:
         return self
@@ -146,7 +147,7 @@ class SpeechClient(VoiceMethods):
 
     async def close(self) -> None:
         """Cancels what is still running."""
-        await self._channel.close()
+        await self._lines.close()
 
     def speak(
         self,
@@ -171,8 +172,10 @@ class SpeechClient(VoiceMethods):
             max_lead_ms=max_lead_ms,
             idle_timeout_ms=idle_timeout_ms,
             resumable=resume,
+            max_silence_ms=silence_to_ask_ms(max_lead_ms) if resume else None,
+            pack_codes=resume,
         )
-        return Session(self._speech, self.target, first, trace, text=text)
+        return Session(self._lines, self.target, first, trace, text=text)
 
     async def stream(
         self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None
@@ -180,14 +183,16 @@ class SpeechClient(VoiceMethods):
         """Audio of a whole text, as it is made: started, warnings and audio chunks, done. It outlives a lost server, as
         a session does."""
         request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms)
-        async with aclosing(clips.stream(self._speech, self.target, request)) as payloads:
+        async with aclosing(clips.stream(self._lines, self.target, request)) as payloads:
             async for payload in payloads:
                 yield payload
 
     async def synthesize(self, text: str, config: SynthesisConfig | None = None) -> SynthesizeResponse:
         """The whole clip at once; for more than about a minute of audio use `stream`."""
         request = SynthesizeRequest(config=config, text=text)
-        response: SynthesizeResponse = await clips.until_reached(lambda: self._speech.Synthesize(request), self.target)
+        response: SynthesizeResponse = await clips.until_reached(
+            lambda: self._lines.stub.Synthesize(request), self.target
+        )
         return response
 
     async def decode(
@@ -209,7 +214,7 @@ class SpeechClient(VoiceMethods):
             speed=speed,
             volume_gain_db=volume_gain_db,
         )
-        call: Any = self._speech.Decode(DecodeRequest(config=config, codes=codes, max_lead_ms=max_lead_ms))
+        call: Any = self._lines.stub.Decode(DecodeRequest(config=config, codes=codes, max_lead_ms=max_lead_ms))
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
                 yield getattr(response, response.WhichOneof("payload"))
@@ -220,11 +225,15 @@ class SpeechClient(VoiceMethods):
 
     async def explain(self, text: str, config: SynthesisConfig | None = None) -> ExplainResponse:
         """What would be done for a text: tokens, prompt, settings, limits. Refusals are in the answer, not raised."""
-        response: ExplainResponse = await self._unary(self._speech.Explain, ExplainRequest(config=config, text=text))
+        response: ExplainResponse = await self._unary(
+            self._lines.stub.Explain, ExplainRequest(config=config, text=text)
+        )
         return response
 
     async def capabilities(self) -> GetCapabilitiesResponse:
-        response: GetCapabilitiesResponse = await self._unary(self._speech.GetCapabilities, GetCapabilitiesRequest())
+        response: GetCapabilitiesResponse = await self._unary(
+            self._lines.stub.GetCapabilities, GetCapabilitiesRequest()
+        )
         return response
 
     async def health(self, service: str = "") -> str:

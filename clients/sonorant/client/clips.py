@@ -9,10 +9,11 @@ import grpc
 from sonorant.client.backoff import delays_s
 from sonorant.client.errors import from_rpc_error, is_lost
 from sonorant.client.journal import Journal
+from sonorant.client.lines import Lines
+from sonorant.client.patience import silence_to_ask_ms
 from sonorant.client.session import RECONNECT_S, Payload, Session
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
-from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 
 T = TypeVar("T")
 
@@ -35,16 +36,14 @@ async def until_reached(call: Callable[[], Awaitable[T]], target: str) -> T:
     raise AssertionError("delays never end")
 
 
-async def stream(
-    stub: TextToSpeechServiceStub, target: str, request: SynthesizeStreamRequest
-) -> AsyncGenerator[Payload, None]:
+async def stream(lines: Lines, target: str, request: SynthesizeStreamRequest) -> AsyncGenerator[Payload, None]:
     """Everything of SynthesizeStream. After a lost server comes a `Resumed`, and the rest from another one."""
     voice = request.config.voice if request.config.HasField("voice") else None
     journal = Journal(voice)
     journal.text(_ID, request.text)
     journal.end(_ID)
     journal.finished = True
-    call: Any = stub.SynthesizeStream(request)
+    call: Any = lines.stub.SynthesizeStream(request)
     try:
         while (response := await call.read()) is not grpc.aio.EOF:
             payload = response.WhichOneof("payload")
@@ -56,9 +55,15 @@ async def stream(
             raise from_rpc_error(error, target) from None
     finally:
         call.cancel()
-    config = SpeakConfig(max_lead_ms=request.max_lead_ms, timestamps=request.timestamps, resumable=True)
+    config = SpeakConfig(
+        max_lead_ms=request.max_lead_ms,
+        timestamps=request.timestamps,
+        resumable=True,
+        max_silence_ms=silence_to_ask_ms(request.max_lead_ms),
+        pack_codes=True,
+    )
     if voice is not None:
         config.synthesis.voice.CopyFrom(voice)
-    async with Session(stub, target, config, journal=journal) as session:
+    async with Session(lines, target, config, journal=journal) as session:
         async for event in session:
             yield event.payload

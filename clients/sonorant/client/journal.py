@@ -4,6 +4,8 @@ Pure: it sees each request before it goes out and each response as it comes in, 
 bounded by what the server takes: the text of the open utterances and, up to a limit, their codes.
 """
 
+import sys
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -56,6 +58,7 @@ class _Utterance:
     resumed: bool = False
     flushes_to_skip: int = 0
     started_again: bool = False
+    ignored: bool = False  # the server has not opened it: its id is that of one that is over
     # It was over before the server was lost: the next one has never heard of it.
     forgotten: bool = False
 
@@ -91,6 +94,19 @@ class _Utterance:
         )
 
 
+def unpacked(packed: bytes, num_codebooks: int, bits: int) -> bytes:
+    """As `SegmentCodes.codes` has them, and as `Resume` wants them."""
+    frame_bytes = -(-num_codebooks * bits // 8)
+    mask = (1 << bits) - 1
+    codes = array("H")
+    for at in range(0, len(packed), frame_bytes):
+        frame = int.from_bytes(packed[at : at + frame_bytes], "little")
+        codes.extend(frame >> shift & mask for shift in range(0, num_codebooks * bits, bits))
+    if sys.byteorder == "big":
+        codes.byteswap()
+    return codes.tobytes()
+
+
 class Journal:
     """Of one session. Utterances get their ids here, since a second server would count from the beginning."""
 
@@ -117,6 +133,14 @@ class Journal:
     def unfinished(self) -> bool:
         """Whether an utterance is open that the caller still waits for."""
         return any(not utterance.over for utterance in self._open.values())
+
+    @property
+    def waits(self) -> bool:
+        """Whether the present server has something open."""
+        return any(
+            not (utterance.over or utterance.ignored or utterance_id in self._held_back)
+            for utterance_id, utterance in self._open.items()
+        )
 
     # What the caller does: each returns the request that is to be sent now, or None.
 
@@ -178,7 +202,7 @@ class Journal:
             self.server_goes = True
         utterance = self._open.get(response.utterance_id)
         if utterance is None:
-            return bool(payload != "committed")
+            return payload not in ("committed", "alive")
         match payload:
             case "started":
                 again, utterance.started_again = utterance.started_again, False
@@ -206,6 +230,8 @@ class Journal:
                 utterance.committed_chars.append(response.committed.chars)
                 return False
             case "warning":
+                if response.warning.code == "NO_ACTIVE_UTTERANCE" and utterance.started is None:
+                    utterance.ignored = True
                 again = utterance.resumed and response.warning.message in utterance.warned
                 utterance.warned.add(response.warning.message)
                 return not again
@@ -252,8 +278,11 @@ class Journal:
             utterance.received_chunks += 1
         for told in audio.codes:
             segment = utterance.segments.setdefault(told.segment, _Segment())
-            utterance.codes_bytes += len(told.codes)
-            segment.codes[told.offset :] = told.codes
+            codes = told.codes
+            if told.packed and utterance.started is not None:
+                codes = unpacked(told.packed, utterance.started.codebooks, utterance.started.code_bits)
+            utterance.codes_bytes += len(codes)
+            segment.codes[told.offset :] = codes
             segment.complete = segment.complete or told.complete
             segment.draw = told.draw
         if utterance.codes_bytes > MAX_CODES_BYTES:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,7 +12,11 @@ import grpc
 
 from sonorant.client.backoff import delays_s
 from sonorant.client.errors import ServerUnavailable, SpeechError, from_rpc_error, is_lost, is_refusal
+from sonorant.client.hearing import Hearing
 from sonorant.client.journal import Journal
+from sonorant.client.lines import Lines
+from sonorant.client.patience import FIRST_ANSWER_S
+from sonorant.client.seeking import Attempt, Found, Seeking
 from sonorant.client.trace import Trace
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import (
@@ -29,7 +33,6 @@ from sonorant.tts.v1.speak_pb2 import (
     SpeakResponse,
 )
 from sonorant.tts.v1.synthesis_pb2 import Marks, UtteranceDone, UtteranceStarted, Warning
-from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 
 ALL_UTTERANCES = "*"
 RESUMING = "sonorant-resuming"  # metadata of a call that goes on with what another began
@@ -66,7 +69,7 @@ class Session:
     `utterance_id=""` is the current utterance; they are numbered u1, u2, ... Iteration ends when the server has nothing
     more to say, and raises the RPC's error if it ended with one. Leaving the context before that cancels everything.
 
-    A lost connection, a dead server and one that goes are not errors here, as long as another one can be reached
+    A lost connection, a server that is dead, silent or goes is no error here, as long as another one can be reached
     within 20 seconds: the utterances go on there, sample by sample, and a `Resumed` event says so. What is written
     meanwhile is kept. `resume=False` in `SpeechClient.speak` switches it off; older servers do without.
     """
@@ -75,7 +78,7 @@ class Session:
 
     def __init__(
         self,
-        stub: TextToSpeechServiceStub,
+        lines: Lines,
         target: str,
         config: SpeakConfig,
         trace: Trace | None = None,
@@ -84,19 +87,23 @@ class Session:
         journal: Journal | None = None,
     ) -> None:
         """`text`: the first of it. `journal`: of what another call began and lost; this session goes on with it."""
-        self._stub = stub
+        self._lines = lines
         self._target = target
         self._config = config
         self._trace = trace
         self._text = text
+        self._first_text: SpeakRequest | None = None
         self._journal = journal or Journal(config.synthesis.voice if config.synthesis.HasField("voice") else None)
         self._begins_lost = journal is not None
+        self._hearing = Hearing(lines, self._go_on, lambda: self._live and self._journal.waits)
         self._call: Any = None
+        self._left: Any = None  # a call that was given up for another
         self._writing = asyncio.Lock()  # a call takes one write at a time
         self._live = False  # there is a call that takes what is written; otherwise the journal keeps it
         self._wanted = asyncio.Event()  # set when there is something to do for a next server
         self._owed: list[SpeakResponse] = []  # by a server that was lost
         self._losses_without_news = 0
+        self._nothing_left = False  # that another server could say
         self._over = False
         self._entered = False
 
@@ -105,16 +112,19 @@ class Session:
         if self._begins_lost:
             return self
         try:
-            self.started = await (self._connect_with_text() if self._text else self._connect())
+            self._take_up(await self._newcomer())
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._target) from None
         self._live = True
+        if self._journal.waits:
+            self._hearing.expect()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self._over = True
+        self._hearing.stop()
         if self._call is not None:
             self._call.cancel()
 
@@ -143,6 +153,7 @@ class Session:
 
     async def cancel(self, utterance_id: str = "", played_ms: int | None = None) -> None:
         """Barge-in: drop what is not spoken yet. ALL_UTTERANCES for every one of the session."""
+        self._hearing.dropped()
         await self._send(lambda: self._journal.cancel(utterance_id, Cancel(played_ms=played_ms)))
 
     async def report_playback(self, played_ms: int, utterance_id: str = "") -> None:
@@ -158,7 +169,7 @@ class Session:
             self._journal.finished = True
             self._wanted.set()
             if self._live:
-                await self._call.done_writing()
+                await self._unless_left(self._call, self._call.done_writing())
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -169,6 +180,7 @@ class Session:
             return await self._next()
         except (SpeechError, StopAsyncIteration):
             self._over = True
+            self._hearing.stop()
             raise
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -184,13 +196,17 @@ class Session:
         while True:
             if self._owed:
                 return _event(self._owed.pop(0))
+            if self._nothing_left:
+                raise StopAsyncIteration
             if self._begins_lost:
                 self._begins_lost = False
                 return await self._resume(None)
             try:
-                response = await self._call.read()
+                response = await self._hearing.read(self._call)
             except grpc.aio.AioRpcError as error:
                 return await self._resume(error)
+            if response is None:
+                return await self._resume(None)
             if response is grpc.aio.EOF:
                 if self._trace is not None:
                     self._trace.metadata("trailers", await self._call.trailing_metadata())
@@ -211,13 +227,16 @@ class Session:
                 raise _nothing_more()
             if self._journal.finished:
                 raise _finished()
+            waited = self._journal.waits
             request = note()
             if self._journal.holds_back:
                 self._wanted.set()
             if request is None or not self._live:
                 return
+            if not waited and self._journal.waits:
+                self._hearing.expect()
             try:
-                await self._write(request)
+                await self._unless_left(self._call, self._write(self._call, request))
             except grpc.aio.AioRpcError as error:
                 if not self._may_resume(error):
                     raise from_rpc_error(error, self._target) from None
@@ -227,41 +246,67 @@ class Session:
                     raise _nothing_more() from None
                 self._live = False
 
-    async def _write(self, request: SpeakRequest) -> None:
+    async def _write(self, call: Any, request: SpeakRequest) -> None:
         if self._trace is not None:
             self._trace.sent(request)
-        await self._call.write(request)
+        await call.write(request)
 
-    async def _connect_with_text(self) -> SessionStarted:
+    async def _unless_left(self, call: Any, writing: Awaitable[None]) -> None:
+        """A write to a frozen server may wait for ever, and is cancelled with its call, not with its task."""
+        try:
+            await writing
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if call is not self._left or (task is not None and task.cancelling()):
+                raise
+            self._live = False
+
+    async def _newcomer(self) -> Found:
+        """A server for a session that has begun nothing. If one does not answer for long, another is asked, once."""
+        most_calls = 2 if self._config.resumable else 1
+        connect = self._connect_with_text if self._text else self._connect
+        if self._text:
+            self._first_text = self._journal.text("", self._text)
+        seeking = Seeking(self._lines, connect, FIRST_ANSWER_S, most_calls)
+        return await seeking.run(self._lines.stub, persists=False)
+
+    async def _connect_with_text(self, attempt: Attempt) -> SessionStarted:
         """The first text goes with the config: it need not wait for the server's answer."""
-        request = self._journal.text("", self._text)
+        request = self._first_text
         assert request is not None, "nothing was said before"
         try:
-            return await self._connect(request)
+            return await self._connect(attempt, request)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.UNAVAILABLE or not is_lost(error):
                 raise
         except asyncio.InvalidStateError:
             pass
         # A refusal may have come during the write, which overwrites what the server said: ask, and hear it out.
-        started = await self._connect()
+        started = await self._connect(attempt)
         with suppress(asyncio.InvalidStateError):  # over already: what is read from it says why
-            await self._write(request)
+            await self._write(attempt.call, request)
         return started
 
-    async def _connect(self, text: SpeakRequest | None = None, *, resuming: bool = False) -> SessionStarted:
+    async def _go_on(self, attempt: Attempt) -> SessionStarted:
+        return await self._connect(attempt, resuming=True)
+
+    async def _connect(
+        self, attempt: Attempt, text: SpeakRequest | None = None, *, resuming: bool = False
+    ) -> SessionStarted:
         # The reply is awaited before any more is sent, so that a server that refuses can say why: grpc.aio overwrites
         # the status of a call when a write meets its end.
-        self._call = self._stub.Speak(metadata=((RESUMING, "1"),) if resuming else ())
+        call = attempt.call = attempt.stub.Speak(metadata=((RESUMING, "1"),) if resuming else ())
         try:
-            await self._write(SpeakRequest(config=self._config))
+            await self._write(call, SpeakRequest(config=self._config))
             if text is not None:
-                await self._write(text)
+                await self._write(call, text)
+            headers = await call.initial_metadata()
+            attempt.greeted = True
             if self._trace is not None:
-                self._trace.metadata("headers", await self._call.initial_metadata())
-            first = await self._call.read()
+                self._trace.metadata("headers", headers)
+            first = await call.read()
         except BaseException:
-            self._call.cancel()
+            call.cancel()
             raise
         if first is grpc.aio.EOF:
             raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self._target} ended the session unasked")
@@ -269,6 +314,10 @@ class Session:
             self._trace.received(first)
         started: SessionStarted = first.session
         return started
+
+    def _take_up(self, found: Found) -> None:
+        self._call, self.started = found.call, found.started
+        self._hearing.begin(found.stub, found.started)
 
     # Going on elsewhere
 
@@ -293,20 +342,24 @@ class Session:
     async def _resume(self, error: grpc.aio.AioRpcError | None) -> Event:
         """Raises the error, if nobody else takes the session or nobody has to."""
         self._live = False
-        lost_s = time.monotonic()
+        lost_s = self._hearing.silent_since_s or time.monotonic()
         deadline_s = asyncio.get_running_loop().time() + RECONNECT_S
         if error is not None and not self._may_resume(error):
             raise from_rpc_error(error, self._target) from None
         self._losses_without_news += 1
         self._owed += self._journal.cancelled()
         if self._journal.finished and not self._journal.unfinished:
+            self._nothing_left = True
             if self._owed:
                 return _event(self._owed.pop(0))
             raise StopAsyncIteration
+        if self._writing.locked():  # a write that the old server does not take
+            self._left = self._call
+            self._call.cancel()
         for delay_s in delays_s():
             try:
                 async with asyncio.timeout_at(deadline_s):
-                    self.started = await self._connect(resuming=True)
+                    self._take_up(await self._hearing.another())
                     await self._say_again()
                 break
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as refused:
@@ -315,7 +368,7 @@ class Session:
                     if not (is_lost(refused) or is_refusal(refused)):
                         raise from_rpc_error(refused, self._target) from None
                 if asyncio.get_running_loop().time() + delay_s > deadline_s:
-                    raise self._unreachable(error) from None
+                    raise self._unreachable(self._hearing.error or error) from None
                 await asyncio.sleep(delay_s)
         return Event("", Resumed(time.monotonic() - lost_s, self.started.session_id))
 
@@ -328,10 +381,11 @@ class Session:
     async def _say_again(self) -> None:
         async with self._writing:
             for request in self._journal.again():
-                await self._write(request)
+                await self._write(self._call, request)
             if self._journal.finished:
                 await self._call.done_writing()
             self._live = True
+            self._hearing.expect()
 
 
 def _nothing_more() -> SpeechError:

@@ -1,8 +1,12 @@
 """What is said again to the next server, and which of its answers are news."""
 
+import numpy as np
+import pytest
+
 from sonorant.client.journal import MAX_CODES_BYTES, Journal
+from sonorant.service.audio.codes import CodesHeader
 from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
-from sonorant.tts.v1.speak_pb2 import Cancel, Committed, Flush, FlushDone, GoAway, PlaybackReport, SpeakResponse
+from sonorant.tts.v1.speak_pb2 import Alive, Cancel, Committed, Flush, FlushDone, GoAway, PlaybackReport, SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_CANCELLED,
     FINISH_REASON_COMPLETED,
@@ -89,6 +93,38 @@ def test_what_comes_a_second_time_is_no_news() -> None:
     assert not journal.take(says(flush_done=FlushDone(flush_id=3)))
     assert journal.take(says(flush_done=FlushDone(flush_id=4)))
     assert journal.take(says(warning=Warning(code="RUNAWAY", message="silence")))
+
+
+@pytest.mark.parametrize(("num_codebooks", "bits"), [(16, 11), (4, 6), (3, 15)])
+def test_packed_codes_are_said_again_as_they_are_taken(num_codebooks: int, bits: int) -> None:
+    codes = (np.arange(5 * num_codebooks).reshape(5, -1) * 7919 % (1 << bits)).astype(np.int16)
+    packed = CodesHeader(num_codebooks, bits, 24_000, 1920, "", "").pack(codes)
+    half = len(packed) // 5 * 2
+    journal = Journal(None)
+    journal.text("", "one")
+    journal.take(says(started=UtteranceStarted(codebooks=num_codebooks, code_bits=bits)))
+    journal.take(audio(1, SegmentCodes(packed=packed[:half])))
+    journal.take(audio(1, SegmentCodes(packed=packed[half:], offset=2 * num_codebooks * 2)))
+    resume, *_ = journal.again()
+    (segment,) = resume.resume.segments
+    assert segment.codes == codes.astype("<u2").tobytes() and not segment.packed
+
+
+def test_something_is_due_while_the_present_server_has_something_open() -> None:
+    journal = Journal(None)
+    assert not journal.waits and not journal.take(SpeakResponse(alive=Alive()))
+    begun(journal)
+    assert journal.waits and not journal.take(SpeakResponse(alive=Alive()))
+    journal.end("")
+    journal.take(says(done=UtteranceDone(reason=FINISH_REASON_COMPLETED)))
+    assert not journal.waits
+    journal.text("u1", "an id that is over")
+    assert journal.waits
+    journal.take(says(warning=Warning(code="NO_ACTIVE_UTTERANCE")))
+    assert not journal.waits, "the server has not opened it"
+    journal.take(SpeakResponse(go_away=GoAway()))
+    journal.text("b", "for another server")
+    assert not journal.waits
 
 
 def test_codes_alone_are_no_news() -> None:

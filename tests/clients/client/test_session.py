@@ -1,5 +1,7 @@
 """Sessions that lose their server, against a real one that breaks off as if it had died."""
 
+import asyncio
+
 import pytest
 
 from sonorant.client import (
@@ -13,6 +15,7 @@ from sonorant.client import (
 )
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_COMPLETED
 from tests.clients.scripted_server import scripted_server
+from tests.service.harness import eventually
 
 
 async def test_the_caller_hears_every_sample_once_and_is_told_of_the_loss() -> None:
@@ -101,3 +104,93 @@ async def test_a_clip_whose_server_was_lost_is_asked_for_again() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.clips_lost_after = 0
         assert len((await client.synthesize("one")).audio) == 2 * len("one")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonorant.client.patience.GRACE_S", 0.1)
+    monkeypatch.setattr("sonorant.client.patience.MIN_ANSWER_S", 0.05)
+
+
+async def speak_to_the_end(client: SpeechClient, *words: str) -> list[object]:
+    async with client.speak(max_lead_ms=100) as session:
+        for word in words:
+            await session.send_text(word)
+        await session.finish()
+        return [event.payload async for event in session]
+
+
+def heard(payloads: list[object]) -> tuple[int, int]:
+    """Samples, and how often the session went on elsewhere."""
+    samples = sum(payload.num_samples for payload in payloads if isinstance(payload, AudioChunk))
+    return samples, sum(isinstance(payload, Resumed) for payload in payloads)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_silent_server_is_left_for_another_and_one_that_is_silent_too_for_a_third() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.max_silence_ms, speech.frozen_after = True, 20, {1: 1, 2: -1}
+        payloads = await speak_to_the_end(client, "one ", "two ", "three")
+        samples, resumed = heard(payloads)
+        assert samples == len("one two three") and resumed >= 1
+        assert "s2" not in [payload.session_id for payload in payloads if isinstance(payload, Resumed)]
+        assert isinstance(payloads[-1], UtteranceDone)
+        assert all(request.config.max_silence_ms == 150 for request in speech.received if request.HasField("config"))
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_one_that_thaws_first_keeps_its_session_and_calls_beside_it_are_few() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.max_silence_ms = True, 20
+        speech.frozen_after = {1: 1, **dict.fromkeys(range(2, 100), -1)}
+        speaking = asyncio.create_task(speak_to_the_end(client, "one ", "two "))
+        await eventually(lambda: speech.num_sessions, 5)
+        await asyncio.sleep(0.15)
+        speech.frozen_after = {}
+        speech.thaw.set()
+        payloads = await speaking
+        samples, resumed = heard(payloads)
+        assert samples == len("one two ") and resumed <= 1  # whoever speaks first goes on
+        assert speech.num_sessions == 5
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_write_that_a_frozen_server_does_not_take_is_no_obstacle() -> None:
+    words = ["word " * 50_000] * 20  # over what the connection buffers
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.max_silence_ms, speech.frozen_after = True, 20, {1: 0}
+        async with client.speak(max_lead_ms=100) as session:
+
+            async def write() -> None:
+                for word in words:
+                    await session.send_text(word)
+                    await session.flush()  # or they would be said again as one
+                await session.finish()
+
+            writing = asyncio.create_task(write())
+            payloads = [event.payload async for event in session]
+            await writing
+    samples, resumed = heard(payloads)
+    assert samples == sum(map(len, words)) and resumed >= 1
+
+
+async def test_nothing_is_due_between_utterances_or_from_a_server_that_promised_nothing() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.max_silence_ms = True, 1
+        async with client.speak(max_lead_ms=100) as session:
+            await session.send_text("one")
+            await session.end()
+            while not isinstance((await anext(session)).payload, UtteranceDone):
+                pass
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.4):
+                    await anext(session)
+        assert speech.num_sessions == 1
+
+
+async def test_a_newcomer_that_is_not_answered_asks_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonorant.client.session.FIRST_ANSWER_S", 0.03)
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.frozen_after = True, {1: -1}
+        assert heard(await speak_to_the_end(client, "one")) == (3, 0)
+        assert speech.num_sessions == 2

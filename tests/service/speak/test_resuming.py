@@ -64,19 +64,25 @@ async def converse(
 async def heard(server: Served, speak: speak_pb2.SpeakConfig, breaks_after: Iterable[int] = ()) -> list[Any]:
     """What the client's caller is told, by kind; each call breaks off after so many news, but for the last."""
     journal = Journal(None)
+    speak.pack_codes = True
     requests: Script = [speak_pb2.SpeakRequest(config=speak), *script(journal)]
     news: list[Any] = []
+    packs = True
     for limit in [*breaks_after, None]:
         count = 0
         async for response in converse(server, requests):
             if response.HasField("session"):
                 assert response.session.resumable
                 continue
+            assert all(
+                bool(told.packed) == (packs and bool(told.packed or told.codes)) for told in response.audio.codes
+            )
             if journal.take(response):
                 news.append(response)
                 count += 1
             if count == limit:
                 break
+        speak.pack_codes = packs = not packs  # the next server may not know how
         requests = [speak_pb2.SpeakRequest(config=speak), *journal.again()]
     return news
 

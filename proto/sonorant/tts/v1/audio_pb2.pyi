@@ -58,15 +58,17 @@ class AudioChunk(_message.Message):
     def __init__(self, data: _Optional[bytes] = ..., start_ms: _Optional[int] = ..., num_samples: _Optional[int] = ..., flush_id: _Optional[int] = ..., budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., codes: _Optional[_Iterable[_Union[SegmentCodes, _Mapping]]] = ...) -> None: ...
 
 class SegmentCodes(_message.Message):
-    __slots__ = ("segment", "codes", "complete", "offset", "draw")
+    __slots__ = ("segment", "codes", "complete", "offset", "draw", "packed")
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DRAW_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     segment: int
     codes: bytes
     complete: bool
     offset: int
     draw: int
-    def __init__(self, segment: _Optional[int] = ..., codes: _Optional[bytes] = ..., complete: bool = ..., offset: _Optional[int] = ..., draw: _Optional[int] = ...) -> None: ...
+    packed: bytes
+    def __init__(self, segment: _Optional[int] = ..., codes: _Optional[bytes] = ..., complete: bool = ..., offset: _Optional[int] = ..., draw: _Optional[int] = ..., packed: _Optional[bytes] = ...) -> None: ...

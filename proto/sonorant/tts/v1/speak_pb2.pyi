@@ -31,20 +31,24 @@ class TextPolicy(_message.Message):
     def __init__(self, mode: _Optional[_Union[CommitMode, str]] = ..., max_buffer_delay_ms: _Optional[int] = ..., first_chunk_min_chars: _Optional[int] = ...) -> None: ...
 
 class SpeakConfig(_message.Message):
-    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms", "resumable")
+    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms", "pack_codes")
     SYNTHESIS_FIELD_NUMBER: _ClassVar[int]
     TEXT_POLICY_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    PACK_CODES_FIELD_NUMBER: _ClassVar[int]
     synthesis: _synthesis_pb2.SynthesisConfig
     text_policy: TextPolicy
     timestamps: _synthesis_pb2.TimestampMode
     max_lead_ms: int
     idle_timeout_ms: int
     resumable: bool
-    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ...) -> None: ...
+    max_silence_ms: int
+    pack_codes: bool
+    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ..., pack_codes: bool = ...) -> None: ...
 
 class Flush(_message.Message):
     __slots__ = ("flush_id", "pause_ms", "carry_on")
@@ -121,7 +125,7 @@ class SpeakRequest(_message.Message):
     def __init__(self, utterance_id: _Optional[str] = ..., config: _Optional[_Union[SpeakConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., end: _Optional[_Union[EndUtterance, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., playback: _Optional[_Union[PlaybackReport, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., revise: _Optional[_Union[Revise, _Mapping]] = ...) -> None: ...
 
 class SessionStarted(_message.Message):
-    __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms", "resumable")
+    __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +133,7 @@ class SessionStarted(_message.Message):
     MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
+    MAX_SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     model: str
     audio: _audio_pb2.AudioFormat
@@ -136,7 +141,8 @@ class SessionStarted(_message.Message):
     max_lead_ms: int
     idle_timeout_ms: int
     resumable: bool
-    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., max_utterance_chars: _Optional[int] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ...) -> None: ...
+    max_silence_ms: int
+    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., max_utterance_chars: _Optional[int] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("chars",)
@@ -162,6 +168,10 @@ class FlushDone(_message.Message):
     audio_ms: int
     def __init__(self, flush_id: _Optional[int] = ..., audio_ms: _Optional[int] = ...) -> None: ...
 
+class Alive(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class GoAway(_message.Message):
     __slots__ = ("drain_ms",)
     DRAIN_MS_FIELD_NUMBER: _ClassVar[int]
@@ -169,7 +179,7 @@ class GoAway(_message.Message):
     def __init__(self, drain_ms: _Optional[int] = ...) -> None: ...
 
 class SpeakResponse(_message.Message):
-    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away", "committed", "revised")
+    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away", "committed", "revised", "alive")
     UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
@@ -181,6 +191,7 @@ class SpeakResponse(_message.Message):
     GO_AWAY_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     REVISED_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
     utterance_id: str
     session: SessionStarted
     started: _synthesis_pb2.UtteranceStarted
@@ -192,4 +203,5 @@ class SpeakResponse(_message.Message):
     go_away: GoAway
     committed: Committed
     revised: Revised
-    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., revised: _Optional[_Union[Revised, _Mapping]] = ...) -> None: ...
+    alive: Alive
+    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., revised: _Optional[_Union[Revised, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...

@@ -55,8 +55,13 @@ class CodesHeader:
         return _HEADER.pack(MAGIC, VERSION, *shape, *fingerprints)
 
     def pack(self, codes: Int16Array) -> bytes:  # [frames, codebooks]
-        bits = (codes[:, :, None] >> np.arange(self.bits, dtype=np.int16) & 1).astype(np.uint8)
-        return np.packbits(bits.reshape(len(codes), -1), axis=1, bitorder="little").tobytes()
+        packed = []
+        for frame in codes.tolist():  # most often one or a few, for which NumPy is slower
+            number = 0
+            for code in reversed(frame):
+                number = number << self.bits | code
+            packed.append(number.to_bytes(self.frame_bytes, "little"))
+        return b"".join(packed)
 
     def unpack(self, data: bytes) -> Int16Array:  # [frames, codebooks]
         rows = np.frombuffer(data, np.uint8).reshape(-1, self.frame_bytes)

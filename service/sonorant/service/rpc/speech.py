@@ -19,6 +19,7 @@ from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import AudioTooLong
 from sonorant.service.rpc.explain import explain
 from sonorant.service.rpc.unhurried import Unhurried
+from sonorant.service.speak.alive import SignsOfLife
 from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.speak.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.speak.delivery import Message
@@ -69,6 +70,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._phrases = phrases
         self._loop_share = loop_share
         self._sessions: set[Session] = set()
+        self._signs = SignsOfLife()
         self._explaining = Unhurried()  # it is for people
 
     def go_away(self, drain_ms: int) -> None:
@@ -137,6 +139,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             call.caller.text_limit(self._max_text_chars),
             CallerPhrases(self._phrases, call.caller.name),
             self._loop_share.of(call.caller.counted_as),
+            self._signs,
         )
         self._sessions.add(session)  # before it is greeted: a drain may begin meanwhile
         call_context.when_over(lambda _call: self._sessions.discard(session))

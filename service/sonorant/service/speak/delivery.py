@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from sonorant.engine import EngineUnavailable, FinishReason, Int16Array, StreamEnd, StreamFailed
+from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import joined, writer_for
 from sonorant.service.audio.writer import Piece
 from sonorant.service.speak.making import Making
@@ -65,6 +66,7 @@ class Delivery:
         self._skipped = Skipped(state.resumption or Resumption(), state.spec.audio, state.spec.info.frame_samples)
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be told with the next audio
         self._words_again: list[Word] = []  # of audio that was heard elsewhere: likewise
+        self._packing = CodesHeader.of(state.spec.info)
         self._started = False
         self._flush_id = 0
         # Of the current segment:
@@ -233,6 +235,8 @@ class Delivery:
                 replay=spec.replay(),
                 checkpoint=spec.info.fingerprint,
                 from_phrase_cache=segment.is_kept,
+                codebooks=self._packing.num_codebooks if spec.packs_codes else 0,
+                code_bits=self._packing.bits if spec.packs_codes else 0,
             )
         )
         for warned in spec.warnings:
@@ -244,8 +248,11 @@ class Delivery:
             segment=segment.number, offset=segment.codes_bytes, complete=codes is None, draw=segment.draw
         )
         if codes is not None:
-            told.codes = codes.astype("<u2").tobytes()
-            segment.codes_bytes += len(told.codes)
+            if self._state.spec.packs_codes:
+                told.packed = self._packing.pack(codes)
+            else:
+                told.codes = codes.astype("<u2").tobytes()
+            segment.codes_bytes += 2 * codes.size
         self._codes.append(told)
 
     def _after(self, segment: Segment) -> list[Piece]:

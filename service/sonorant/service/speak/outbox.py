@@ -33,6 +33,12 @@ class Outbox(Generic[R]):
         self._wake = asyncio.Event()
         self._closed = False
         self._error: BaseException | None = None
+        self._idle_since_s: float | None = None
+
+    @property
+    def quiet_since_s(self) -> float | None:
+        """Since when, on the loop's clock, gRPC has had nothing to write; None: it has, or is about to."""
+        return None if self._wake.is_set() else self._idle_since_s
 
     def post(self, response: R) -> None:
         if len(self._posted) >= MAX_POSTED:
@@ -83,4 +89,6 @@ class Outbox(Generic[R]):
                 return
             else:
                 self._wake.clear()
+                self._idle_since_s = asyncio.get_running_loop().time()
                 await self._wake.wait()
+                self._idle_since_s = None

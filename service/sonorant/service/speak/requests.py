@@ -23,6 +23,7 @@ from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 MAX_LEAD_MS = 600_000
 DEFAULT_LEAD_MS = 2000
 IDLE_TIMEOUTS_MS = range(100, 3_600_001)
+SILENCES_MS = range(100, 60_001)
 DEFAULT_IDLE_TIMEOUT_MS = 120_000
 BUFFER_DELAYS_MS = range(10, 60_001)
 FIRST_CHUNKS_CHARS = range(1001)
@@ -65,6 +66,7 @@ class UtteranceSpec:
     warnings: tuple[Warned, ...]
     timestamps: int = synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED
     resumable: bool = False  # tell what it takes to continue it elsewhere
+    packs_codes: bool = False  # where they are told
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
     instructions: str = ""  # those that are followed; a designed voice has its description instead
@@ -103,6 +105,7 @@ class SpeakSpec:
     utterance: UtteranceSpec
     max_lead_ms: int
     idle_timeout_s: float
+    max_silence_s: float | None  # None: nothing is said that has not to be
 
 
 def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engine: EnginePool) -> SpeakSpec:
@@ -111,6 +114,10 @@ def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engin
         raise InvalidField(
             "config.idle_timeout_ms", f"{idle_ms} is not within {IDLE_TIMEOUTS_MS.start} to {IDLE_TIMEOUTS_MS.stop - 1}"
         )
+    silence_ms = config.max_silence_ms if config.HasField("max_silence_ms") else None
+    if silence_ms is not None and silence_ms not in SILENCES_MS:
+        message = f"{silence_ms} is not within {SILENCES_MS.start} to {SILENCES_MS.stop - 1}"
+        raise InvalidField("config.max_silence_ms", message)
     lead_ms = config.max_lead_ms if config.HasField("max_lead_ms") else DEFAULT_LEAD_MS
     synthesis = check_synthesis(config.synthesis, choice, engine, "config.synthesis", non_streaming_default=False)
     return SpeakSpec(
@@ -118,10 +125,12 @@ def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engin
             synthesis,
             timestamps=check_timestamps(config.timestamps, "config.timestamps"),
             resumable=config.resumable,
+            packs_codes=config.resumable and config.pack_codes,
             policy=check_text_policy(config.text_policy, synthesis.params.language, "config.text_policy"),
         ),
         max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
         idle_timeout_s=idle_ms / 1000,
+        max_silence_s=silence_ms / 1000 if silence_ms is not None else None,
     )
 
 

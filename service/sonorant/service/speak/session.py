@@ -17,6 +17,7 @@ from sonorant.service.access.limits import Limits
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
+from sonorant.service.speak.alive import Quiet, SignsOfLife
 from sonorant.service.speak.commands import Commands
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases
@@ -43,6 +44,7 @@ class Session:
         max_text_chars: int,
         phrases: CallerPhrases,
         part: Part,
+        signs: SignsOfLife,
     ) -> None:
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
         self._reservations = reservations
@@ -63,6 +65,8 @@ class Session:
         self._drain_ms: int | None = None  # the server drains
         self._last_message_s = time.monotonic()
         self._takes = False  # a message: its text may have to wait for its turn
+        self._signs = signs
+        self._quiet: Quiet | None = None  # the client asked for signs of life
 
     async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
         """Until all is said and the requests have ended. Errors go out through the outbox."""
@@ -81,6 +85,8 @@ class Session:
             if self._idle_timer is not None:
                 self._idle_timer.cancel()
             self._tasks = None  # which knows the task that knows this: a cycle
+            if self._quiet is not None:
+                self._signs.forget(self._quiet)
             self._turns.abort()
 
     def go_away(self, drain_ms: int) -> None:
@@ -94,6 +100,8 @@ class Session:
         async with aclosing(requests):
             async for request in requests:
                 self._takes = True
+                if self._quiet is not None:
+                    self._signs.follow(self._quiet)
                 await self._take(request)
                 self._takes = False
                 self._last_message_s = time.monotonic()
@@ -147,10 +155,13 @@ class Session:
             max_lead_ms=spec.max_lead_ms,
             idle_timeout_ms=round(spec.idle_timeout_s * 1000),
             resumable=spec.utterance.resumable,
+            max_silence_ms=round((spec.max_silence_s or 0) * 1000),
         )
         self.outbox.post(speak_pb2.SpeakResponse(session=started))
         self._spec = self._commands.spec = spec
         self._watch_idle()
+        if spec.max_silence_s is not None:
+            self._quiet = Quiet(self.outbox, spec.max_silence_s, self._is_open)
         if self._drain_ms is not None:
             self._say_go_away()
 
@@ -163,12 +174,21 @@ class Session:
             spec = check_synthesis(resume.replay, choice, engine, "resume.replay", non_streaming_default=False)
             session = self._spec.utterance
             spec = replace(
-                spec, warnings=(), timestamps=session.timestamps, resumable=session.resumable, policy=session.policy
+                spec,
+                warnings=(),
+                timestamps=session.timestamps,
+                resumable=session.resumable,
+                packs_codes=session.packs_codes,
+                policy=session.policy,
             )
             resumption = check_resume(resume, spec.info, spec.params.sampling.max_frames)
             self._commands.resume(utterance_id, spec, resumption)
         except (RequestError, EngineError) as error:
             self._commands.refuse(utterance_id, error)
+
+    def _is_open(self) -> bool:
+        """Whether the client waits for something: an utterance, or one whose text waits for its turn."""
+        return self._takes or len(self._turns) > 0
 
     def _say_go_away(self) -> None:
         self.outbox.post(speak_pb2.SpeakResponse(go_away=speak_pb2.GoAway(drain_ms=self._drain_ms or 0)))
