@@ -86,6 +86,21 @@ def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
     return _KINDS.get(error.code(), SpeechError)(error.code(), error.details() or error.code().name)
 
 
+def nothing_more() -> SpeechError:
+    message = "the session is over: nothing more can be sent; its events say why"
+    return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def finished() -> SpeechError:
+    message = "finish() was called: nothing more can be sent, cancel() included; end() leaves the session open"
+    return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
+def cancelled() -> SpeechError:
+    message = "the call was cancelled: its session was left, or a task was cancelled while it read or wrote"
+    return SpeechError(grpc.StatusCode.CANCELLED, message)
+
+
 def is_lost(error: grpc.aio.AioRpcError) -> bool:
     """Whether it is the connection or the server that is gone, and not the server that has refused something.
 

@@ -11,7 +11,16 @@ from typing import Any, Self, TypeAlias
 import grpc
 
 from sonorant.client.backoff import delays_s
-from sonorant.client.errors import ServerUnavailable, SpeechError, from_rpc_error, is_lost, is_refusal
+from sonorant.client.errors import (
+    ServerUnavailable,
+    SpeechError,
+    cancelled,
+    finished,
+    from_rpc_error,
+    is_lost,
+    is_refusal,
+    nothing_more,
+)
 from sonorant.client.hearing import Hearing
 from sonorant.client.journal import Journal
 from sonorant.client.lines import Lines
@@ -186,7 +195,7 @@ class Session:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _cancelled() from None  # the call was, not whoever reads: for that task it is an error
+            raise cancelled() from None  # the call was, not whoever reads: for that task it is an error
 
     def _check_entered(self) -> None:
         if not self._entered:
@@ -224,9 +233,9 @@ class Session:
         self._check_entered()
         async with self._writing:
             if self._over:
-                raise _nothing_more()
+                raise nothing_more()
             if self._journal.finished:
-                raise _finished()
+                raise finished()
             waited = self._journal.waits
             request = note()
             if self._journal.holds_back:
@@ -243,7 +252,7 @@ class Session:
                 self._live = False  # whoever reads the events will find out, and go on elsewhere
             except asyncio.InvalidStateError:
                 if not (self._resumable and self._journal.unfinished):
-                    raise _nothing_more() from None
+                    raise nothing_more() from None
                 self._live = False
 
     async def _write(self, call: Any, request: SpeakRequest) -> None:
@@ -386,21 +395,6 @@ class Session:
                 await self._call.done_writing()
             self._live = True
             self._hearing.expect()
-
-
-def _nothing_more() -> SpeechError:
-    message = "the session is over: nothing more can be sent; its events say why"
-    return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
-
-
-def _finished() -> SpeechError:
-    message = "finish() was called: nothing more can be sent, cancel() included; end() leaves the session open"
-    return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
-
-
-def _cancelled() -> SpeechError:
-    message = "the call was cancelled: its session was left, or a task was cancelled while it read or wrote"
-    return SpeechError(grpc.StatusCode.CANCELLED, message)
 
 
 def _event(response: SpeakResponse) -> Event:
