@@ -109,7 +109,11 @@ async def run(args: argparse.Namespace) -> int:
         args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
     _print_report(report, done)
-    return 0 if report.audio_s else 1
+    is_cut = done.reason == FinishReason.FINISH_REASON_MAX_AUDIO and not (args.max_audio_ms or args.max_frames)
+    if is_cut:
+        spoken = f"{done.stats.spoken_chars} of {done.stats.input_chars} characters were spoken"
+        _note(f"warning: {spoken}: utterances of this checkpoint are no longer; give a long text in parts")
+    return 0 if report.audio_s and not is_cut else 1
 
 
 def _encoding(args: argparse.Namespace) -> str:

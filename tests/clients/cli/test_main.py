@@ -137,7 +137,16 @@ async def test_an_utterance_that_ends_early_ends_the_command() -> None:
         process.stdin.write(b"one ")
         await process.stdout.readexactly(8)
         process.stdin.write(b"limit")
-        assert await asyncio.wait_for(process.wait(), 20) == 0  # although stdin stays open
+        assert await asyncio.wait_for(process.wait(), 20) == 1  # although stdin stays open
+        assert (
+            process.stderr is not None and b"were spoken: utterances of this checkpoint" in await process.stderr.read()
+        )
+
+
+async def test_a_limit_that_was_asked_for_is_a_success() -> None:
+    async with scripted_server() as (target, _):
+        asked = ("--word-by-word", "--max-audio-ms", "80")
+        assert (await sonorant("say", "one limit", "--raw", *asked, "--server", target))[0] == 0
 
 
 async def test_closed_stdin_is_no_text() -> None:
