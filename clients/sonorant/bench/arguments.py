@@ -1,6 +1,7 @@
 """The command line of `sonorant bench`, and the loads and speech that it asks for."""
 
 import argparse
+import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -128,7 +129,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for what does not go together."""
+    """Raises ValueError for what does not go together, and for results that could not be written in the end."""
+    for path in (args.json, args.plot):
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"{path.parent} is not a folder, {path.name} cannot be written there")
+    if args.plot and importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("--plot needs matplotlib: pip install 'sonorant[bench]'")
     if args.openai and args.paced:
         raise ValueError("--paced needs servers that keep the pace in one session; --openai has none")
     if args.paced and args.max_lead_ms == 0:

@@ -140,8 +140,11 @@ def _compare(args: argparse.Namespace) -> int:
     """Results of several runs in one table."""
     rows = []
     for path in args.compare:
-        result = json.loads(path.read_text(encoding="utf-8"))
-        rows += [{**row, "target": f"{row['target']} ({path.stem})"} for row in result["summary"]]
+        try:
+            summary = json.loads(path.read_text(encoding="utf-8"))["summary"]
+        except (ValueError, LookupError, TypeError):
+            raise ValueError(f"{path} is no result of --json") from None
+        rows += [{**row, "target": f"{row['target']} ({path.stem})"} for row in summary]
     print(report.table(rows))
     comparable = _complain(rows, args.max_difference)
     if args.plot:

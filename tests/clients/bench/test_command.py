@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,3 +114,21 @@ def test_numbers_that_make_no_load_are_refused(arguments: str, capsys: pytest.Ca
         parser().parse_args(["bench", *arguments.split()])
     assert exit_.value.code == 2
     assert arguments.split()[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("--json /none/x.json", "/none is not a folder, x.json cannot be written there"),
+        ("--plot /none/x.png", "/none is not a folder"),
+        ("--plot x.png", "--plot needs matplotlib"),
+        ("--compare /dev/null", "/dev/null is no result of --json"),
+    ],
+)
+async def test_results_that_cannot_be_had_are_refused_before_anything_is_measured(
+    arguments: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    args = parser().parse_args(["bench", *arguments.split()])
+    with pytest.raises(ValueError, match=re.escape(says)):
+        await args.run(args)
