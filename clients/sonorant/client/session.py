@@ -272,11 +272,10 @@ class Session:
 
     async def _newcomer(self) -> Found:
         """A server for a session that has begun nothing. If one does not answer for long, another is asked, once."""
-        most_calls = 2 if self._config.resumable else 1
         connect = self._connect_with_text if self._text else self._connect
         if self._text:
             self._first_text = self._journal.text("", self._text)
-        seeking = Seeking(self._lines, connect, FIRST_ANSWER_S, most_calls)
+        seeking = Seeking(self._lines, connect, FIRST_ANSWER_S, 2 if self._config.resumable else 1)
         return await seeking.run(self._lines.stub, persists=False)
 
     async def _connect_with_text(self, attempt: Attempt) -> SessionStarted:
