@@ -1,4 +1,4 @@
-"""Steps of the talker out of plain torch operations: the path of the CPU, and the measure of all others."""
+"""Steps of the talker out of plain torch operations: the path of large models on the CPU, and the measure of all others."""
 
 from collections.abc import Sequence
 
@@ -13,15 +13,13 @@ from sonorant.engine.model.attention import Watch
 from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.model.sampling import Sampling, choose, is_drawable, uniforms
 from sonorant.engine.model.talker import Talker, sum_frame
+from sonorant.engine.talker.inputs import ROW_MULTIPLE, ints, prompt_inputs
 from sonorant.engine.talker.kv_cache import KVCache, Span
 from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
 from sonorant.engine.talker.stream import NOT_WATCHED
 from sonorant.engine.talker.text_tracker import NO_LOGITS, WINDOW
-from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, Float32Array, Int16Array, PassCounts
-
-# Row counts are multiples of this: the CPU's matrix product gives a row the same bits in any batch only from 4 rows on.
-ROW_MULTIPLE = 4
+from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 
 class PlainSteps:
@@ -60,42 +58,19 @@ class PlainSteps:
 
     def _prefill(self, rows: Sequence[PrefillRow]) -> Tensor:
         """Hidden states [rows that sample, hidden]."""
-        spans: list[Span] = []
-        text_ids: list[int] = []
-        codec_items: list[int] = []
-        last_rows: list[int] = []
-        for row in rows:
-            spans.append(Span(row.slot, row.start, row.stop))
-            text_ids.extend(row.plan.text_ids[row.start : row.stop])
-            codec_items.extend(row.plan.codec_items[row.start : row.stop])
-            if row.samples:
-                last_rows.append(len(text_ids) - 1)
-        padding = -len(text_ids) % ROW_MULTIPLE
-        if padding:
+        spans = [Span(row.slot, row.start, row.stop) for row in rows]
+        num_rows = sum(row.stop - row.start for row in rows)
+        last_rows = np.cumsum([row.stop - row.start for row in rows])[[row.samples for row in rows]] - 1
+        x = prompt_inputs(self._talker, rows)
+        if padding := len(x) - num_rows:
             spans.append(Span(self._padding_slot, 0, padding))
-            text_ids.extend([NO_ID] * padding)
-            codec_items.extend([NO_ID] * padding)
-        self.passes.add(len(text_ids) - padding, len(text_ids))
+        self.passes.add(num_rows, len(x))
         slots = self._ints(np.concatenate([np.full(s.stop - s.start, s.slot) for s in spans]))
         positions = self._ints(np.concatenate([np.arange(s.start, s.stop) for s in spans]))
-        x = self._talker.embed_text(self._ints(text_ids)) + self._talker.embed_codec(self._ints(codec_items))
-        self._add_voice(x, rows)
         cache = self._cache
         hidden = self._talker(x, self._rotary, positions, cache.storage, cache.span_rows(spans, slots, positions))
         out: Tensor = hidden[self._ints(last_rows)]
         return out
-
-    def _add_voice(self, x: Tensor, rows: Sequence[PrefillRow]) -> None:
-        """Add the codec parts that are no ids of the table: the speaker embedding and the reference frames."""
-        first = 0
-        for row in rows:
-            items = np.array(row.plan.codec_items[row.start : row.stop])
-            if row.x_vector is not None and (at := np.flatnonzero(items == X_VECTOR)).size:
-                x[self._ints(first + at)] += torch.from_numpy(row.x_vector).to(x)
-            if row.reference_codes is not None and (at := np.flatnonzero(items <= REFERENCE_FRAME)).size:
-                codes = row.reference_codes[REFERENCE_FRAME - items[at]].astype(np.int64)
-                x[self._ints(first + at)] += self._talker.embed_frames(self._ints(codes))
-            first += len(items)
 
     def _decode(self, rows: Sequence[DecodeRow]) -> Tensor:
         """Hidden states [rows, hidden]."""
@@ -155,7 +130,7 @@ class PlainSteps:
         return torch.stack([first.where(is_drawable(scores), BROKEN), *codes], 1)[:num_rows]
 
     def _ints(self, values: Sequence[object] | np.ndarray) -> Tensor:
-        return torch.from_numpy(np.asarray(values, np.int64)).to(self._device)
+        return ints(values, self._device)
 
 
 def _choose(logits: Tensor, sampling: Sampling, uniform: Tensor | None, book: int) -> Tensor:

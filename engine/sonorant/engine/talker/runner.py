@@ -12,11 +12,14 @@ import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu.library import library
+from sonorant.engine.cpu.model import fits
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.model.alignment import AlignmentHead, find_alignment_head
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.verify import verify_checkpoint
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
+from sonorant.engine.talker.compiled import CompiledSteps
 from sonorant.engine.talker.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
 from sonorant.engine.talker.plain import PlainSteps
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
@@ -29,7 +32,8 @@ if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
 
 
 class TalkerRunner:
-    """On CUDA out of fused kernels and graphs, elsewhere out of plain operations, unless `fused` says otherwise."""
+    """On CUDA out of fused kernels and graphs, on the CPU out of compiled functions where the model is small, elsewhere
+    out of plain operations. `fused` says otherwise: the first of these, or the last."""
 
     @torch.inference_mode()
     def __init__(
@@ -60,7 +64,7 @@ class TalkerRunner:
         )
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
         plain = PlainSteps(talker, checkpoint, config, self._cache, self._slots)
-        self._steps: PlainSteps | FusedSteps = plain
+        self._steps: PlainSteps | CompiledSteps | FusedSteps = plain
         self.alignment_head = plain.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
         if finds_alignment and (sample := whole_sample(self.step, checkpoint, config, num_positions)):
@@ -69,6 +73,10 @@ class TalkerRunner:
             self.alignment_head = plain.alignment_head = found
         if device.type == "cuda" if fused is None else fused:
             self._steps = _fused_steps()(talker, checkpoint, config, self._cache, self._slots, self.alignment_head)
+        elif fused is None and fits(checkpoint, dtype) and (functions := library()) is not None:
+            self._steps = CompiledSteps(
+                functions, talker, checkpoint, config, self._cache, self._slots, self.alignment_head
+            )
         self._warm_up(checkpoint.default_sampling)
 
     @property
@@ -96,7 +104,7 @@ class TalkerRunner:
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:
         """Seconds that a frame takes, by rows, measured now, while there are no streams; of fused steps."""
-        return {} if isinstance(self._steps, PlainSteps) else self._steps.step_times()
+        return {} if isinstance(self._steps, PlainSteps | CompiledSteps) else self._steps.step_times()
 
     def _warm_up(self, sampling: SamplingParams) -> None:
         """One frame of each kind of step, so that the first stream finds libraries and allocators in motion."""

@@ -24,10 +24,10 @@ class SlotArrays:
         self.talker = _greedy(num_rows, device)
         self.predictor = _greedy(num_rows, device)
         self._sampling_slots: set[int] = set()
-        self._banned = torch.zeros(c.vocab_size, dtype=torch.bool, device=device)
-        self._banned[list(c.suppressed_ids)] = True
-        self._banned[c.codec_eos_id] = False
-        self._is_eos = torch.zeros_like(self._banned)
+        self.banned = torch.zeros(c.vocab_size, dtype=torch.bool, device=device)
+        self.banned[list(c.suppressed_ids)] = True
+        self.banned[c.codec_eos_id] = False
+        self._is_eos = torch.zeros_like(self.banned)
         self._is_eos[c.codec_eos_id] = True
 
     def reset(self, slot: int, p: SamplingParams, known_codes: Int16Array | None = None) -> None:
@@ -55,7 +55,7 @@ class SlotArrays:
     def first_scores(self, logits: Tensor, slots: Tensor, allow_eos: Tensor) -> Tensor:
         """Logits of the first codebook [rows, ids] as they are drawn from: repetition penalty, then what is banned."""
         scores = penalize_repetition(logits.float(), self.seen[slots], self.penalty[slots])
-        return scores.masked_fill(self._banned | (self._is_eos & (allow_eos == 0)[:, None]), -torch.inf)
+        return scores.masked_fill(self.banned | (self._is_eos & (allow_eos == 0)[:, None]), -torch.inf)
 
 
 def _greedy(num_rows: int, device: torch.device) -> Sampling:

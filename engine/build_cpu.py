@@ -1,0 +1,48 @@
+"""Compiles the CPU's functions when the server's distribution is built or installed, if there is a C compiler.
+
+Without one the distribution is as complete as ever; small models are only a few times slower on the CPU.
+"""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fPIC", "-shared", "-fno-math-errno")
+# By the names that sonorant.engine.cpu.library looks for.
+MACHINES = {"any": ()}
+if platform.machine() == "x86_64":
+    MACHINES |= {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4",)}
+
+
+class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if build(Path(self.root) / "engine/sonorant/engine/cpu"):
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+def build(folder: Path) -> bool:
+    """Whether anything could be compiled."""
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    built = False
+    for machine, flags in MACHINES.items():
+        target = folder / f"frame-{machine}.so"
+        # Beside it first: a server that is running has the old one mapped.
+        command = [*compiler, *FLAGS, *flags, str(folder / "frame.c"), "-o", f"{target}.new", "-lm"]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            why = getattr(error, "stderr", None) or error
+            print(f"not compiled for {machine}, small models are slower on the CPU: {why}", file=sys.stderr)
+            target.unlink(missing_ok=True)
+        else:
+            os.replace(f"{target}.new", target)
+            built = True
+    return built

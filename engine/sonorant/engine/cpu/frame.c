@@ -1,0 +1,435 @@
+// A frame of the talker on the CPU, for models so small that calling an operation costs more than computing it.
+//
+// `stack_forward` takes rows through a decoder stack over paged keys and values; `draw_frames` draws the codes of a
+// frame from hidden states: first codebook, code predictor, sampling. The arithmetic is that of `sonorant.engine.model`
+// in float32, with matrices as wide as the checkpoint has them. A row is computed alike whatever is beside it: every sum
+// has one order, written out below. So a stream's codes depend neither on its batch nor on how its prompt was cut.
+//
+// Sizes must be multiples of LANES, outputs of products of WIDTH; `sonorant.engine.cpu.library` sees to it. Nothing here
+// keeps state or locks; memory is the caller's but for what a call frees itself. Called without Python's lock.
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16  // floats in a vector; of two or four machine vectors where those are shorter
+#define WIDTH 4  // outputs that a product computes together
+#define MOST_ROWS 8
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Four __attribute__((vector_size(16)));
+typedef uint32_t Words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef uint16_t Halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
+
+typedef struct {
+  int64_t hidden, intermediate, heads, kv_heads, head_dim, layers;
+  int64_t is_wide;  // matrices are float32, else bfloat16
+  double eps;
+  const void *const *qkv, *const *out, *const *gate_up, *const *down;        // of each layer: [outputs, inputs]
+  const float *const *input_norm, *const *qk_norm, *const *mlp_norm;         // qk_norm: [heads + kv_heads, head_dim]
+  const float *norm;
+  const float *cos, *sin;  // [positions, head_dim]; the first half of sin is negated
+} Stack;
+
+// Keys and values, [layers, 2, positions of the pool, kv_heads, head_dim]; `table` has the pages of each slot.
+typedef struct {
+  float *storage;
+  int64_t num_positions;
+  const int64_t *table;
+  int64_t table_width, page_size;
+} Pool;
+
+// What is seen of one head: the logits that row i gives `count` positions from first[i] on; first[i] < 0: not watched.
+typedef struct {
+  int64_t layer, head, count;
+  const int64_t *first;
+  float *logits;  // [rows, count]
+} Watch;
+
+typedef struct {
+  const uint8_t *do_sample;
+  const float *temperature;
+  const int64_t *top_k;
+  const float *top_p;
+} Sampling;  // by slot
+
+typedef struct {
+  const Stack *predictor;
+  int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;
+  const void *head;                   // [vocab, hidden]
+  const void *const *predictor_heads; // of the codebooks from the second on: [predictor_vocab, hidden]
+  const float *const *tables;         // of each codebook: [ids, hidden]
+  const uint8_t *banned;              // [vocab]
+  // by slot:
+  uint8_t *seen;                      // [slots, vocab]
+  float *last_frame;                  // [slots, hidden]
+  const int64_t *seed;
+  const float *penalty;
+  Sampling first, later;
+} Frames;
+
+// Vectors
+
+INLINE Floats load(const float *at) { return *(const Floats *)at; }
+INLINE void store(float *at, Floats value) { *(Floats *)at = value; }
+
+INLINE Floats widened(const void *matrix, int64_t at, int is_wide) {
+  if (is_wide) return load((const float *)matrix + at);
+  Halves halves = *(const Halves *)((const uint16_t *)matrix + at);
+  return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+
+INLINE float total(Floats v) {  // always in this order
+  Eight eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  Four four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+INLINE float dot(const float *a, const float *b, int64_t n) {
+  Floats sum = {0};
+  for (int64_t i = 0; i < n; i += LANES) sum += load(a + i) * load(b + i);
+  return total(sum);
+}
+
+// e^x to 2 units in the last place; 0 below -87.
+INLINE Floats exponential(Floats x) {
+  const Floats low = (Floats){0} - 87.0f, high = (Floats){0} + 88.0f;
+  Ints is_low = x < low, is_high = x > high;
+  x = (Floats)(((Ints)x & ~is_low) | ((Ints)low & is_low));
+  x = (Floats)(((Ints)x & ~is_high) | ((Ints)high & is_high));
+  Floats n = x * 1.44269504f + 12582912.0f;  // rounded to a whole number in the low bits
+  Ints power = (Ints)n << 23;
+  n -= 12582912.0f;
+  x = x - n * 0.693359375f - n * -2.12194440e-4f;
+  Floats y = (Floats){0} + 1.9875691500e-4f;
+  y = y * x + 1.3981999507e-3f;
+  y = y * x + 8.3334519073e-3f;
+  y = y * x + 4.1665795894e-2f;
+  y = y * x + 1.6666665459e-1f;
+  y = y * x + 5.0000001201e-1f;
+  y = y * x * x + x + 1.0f;
+  y = (Floats)((Ints)y + power);
+  return (Floats)((Ints)y & ~is_low);
+}
+
+// Products
+
+// Of some rows and outputs, both known to the compiler.
+INLINE void product_block(float *y, const float *x, const void *w, int rows, int outputs, int64_t n_in, int64_t n_out,
+                          int is_wide, int adds) {
+  Floats sums[MOST_ROWS][WIDTH] = {{{0}}};
+  for (int64_t k = 0; k < n_in; k += LANES)
+    for (int j = 0; j < outputs; j++) {
+      Floats weight = widened(w, j * n_in + k, is_wide);
+      for (int r = 0; r < rows; r++) sums[r][j] += weight * load(x + r * n_in + k);
+    }
+  for (int r = 0; r < rows; r++)
+    for (int j = 0; j < outputs; j++) y[r * n_out + j] = (adds ? y[r * n_out + j] : 0.0f) + total(sums[r][j]);
+}
+
+// y [rows, n_out] = x [rows, n_in] w^T, or += that. A weight is read from memory once for all rows.
+INLINE void product_of(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int is_wide,
+                       int adds) {
+  for (int64_t n = 0; n < n_out; n += WIDTH) {
+    const void *from = is_wide ? (const void *)((const float *)w + n * n_in) : (const uint16_t *)w + n * n_in;
+    const void *half = is_wide ? (const void *)((const float *)from + 2 * n_in) : (const uint16_t *)from + 2 * n_in;
+    int64_t r = 0;
+    for (; r + MOST_ROWS <= rows; r += MOST_ROWS) {
+      product_block(y + r * n_out + n, x + r * n_in, from, MOST_ROWS, 2, n_in, n_out, is_wide, adds);
+      product_block(y + r * n_out + n + 2, x + r * n_in, half, MOST_ROWS, 2, n_in, n_out, is_wide, adds);
+    }
+    for (; r + 4 <= rows; r += 4)
+      product_block(y + r * n_out + n, x + r * n_in, from, 4, WIDTH, n_in, n_out, is_wide, adds);
+    for (; r + 2 <= rows; r += 2)
+      product_block(y + r * n_out + n, x + r * n_in, from, 2, WIDTH, n_in, n_out, is_wide, adds);
+    if (r < rows) product_block(y + r * n_out + n, x + r * n_in, from, 1, WIDTH, n_in, n_out, is_wide, adds);
+  }
+}
+
+static void product(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int is_wide,
+                    int adds) {
+  if (is_wide) product_of(y, x, w, rows, n_in, n_out, 1, adds);
+  else product_of(y, x, w, rows, n_in, n_out, 0, adds);
+}
+
+// Layers
+
+INLINE void normed(float *y, const float *x, const float *weight, int64_t n, double eps) {
+  float scale = 1.0f / sqrtf(dot(x, x, n) / n + (float)eps);
+  for (int64_t i = 0; i < n; i += LANES) store(y + i, load(weight + i) * (load(x + i) * scale));
+}
+
+// In place; `spare` has room for a head.
+INLINE void rotated(float *x, const float *cos, const float *sin, int64_t n, float *spare) {
+  memcpy(spare, x + n / 2, n / 2 * sizeof *x);
+  memcpy(spare + n / 2, x, n / 2 * sizeof *x);
+  for (int64_t i = 0; i < n; i += LANES) store(x + i, load(x + i) * load(cos + i) + load(spare + i) * load(sin + i));
+}
+
+INLINE int64_t place_of(const Pool *pool, int64_t slot, int64_t position) {
+  return pool->table[slot * pool->table_width + position / pool->page_size] * pool->page_size +
+         position % pool->page_size;
+}
+
+// One query head of one row over all positions up to its own; `scores` has room for these.
+static void attend(float *out, const float *q, const float *keys, const float *values, const Pool *pool, int64_t slot,
+                   int64_t position, int64_t stride, int64_t n, float *scores) {
+  int64_t count = position + 1, padded = (count + LANES - 1) / LANES * LANES;
+  float scale = 1.0f / sqrtf((float)n), highest = -INFINITY;
+  for (int64_t t = 0; t < count; t++) {
+    scores[t] = dot(q, keys + place_of(pool, slot, t) * stride, n) * scale;
+    highest = scores[t] > highest ? scores[t] : highest;
+  }
+  for (int64_t t = count; t < padded; t++) scores[t] = -INFINITY;
+  Floats sum = {0};
+  for (int64_t t = 0; t < padded; t += LANES) {
+    Floats e = exponential(load(scores + t) - highest);
+    store(scores + t, e);
+    sum += e;
+  }
+  for (int64_t i = 0; i < n; i += LANES) store(out + i, (Floats){0});
+  for (int64_t t = 0; t < count; t++) {
+    const float *value = values + place_of(pool, slot, t) * stride;
+    for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) + scores[t] * load(value + i));
+  }
+  float share = 1.0f / total(sum);
+  for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) * share);
+}
+
+static void attention(const Stack *s, int64_t layer, float *out, float *qkv, const Pool *pool, int64_t rows,
+                      const int64_t *slots, const int64_t *positions, const Watch *watch, float *scores) {
+  int64_t d = s->head_dim, rotating = s->heads + s->kv_heads, width = (rotating + s->kv_heads) * d;
+  int64_t stride = s->kv_heads * d;
+  float *keys = pool->storage + layer * 2 * pool->num_positions * stride;
+  float *values = keys + pool->num_positions * stride;
+  for (int64_t r = 0; r < rows; r++) {  // all are written before any is read: rows of one stream see each other
+    float *row = qkv + r * width;
+    for (int64_t h = 0; h < rotating; h++) {
+      normed(row + h * d, row + h * d, s->qk_norm[layer] + h * d, d, s->eps);
+      rotated(row + h * d, s->cos + positions[r] * d, s->sin + positions[r] * d, d, scores);
+    }
+    int64_t at = place_of(pool, slots[r], positions[r]) * stride;
+    memcpy(keys + at, row + s->heads * d, stride * sizeof *keys);
+    memcpy(values + at, row + rotating * d, stride * sizeof *values);
+  }
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t h = 0; h < s->heads; h++) {
+      int64_t kv = h * s->kv_heads / s->heads * d;
+      const float *q = qkv + r * width + h * d;
+      attend(out + (r * s->heads + h) * d, q, keys + kv, values + kv, pool, slots[r], positions[r], stride, d, scores);
+      if (watch && watch->layer == layer && watch->head == h && watch->first[r] >= 0)
+        for (int64_t i = 0; i < watch->count; i++) {
+          int64_t seen = watch->first[r] + i, last = pool->table_width * pool->page_size - 1;
+          int64_t place = place_of(pool, slots[r], seen < last ? seen : last);
+          watch->logits[r * watch->count + i] = dot(q, keys + kv + place * stride, d) / sqrtf((float)d);
+        }
+    }
+}
+
+// silu(gate) * up, in the place of gate
+INLINE void gated(float *gate, const float *up, int64_t n) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    Floats g = load(gate + i);
+    store(gate + i, g / (exponential(-g) + 1.0f) * load(up + i));
+  }
+}
+
+INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int forward(const Stack *s, float *x, int64_t rows, const int64_t *slots, const int64_t *positions,
+                   const Pool *pool, const Watch *watch) {
+  int64_t h = s->hidden, attended = s->heads * s->head_dim, m = s->intermediate;
+  int64_t qkv = (s->heads + 2 * s->kv_heads) * s->head_dim, longest = s->head_dim;
+  for (int64_t r = 0; r < rows; r++) longest = most(longest, positions[r] + LANES);
+  float *spare = malloc((rows * (h + attended + most(qkv, 2 * m) + m) + longest + LANES) * sizeof *spare);
+  if (!spare) return -1;
+  float *a = spare, *b = a + rows * h, *c = b + rows * attended, *gates = c + rows * most(qkv, 2 * m);
+  float *scores = gates + rows * m;
+  for (int64_t layer = 0; layer < s->layers; layer++) {
+    for (int64_t r = 0; r < rows; r++) normed(a + r * h, x + r * h, s->input_norm[layer], h, s->eps);
+    product(c, a, s->qkv[layer], rows, h, qkv, s->is_wide, 0);
+    attention(s, layer, b, c, pool, rows, slots, positions, watch, scores);
+    product(x, b, s->out[layer], rows, attended, h, s->is_wide, 1);
+    for (int64_t r = 0; r < rows; r++) normed(a + r * h, x + r * h, s->mlp_norm[layer], h, s->eps);
+    product(c, a, s->gate_up[layer], rows, h, 2 * m, s->is_wide, 0);
+    for (int64_t r = 0; r < rows; r++) {
+      gated(c + r * 2 * m, c + r * 2 * m + m, m);
+      memcpy(gates + r * m, c + r * 2 * m, m * sizeof *gates);
+    }
+    product(x, gates, s->down[layer], rows, m, h, s->is_wide, 1);
+  }
+  for (int64_t r = 0; r < rows; r++) normed(x + r * h, x + r * h, s->norm, h, s->eps);
+  free(spare);
+  return 0;
+}
+
+// Sampling, in the order of `sonorant.engine.model.sampling`
+
+static float kth_largest(float *x, int64_t n, int64_t k) {  // reorders x; none is NaN
+  int64_t low = 0, high = n - 1, wanted = n - k;
+  while (low < high) {
+    float pivot = x[(low + high) / 2];
+    int64_t i = low, j = high;
+    while (i <= j) {
+      while (x[i] < pivot) i++;
+      while (x[j] > pivot) j--;
+      if (i <= j) {
+        float swapped = x[i];
+        x[i++] = x[j];
+        x[j--] = swapped;
+      }
+    }
+    if (wanted <= j) high = j;
+    else if (wanted >= i) low = i;
+    else break;
+  }
+  return x[wanted];
+}
+
+typedef struct {
+  float score;
+  int64_t id;
+} Candidate;
+
+static int by_score(const void *a, const void *b) {
+  const Candidate *x = a, *y = b;
+  if (x->score != y->score) return x->score < y->score ? -1 : 1;
+  return x->id < y->id ? -1 : 1;
+}
+
+// Takes the least likely out whose probabilities sum to at most 1 - top_p: their scores become -infinity.
+static void keep_top_p(float *scores, int64_t n, float top_p, float highest, Candidate *room) {
+  int64_t count = 0;
+  double sum = 0, below = 0;
+  for (int64_t i = 0; i < n; i++)
+    if (scores[i] > -INFINITY) {
+      room[count++] = (Candidate){scores[i], i};
+      sum += expf(scores[i] - highest);
+    }
+  qsort(room, count, sizeof *room, by_score);
+  for (int64_t i = 0; i + 1 < count; i++) {
+    below += expf(room[i].score - highest) / sum;
+    if (below > 1 - (double)top_p) break;
+    scores[room[i].id] = -INFINITY;
+  }
+}
+
+// An id from scores [n], which it changes; `room` for 2 n floats and n candidates. -1 if none is a finite number.
+static int64_t drawn(float *scores, int64_t n, const Sampling *how, int64_t slot, float uniform, char *room) {
+  int64_t best = 0;
+  float highest = -INFINITY;
+  int is_sound = 1;
+  for (int64_t i = 0; i < n; i++) {
+    if (scores[i] > highest) {
+      highest = scores[i];
+      best = i;
+    }
+    is_sound &= scores[i] == scores[i];
+  }
+  if (!is_sound || highest == INFINITY || highest == -INFINITY) return -1;
+  if (!how->do_sample[slot]) return best;
+  float temperature = how->temperature[slot];
+  float *copy = (float *)(room + n * sizeof(Candidate));
+  for (int64_t i = 0; i < n; i++) copy[i] = scores[i] = scores[i] / temperature;
+  highest = scores[best];
+  if (!(highest < INFINITY && highest > -INFINITY)) return best;
+  int64_t k = how->top_k[slot];
+  if (k > 0 && k < n) {
+    float least = kth_largest(copy, n, k);
+    for (int64_t i = 0; i < n; i++)
+      if (scores[i] < least) scores[i] = -INFINITY;
+  }
+  if (how->top_p[slot] < 1) keep_top_p(scores, n, how->top_p[slot], highest, (Candidate *)room);
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) copy[i] = (float)(sum += scores[i] > -INFINITY ? expf(scores[i] - highest) : 0);
+  float end = copy[n - 1], target = uniform * end, last = nextafterf(end, 0);
+  target = target < last ? target : last;
+  for (int64_t i = 0; i < n; i++)
+    if (copy[i] > target) return i;
+  return best;
+}
+
+// In [0, 1), from seed (32 bits), frame (24 bits) and codebook, by the finalizer of splitmix64.
+INLINE float uniform_of(int64_t seed, int64_t frame, int64_t book) {
+  uint64_t x = (uint64_t)seed << 32 | (uint64_t)frame << 8 | (uint64_t)book;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+  return (float)((x ^ x >> 31) >> 40) * 0x1p-24f;
+}
+
+static int64_t first_code(const Frames *f, float *scores, int64_t slot, int64_t frame, int may_end, char *room) {
+  const uint8_t *seen = f->seen + slot * f->vocab;
+  float penalty = f->penalty[slot];
+  for (int64_t i = 0; i < f->vocab; i++) {
+    if (seen[i]) scores[i] = scores[i] < 0 ? scores[i] * penalty : scores[i] / penalty;
+    if (f->banned[i] || (i == f->eos && !may_end)) scores[i] = -INFINITY;
+  }
+  return drawn(scores, f->vocab, &f->first, slot, uniform_of(f->seed[slot], frame, 0), room);
+}
+
+// Entries
+
+// x [rows, hidden] at `positions` of `slots` becomes the hidden states; keys and values are written. -1: no memory.
+int stack_forward(const Stack *stack, float *x, int64_t rows, const int64_t *slots, const int64_t *positions,
+                  const Pool *pool, const Watch *watch) {
+  return forward(stack, x, rows, slots, positions, pool, watch);
+}
+
+// Codes [rows, codebooks] of a frame of each row from hidden states [rows, hidden]; what is kept by slot is brought up to
+// date. The first code is -1 where the scores are no finite numbers; the others mean nothing then. -1: no memory.
+int draw_frames(const Frames *f, const float *hidden, int64_t rows, const int64_t *slots, const int64_t *frames,
+                const int64_t *may_end, int16_t *codes) {
+  const Stack *p = f->predictor;
+  int64_t h = f->hidden, books = f->num_codebooks, vocab = most(f->vocab, f->predictor_vocab);
+  int64_t cache = p->layers * 2 * rows * books * p->kv_heads * p->head_dim;
+  float *scores = malloc((rows * (vocab + 2 * h) + cache) * sizeof *scores);
+  int64_t *places = malloc(5 * rows * sizeof *places);
+  char *room = malloc(vocab * (sizeof(Candidate) + sizeof(float)));
+  if (!scores || !places || !room) {
+    free(scores), free(places), free(room);
+    return -1;
+  }
+  float *x = scores + rows * vocab;
+  int64_t *pages = places, *row_of = pages + rows, *position = row_of + 2 * rows;
+  Pool pool = {x + 2 * rows * h, rows * books, pages, 1, books};
+
+  product(scores, hidden, f->head, rows, h, f->vocab, p->is_wide, 0);
+  for (int64_t r = 0; r < rows; r++) {
+    int64_t slot = slots[r], code = first_code(f, scores + r * f->vocab, slot, frames[r], (int)may_end[r], room);
+    codes[r * books] = (int16_t)code;
+    code = most(code, 0);
+    f->seen[slot * f->vocab + code] = 1;
+    const float *embedding = f->tables[0] + code * h;
+    memcpy(f->last_frame + slot * h, embedding, h * sizeof *x);
+    memcpy(x + 2 * r * h, hidden + r * h, h * sizeof *x);
+    memcpy(x + (2 * r + 1) * h, embedding, h * sizeof *x);
+    pages[r] = r;
+    row_of[2 * r] = row_of[2 * r + 1] = r;
+    position[2 * r] = 0, position[2 * r + 1] = 1;
+  }
+  int failed = forward(p, x, 2 * rows, row_of, position, &pool, NULL);
+  for (int64_t r = 0; r < rows; r++) memmove(x + r * h, x + (2 * r + 1) * h, h * sizeof *x);
+  for (int64_t book = 1; book < books && !failed; book++) {
+    product(scores, x, f->predictor_heads[book - 1], rows, h, f->predictor_vocab, p->is_wide, 0);
+    for (int64_t r = 0; r < rows; r++) {
+      float uniform = uniform_of(f->seed[slots[r]], frames[r], book);
+      int64_t code = drawn(scores + r * f->predictor_vocab, f->predictor_vocab, &f->later, slots[r], uniform, room);
+      code = most(code, 0);
+      codes[r * books + book] = (int16_t)code;
+      const float *embedding = f->tables[book] + code * h;
+      float *kept = f->last_frame + slots[r] * h;
+      for (int64_t i = 0; i < h; i += LANES) store(kept + i, load(kept + i) + load(embedding + i));
+      memcpy(x + r * h, embedding, h * sizeof *x);
+      row_of[r] = r;
+      position[r] = book + 1;
+    }
+    if (book + 1 < books) failed = forward(p, x, rows, row_of, position, &pool, NULL);
+  }
+  free(scores), free(places), free(room);
+  return failed;
+}

@@ -1,0 +1,104 @@
+"""The talker's weights as the functions of frame.c want them."""
+
+from ctypes import pointer
+
+import torch
+from torch import Tensor, nn
+
+from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
+from sonorant.engine.cpu.library import Frames, Kept, Stack
+from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
+from sonorant.engine.model.talker import Talker
+
+LANES = 16
+# Weights that a frame reads. With more of them the products take the time, which torch shares among threads.
+MOST_WEIGHTS = 64_000_000
+
+
+def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
+    """Whether this model is one of those that frame.c is for."""
+    c, p = checkpoint.talker, checkpoint.code_predictor
+    stacks = (c.stack, p.stack)
+    even = all(
+        not size % LANES
+        for stack in stacks
+        for size in (stack.hidden_size, stack.intermediate_size, stack.head_dim, c.vocab_size, p.vocab_size)
+    )
+    weights = _num_weights(c.stack) + (c.num_codebooks - 1) * (_num_weights(p.stack) + p.vocab_size * c.stack.hidden_size)
+    return (
+        dtype == torch.float32
+        and even
+        and not any(stack.attention_bias for stack in stacks)
+        and c.stack.hidden_size == p.stack.hidden_size
+        and weights <= MOST_WEIGHTS
+    )
+
+
+def _num_weights(c: TransformerConfig) -> int:
+    attention = 2 * (c.num_heads + c.num_kv_heads) * c.head_dim * c.hidden_size
+    return c.num_layers * (attention + 3 * c.intermediate_size * c.hidden_size)
+
+
+def stack_of(
+    layers: nn.ModuleList, norm: RMSNorm, c: TransformerConfig, rotary: RotaryTable, kept: Kept, *, wide: bool
+) -> Stack:
+    attentions, mlps = [], []
+    for layer in layers:
+        assert isinstance(layer, DecoderLayer) and isinstance(layer.self_attn, JoinedAttention), "it is prepared"
+        attentions.append(layer.self_attn)
+        mlps.append(layer.mlp)
+
+    def matrices(weights: list[Tensor]) -> int:
+        return kept.tensors([packed(weight, wide=wide) for weight in weights])
+
+    return Stack(
+        hidden=c.hidden_size,
+        intermediate=c.intermediate_size,
+        heads=c.num_heads,
+        kv_heads=c.num_kv_heads,
+        head_dim=c.head_dim,
+        layers=c.num_layers,
+        is_wide=wide,
+        eps=c.rms_norm_eps,
+        qkv=matrices([each.qkv_proj.weight for each in attentions]),
+        out=matrices([each.o_proj.weight for each in attentions]),
+        gate_up=matrices([torch.cat([each.gate_proj.weight, each.up_proj.weight]) for each in mlps]),
+        down=matrices([each.down_proj.weight for each in mlps]),
+        input_norm=kept.tensors([layer.input_layernorm.weight for layer in layers]),
+        qk_norm=kept.tensors([each.qk_norm.weight.contiguous() for each in attentions]),
+        mlp_norm=kept.tensors([layer.post_attention_layernorm.weight for layer in layers]),
+        norm=kept.tensor(norm.weight),
+        cos=kept.tensor(rotary.cos),
+        sin=kept.tensor(rotary.sin),
+    )
+
+
+def frames_of(
+    talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, wide: bool
+) -> Frames:
+    """But for what is kept by slot."""
+    num_codebooks = checkpoint.talker.num_codebooks
+    heads = [head.weight for head in talker.code_predictor.lm_head][: num_codebooks - 1]
+    tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
+    return Frames(
+        predictor=pointer(predictor),
+        hidden=checkpoint.talker.stack.hidden_size,
+        num_codebooks=num_codebooks,
+        vocab=checkpoint.talker.vocab_size,
+        predictor_vocab=checkpoint.code_predictor.vocab_size,
+        eos=checkpoint.talker.codec_eos_id,
+        head=kept.tensor(packed(talker.codec_head.weight, wide=wide)),
+        predictor_heads=kept.tensors([packed(head, wide=wide) for head in heads]),
+        tables=kept.tensors([table.weight for table in tables]),
+    )
+
+
+def packed(weight: Tensor, *, wide: bool) -> Tensor:
+    """Of a product, row after row; in bfloat16, which halves what is read, unless it is wide."""
+    return weight.to(torch.float32 if wide else torch.bfloat16).contiguous()
+
+
+def is_wide(talker: Talker) -> bool:
+    """Whether its matrices have digits that bfloat16 has not. Those of published checkpoints have none."""
+    matrices = [each.weight for each in talker.modules() if isinstance(each, nn.Linear)]
+    return not all(weight.bfloat16().float().equal(weight) for weight in matrices)
