@@ -9,6 +9,8 @@ import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu.library import library
+from sonorant.engine.cpu.model import fits
 from sonorant.engine.talker.rows import BROKEN
 from sonorant.engine.talker.runner import TalkerRunner
 from sonorant.engine.types import SamplingParams
@@ -26,21 +28,35 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return load_checkpoint(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base"))
+# One that compiled functions are for, and one that is left to plain operations.
+SIZES = {"compiled": {"head_dim": 16, "predictor_hidden": 32}, "plain": {}}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    if request.param == "compiled" and library() is None:
+        pytest.skip("installed without a C compiler")
+    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base", **SIZES[request.param])
+    return load_checkpoint(folder)
 
 
 @pytest.fixture(scope="module")
 def runner(checkpoint: Checkpoint) -> TalkerRunner:
-    config = EngineConfig.of(
+    return TalkerRunner(checkpoint, config_for(checkpoint))
+
+
+def config_for(checkpoint: Checkpoint) -> EngineConfig:
+    return EngineConfig.of(
         checkpoint.folder,
         talker_device="cpu",
         num_slots=NUM_SLOTS,
         num_pages=NUM_SLOTS * PAGES_PER_SLOT,
         max_context=PAGES_PER_SLOT * 16,
     )
-    return TalkerRunner(checkpoint, config)
+
+
+def is_compiled(checkpoint: Checkpoint) -> bool:
+    return fits(checkpoint, torch.float32)
 
 
 @pytest.fixture
@@ -75,6 +91,13 @@ def utterances(checkpoint: Checkpoint) -> list[Utterance]:
 
 def pages_of(slot: int) -> tuple[int, ...]:
     return tuple(range(slot * PAGES_PER_SLOT, (slot + 1) * PAGES_PER_SLOT))
+
+
+@pytest.mark.parametrize("checkpoint", ["compiled"], indirect=True)
+def test_it_says_what_plain_operations_say(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    plain = TalkerRunner(checkpoint, config_for(checkpoint), fused=False)
+    for utterance in utterances(checkpoint):
+        np.testing.assert_array_equal(run_alone(runner, checkpoint, utterance), run_alone(plain, checkpoint, utterance))
 
 
 def test_a_stream_says_the_same_alone_and_in_any_company(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
@@ -174,7 +197,7 @@ def test_passes_are_counted_with_their_padding(runner: TalkerRunner, checkpoint:
     num_rows = utterance.plan.num_rows
     rows, padding, graphs, eager = np.subtract(dataclasses.astuple(runner.passes), before).tolist()
     assert (rows, graphs, eager) == (num_rows + 1 + 1 + 1, 0, 4), "prompt and frame 0, one row and frame 1"
-    assert padding == -num_rows % 4 + 3 * 3
+    assert padding == (0 if is_compiled(checkpoint) else -num_rows % 4 + 3 * 3)
 
 
 def test_a_step_may_sample_nothing(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
@@ -184,6 +207,7 @@ def test_a_step_may_sample_nothing(runner: TalkerRunner, checkpoint: Checkpoint)
     assert len(admission.codes) == 3
 
 
+@pytest.mark.parametrize("checkpoint", ["plain"], indirect=True)
 def test_dummy_weights_run_without_a_weights_file(checkpoint: Checkpoint) -> None:
     config = EngineConfig.of(
         Path("/nonexistent"), load_format="dummy", talker_device="cpu", num_slots=1, max_context=128

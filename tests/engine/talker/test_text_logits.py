@@ -1,12 +1,14 @@
 """What the alignment head gives the text is told of the rows that ask, the same by plain and fused steps."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu.library import library
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.runner import TalkerRunner
 from sonorant.engine.talker.text_tracker import WINDOW
@@ -25,6 +27,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture
 def utterances(checkpoint: Checkpoint) -> list[Utterance]:
+    return both(checkpoint)
+
+
+def both(checkpoint: Checkpoint) -> list[Utterance]:
     greedy = dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
     speaker = next(iter(checkpoint.talker.speaker_ids))
     texts = (("Hello there, how are you?", True), ("Fine!", False))
@@ -35,7 +41,7 @@ def utterances(checkpoint: Checkpoint) -> list[Utterance]:
 
 
 def new_runner(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, *, fused: bool, device: str = "cpu"
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, *, fused: bool | None, device: str = "cpu"
 ) -> TalkerRunner:
     """The best head of random weights will do to see how it looks."""
     monkeypatch.setattr("sonorant.engine.model.alignment.LEAST_SHARE", 0.0)
@@ -101,6 +107,16 @@ def test_a_row_looks_the_same_in_any_company(
     for one, other in zip((together[0], together[1], together[4]), (alone[0], alone[1], alone[3]), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
         assert np.ptp(one) > 1e-3
+
+
+@pytest.mark.skipif(library() is None, reason="installed without a C compiler")
+def test_the_same_by_compiled_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, seed=1, head_dim=16, predictor_hidden=32))
+    utterances = both(checkpoint)
+    plain = scores(new_runner(checkpoint, monkeypatch, fused=False), checkpoint, utterances)
+    compiled = scores(new_runner(checkpoint, monkeypatch, fused=None), checkpoint, utterances)
+    for one, other in zip(plain, compiled, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.slow

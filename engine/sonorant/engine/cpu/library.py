@@ -6,7 +6,7 @@ are of, as `Made` does.
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_double, c_int, c_int16, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -10,7 +10,7 @@ from sonorant.engine.cpu.library import Frames, Kept, Stack
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.talker import Talker
 
-LANES = 16
+LANES = 16  # as in frame.c, where the sizes of models are multiples of it
 # Weights that a frame reads. With more of them the products take the time, which torch shares among threads.
 MOST_WEIGHTS = 64_000_000
 
@@ -24,7 +24,9 @@ def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
         for stack in stacks
         for size in (stack.hidden_size, stack.intermediate_size, stack.head_dim, c.vocab_size, p.vocab_size)
     )
-    weights = _num_weights(c.stack) + (c.num_codebooks - 1) * (_num_weights(p.stack) + p.vocab_size * c.stack.hidden_size)
+    weights = _num_weights(c.stack) + (c.num_codebooks - 1) * (
+        _num_weights(p.stack) + p.vocab_size * c.stack.hidden_size
+    )
     return (
         dtype == torch.float32
         and even
@@ -42,11 +44,12 @@ def _num_weights(c: TransformerConfig) -> int:
 def stack_of(
     layers: nn.ModuleList, norm: RMSNorm, c: TransformerConfig, rotary: RotaryTable, kept: Kept, *, wide: bool
 ) -> Stack:
-    attentions, mlps = [], []
+    blocks, attentions = [], []
     for layer in layers:
         assert isinstance(layer, DecoderLayer) and isinstance(layer.self_attn, JoinedAttention), "it is prepared"
+        blocks.append(layer)
         attentions.append(layer.self_attn)
-        mlps.append(layer.mlp)
+    mlps = [each.mlp for each in blocks]
 
     def matrices(weights: list[Tensor]) -> int:
         return kept.tensors([packed(weight, wide=wide) for weight in weights])
@@ -64,22 +67,20 @@ def stack_of(
         out=matrices([each.o_proj.weight for each in attentions]),
         gate_up=matrices([torch.cat([each.gate_proj.weight, each.up_proj.weight]) for each in mlps]),
         down=matrices([each.down_proj.weight for each in mlps]),
-        input_norm=kept.tensors([layer.input_layernorm.weight for layer in layers]),
+        input_norm=kept.tensors([each.input_layernorm.weight for each in blocks]),
         qk_norm=kept.tensors([each.qk_norm.weight.contiguous() for each in attentions]),
-        mlp_norm=kept.tensors([layer.post_attention_layernorm.weight for layer in layers]),
+        mlp_norm=kept.tensors([each.post_attention_layernorm.weight for each in blocks]),
         norm=kept.tensor(norm.weight),
         cos=kept.tensor(rotary.cos),
         sin=kept.tensor(rotary.sin),
     )
 
 
-def frames_of(
-    talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, wide: bool
-) -> Frames:
+def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, wide: bool) -> Frames:
     """But for what is kept by slot."""
     num_codebooks = checkpoint.talker.num_codebooks
-    heads = [head.weight for head in talker.code_predictor.lm_head][: num_codebooks - 1]
-    tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
+    heads, tables = talker.code_predictor.lm_head, talker.code_predictor.model.codec_embedding
+    embeddings = [talker.model.codec_embedding, *tables][:num_codebooks]
     return Frames(
         predictor=pointer(predictor),
         hidden=checkpoint.talker.stack.hidden_size,
@@ -88,9 +89,14 @@ def frames_of(
         predictor_vocab=checkpoint.code_predictor.vocab_size,
         eos=checkpoint.talker.codec_eos_id,
         head=kept.tensor(packed(talker.codec_head.weight, wide=wide)),
-        predictor_heads=kept.tensors([packed(head, wide=wide) for head in heads]),
-        tables=kept.tensors([table.weight for table in tables]),
+        predictor_heads=kept.tensors([packed(_weight(head), wide=wide) for head in heads]),
+        tables=kept.tensors([_weight(each) for each in embeddings]),
     )
+
+
+def _weight(module: nn.Module) -> Tensor:
+    assert isinstance(module.weight, Tensor)
+    return module.weight
 
 
 def packed(weight: Tensor, *, wide: bool) -> Tensor:
@@ -100,5 +106,5 @@ def packed(weight: Tensor, *, wide: bool) -> Tensor:
 
 def is_wide(talker: Talker) -> bool:
     """Whether its matrices have digits that bfloat16 has not. Those of published checkpoints have none."""
-    matrices = [each.weight for each in talker.modules() if isinstance(each, nn.Linear)]
+    matrices = [_weight(each) for each in talker.modules() if isinstance(each, nn.Linear)]
     return not all(weight.bfloat16().float().equal(weight) for weight in matrices)

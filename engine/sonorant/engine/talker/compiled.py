@@ -108,9 +108,7 @@ class CompiledSteps:
         inputs: Float32Array = x.numpy()
         return inputs
 
-    def _forward(
-        self, x: Float32Array, slots: Int64Array, positions: Int64Array, decodes: Sequence[DecodeRow]
-    ) -> None:
+    def _forward(self, x: Float32Array, slots: Int64Array, positions: Int64Array, decodes: Sequence[DecodeRow]) -> None:
         """Rows become hidden states, in place."""
         head, watched = self._alignment_head, [i for i, row in enumerate(decodes) if row.watched != NOT_WATCHED]
         watch = None
@@ -130,8 +128,11 @@ class CompiledSteps:
 
     def _draw(self, hidden: Float32Array, slots: Int64Array, frames: Int64Array, may_end: np.ndarray) -> Int16Array:
         codes: Int16Array = np.empty((len(hidden), self._num_codebooks), np.int16)
+        if not len(hidden):
+            return codes
+        self.passes.add(len(hidden), len(hidden))
         allowed = may_end.astype(np.int64)
-        done = len(hidden) and self._functions.draw_frames(
+        done = self._functions.draw_frames(
             byref(self._frames), _at(hidden), len(hidden), _at(slots), _at(frames), _at(allowed), _at(codes)
         )
         if done != 0:

@@ -1,4 +1,4 @@
-"""Steps of the talker out of plain torch operations: the path of large models on the CPU, and the measure of all others."""
+"""Steps of the talker out of plain torch operations: for large models on the CPU, and the measure of all others."""
 
 from collections.abc import Sequence
 
