@@ -16,6 +16,8 @@ ENV PATH=/opt/sonorant/bin:$PATH \
 FROM base AS build
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1
+# Small models, such as those in the package, compute on the CPU in C.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/sonorant
 WORKDIR /src
 COPY constraints.txt .

@@ -139,11 +139,20 @@ def _compiler(examined: Examined) -> tuple[Verdict, str]:
 
     names = _device_names(examined)
     if not any("cuda" in name or (name == "auto" and torch.cuda.is_available()) for name in names):
-        return Verdict.PASS, "not needed on the CPU"
+        return _compiled()
     try:
         return Verdict.PASS, f"{check_compiler(os.environ)}, with Python's headers"
     except CannotCompile as error:
         return Verdict.FAIL, str(error)
+
+
+def _compiled() -> tuple[Verdict, str]:
+    from sonorant.engine.cpu.library import library
+
+    if library() is not None:
+        return Verdict.PASS, "what small models compute on the CPU is compiled"
+    how = "install gcc (Debian: gcc libc6-dev) and then sonorant-server again"
+    return Verdict.WARN, f"none when this was installed, so that small models take several times as long; {how}"
 
 
 def _mps(examined: Examined) -> tuple[Verdict, str]:
