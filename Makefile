@@ -19,7 +19,7 @@ help: ## list the commands
 
 setup: $(INSTALLED) ## make .venv with everything in it (TORCH=torch==2.11.0 or PYTHON=... to choose)
 
-$(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt engine/build_cpu.py engine/sonorant/engine/cpu/frame.c
+$(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt engine/build_cpu.py $(wildcard engine/sonorant/engine/cpu/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@# pip for torch, since people tell pip where theirs comes from; uv for the rest, and to compile it all, since it is quick.

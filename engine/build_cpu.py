@@ -15,6 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fPIC", "-shared", "-fno-math-errno")
+SOURCES = ("frame.c", "codec.c")
 # By the names that sonorant.engine.cpu.library looks for.
 MACHINES = {"any": ()}
 if platform.machine() == "x86_64":
@@ -33,11 +34,11 @@ def build(folder: Path) -> bool:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     built = False
     for machine, flags in MACHINES.items():
-        target = folder / f"frame-{machine}.so"
+        target = folder / f"cpu-{machine}.so"
         # Beside it first: a server that is running has the old one mapped.
-        command = [*compiler, *FLAGS, *flags, str(folder / "frame.c"), "-o", f"{target}.new", "-lm"]
+        command = [*compiler, *FLAGS, *flags, *SOURCES, "-o", f"{target}.new", "-lm"]
         try:
-            subprocess.run(command, check=True, capture_output=True, text=True)
+            subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             why = getattr(error, "stderr", None) or error
             print(f"not compiled for {machine}, small models are slower on the CPU: {why}", file=sys.stderr)

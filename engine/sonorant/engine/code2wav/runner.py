@@ -24,6 +24,8 @@ from sonorant.engine.code2wav.formats import agreement_db, choose_format
 from sonorant.engine.code2wav.memory import Memory
 from sonorant.engine.code2wav.passes import row_sizes, split
 from sonorant.engine.config import CodecDtypeName, EngineConfig
+from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
+from sonorant.engine.cpu.library import library
 from sonorant.engine.cuda import Buckets, bucket_sizes, download, find_device
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
@@ -79,11 +81,13 @@ class Code2WavRunner:
         self._buckets: dict[int, Buckets] = {}  # by number of frames
         with torch.inference_mode():
             is_fused = dtype == torch.float16 and self._device.type == "cuda"
-            self._decoder: Decoder = _fused(decoder) if is_fused else decoder
+            is_small = self._device.type == "cpu" and fits(decoder)
+            self._decoder: Decoder = _fused(decoder) if is_fused else _compiled(decoder) if is_small else decoder
             self._state = self._decoder.new_state(config.num_codec_states)
             if self._device.type == "cuda":
                 self._make_buckets(config)
-        self._remembering = decoder if self._device.type == "cpu" else None
+        is_plain = self._device.type == "cpu" and isinstance(self._decoder, Code2Wav | CompiledCode2Wav)
+        self._remembering = self._decoder if is_plain else None
         self._warm_up(config.code2wav.chunk_ramp)
 
     def reset(self, slot: int, num_frames: int = 0) -> None:
@@ -222,6 +226,11 @@ def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dt
     with torch.inference_mode():
         decoder.prepare()
     return decoder
+
+
+def _compiled(decoder: Code2Wav) -> "Code2Wav | CompiledCode2Wav":
+    functions = library()
+    return decoder if functions is None else CompiledCode2Wav(functions, decoder)
 
 
 def _fused(decoder: Code2Wav) -> Decoder:

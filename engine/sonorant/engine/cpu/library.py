@@ -1,12 +1,12 @@
-"""The functions of frame.c, and what they are given. Compiled when the distribution is built, if there is a C compiler.
+"""The functions of frame.c and codec.c, compiled when the distribution is built, if there is a C compiler.
 
-Field by field as in frame.c, where each is explained. A structure holds addresses: whoever makes one keeps what they
-are of, as `Made` does.
+Structures are field by field as there, where each is explained. They hold addresses: whoever makes one keeps what these
+are of, in a `Kept`.
 """
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,71 @@ class Frames(Structure):
     ]
 
 
+class Conv(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("inputs", "outputs", "taps", "dilation", "tail")),
+        *((name, c_void_p) for name in ("weight", "bias")),
+    ]
+
+
+class Snake(Structure):
+    _fields_ = [(name, c_void_p) for name in ("frequency", "magnitude")]
+
+
+class Unit(Structure):
+    _fields_ = [("before", Snake), ("wide", Conv), ("between", Snake), ("narrow", Conv)]
+
+
+class Block(Structure):
+    _fields_ = [("rate", c_int64), ("before", Snake), ("up", Conv), ("units", Unit * 3)]
+
+
+class Latent(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("ratio", "channels", "tail")),
+        ("up", Conv),
+        *((name, c_void_p) for name in ("depthwise", "depthwise_bias", "norm", "norm_bias")),
+        *((name, Conv) for name in ("widen", "narrow")),
+    ]
+
+
+class Layer(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("input_norm", "mlp_norm")),
+        *((name, Conv) for name in ("qkv", "out", "gate_up", "down")),
+    ]
+
+
+class Codec(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("books", "codebook_size", "frame_samples")),
+        ("table", c_void_p),
+        *((name, Conv) for name in ("pre", "input")),
+        *((name, c_int64) for name in ("num_layers", "heads", "kv_heads", "head_dim", "window")),
+        ("eps", c_double),
+        ("periods", c_void_p),
+        ("layers", POINTER(Layer)),
+        ("norm", c_void_p),
+        ("output", Conv),
+        ("num_latents", c_int64),
+        ("latents", POINTER(Latent)),
+        ("first", Conv),
+        *((name, c_int64) for name in ("num_blocks", "behind_frames")),
+        ("blocks", POINTER(Block)),
+        ("before_last", Snake),
+        ("last", c_void_p),
+        ("last_bias", c_float),
+        ("last_tail", c_int64),
+    ]
+
+
+class CodecState(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("num_frames", "tails", "keys", "values")),
+        *((name, c_int64) for name in ("tail_size", "kept_size")),
+    ]
+
+
 class Kept:
     """What structures point to. Tensors are of the CPU and contiguous."""
 
@@ -82,9 +147,9 @@ class Kept:
 
 @cache
 def library() -> Any | None:
-    """With `stack_forward` and `draw_frames`; None if it was not built for this machine."""
+    """With `stack_forward`, `draw_frames` and `decode_frames`; None if it was not built for this machine."""
     for machine in BUILT_FOR.get(torch.backends.cpu.get_cpu_capability(), ("any",)):
-        path = Path(__file__).with_name(f"frame-{machine}.so")
+        path = Path(__file__).with_name(f"cpu-{machine}.so")
         if path.exists():
             functions = ctypes.CDLL(str(path))
             functions.stack_forward.argtypes = [
@@ -92,6 +157,9 @@ def library() -> Any | None:
             ]
             functions.draw_frames.argtypes = [
                 *(POINTER(Frames), c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
+            ]
+            functions.decode_frames.argtypes = [
+                *(POINTER(Codec), POINTER(CodecState), c_void_p, c_void_p, c_int64, c_int64, c_void_p),
             ]
             return functions
     return None

@@ -271,6 +271,7 @@ class Code2Wav(nn.Module):
         self._reaches = [last.reach(0)]  # of these and of the last convolution
         for layer in reversed(self._layers):
             self._reaches.insert(0, layer.reach(self._reaches[0]))
+        self.reach_of_waveform = self._reaches[-1 - len(blocks)]  # positions at the latent rate
         num_attended = config.stack.num_layers * (config.sliding_window - 1)
         self.receptive_frames = self.pre_conv.reach(self._reaches[0] + num_attended)
 

@@ -1,0 +1,392 @@
+// The codec decoder on the CPU, for models so small that calling an operation costs more than computing it.
+//
+// The arithmetic is that of `sonorant.engine.model.code2wav` in float32. Activations lie channel after channel:
+// [positions, channels]. What a stream has behind it stays in its slot of the caller's state: the last inputs of each
+// convolution, keys and values. A position is computed alike in any chunk and beside anything. Channels must be
+// multiples of LANES; `sonorant.engine.cpu.codec` sees to it. Called without Python's lock.
+
+#include "vectors.h"
+
+#define BLOCK 8          // positions that a convolution computes together
+#define TAPS 7           // of the convolutions over one channel, and into one
+#define CHUNK_FRAMES 4   // that the layers of the waveform take at a time: what these make stays in a cache
+#define RESIDUAL_UNITS 3
+
+typedef struct {
+  int64_t in, out, taps, dilation;
+  int64_t tail;         // where its last inputs are in a slot's tails, [(taps - 1) * dilation, in]
+  const float *weight;  // [out / width, taps, in, width], width as in `width_of`
+  const float *bias;    // [out]
+} Conv;
+
+typedef struct {
+  const float *frequency, *magnitude;  // [channels]
+} Snake;
+
+typedef struct {
+  Snake before;
+  Conv wide;
+  Snake between;
+  Conv narrow;
+} Unit;
+
+// `up` has the outputs of the positions that it makes of one side by side.
+typedef struct {
+  int64_t rate;
+  Snake before;
+  Conv up;
+  Unit units[RESIDUAL_UNITS];
+} Block;
+
+typedef struct {
+  int64_t ratio, channels, tail;
+  Conv up;
+  const float *depthwise, *depthwise_bias;  // [TAPS, channels], [channels]
+  const float *norm, *norm_bias;
+  Conv widen, narrow;
+} Latent;
+
+typedef struct {
+  const float *input_norm, *mlp_norm;
+  Conv qkv, out, gate_up, down;
+} Layer;
+
+typedef struct {
+  int64_t books, codebook_size, frame_samples;
+  const float *table;  // [books * codes, inputs of pre]
+  Conv pre, input;
+  int64_t num_layers, heads, kv_heads, head_dim, window;
+  double eps;
+  const float *periods;  // [head_dim / 2]: theta^(2i / head_dim)
+  const Layer *layers;
+  const float *norm;
+  Conv output;
+  int64_t num_latents;
+  const Latent *latents;
+  Conv first;
+  int64_t num_blocks, behind_frames;  // of the waveform's layers: frames that their state depends on
+  const Block *blocks;
+  Snake before_last;
+  const float *last;  // [TAPS, channels]
+  float last_bias;
+  int64_t last_tail;
+} Codec;
+
+// By slot; keys and values [layers, kv_heads, window - 1, head_dim], the oldest first.
+typedef struct {
+  int64_t *num_frames;
+  float *tails, *keys, *values;
+  int64_t tail_size, kept_size;
+} State;
+
+// Activations
+
+// sin(x)^2, which repeats after pi
+INLINE Floats sine_squared(Floats x) {
+  Floats n = x * 0.318309886f + 12582912.0f;  // rounded to a whole number
+  n -= 12582912.0f;
+  x = x - n * 3.140625f - n * 9.67502593994140625e-4f - n * 1.509957990978376432e-7f;
+  Floats s = x * x;
+  Floats y = (Floats){0} - 2.3889859e-8f;
+  y = y * s + 2.7525562e-6f;
+  y = y * s - 1.9840874e-4f;
+  y = y * s + 8.3333310e-3f;
+  y = y * s - 1.6666667e-1f;
+  y = y * s * x + x;
+  return y * y;
+}
+
+INLINE void snaked(float *y, const float *x, const Snake *snake, int64_t n, int64_t channels) {
+  for (int64_t p = 0; p < n * channels; p += channels)
+    for (int64_t i = 0; i < channels; i += LANES) {
+      Floats at = load(x + p + i);
+      store(y + p + i, at + sine_squared(at * load(snake->frequency + i)) * load(snake->magnitude + i));
+    }
+}
+
+// x / 2 * (1 + erf(x / sqrt 2)); erf to 1.5e-7 (Abramowitz and Stegun, 7.1.26)
+INLINE Floats gelu(Floats x) {
+  const Ints sign = (Ints){0} + INT32_MIN;
+  Floats a = (Floats)((Ints)x & ~sign) * 0.707106781f, t = 1.0f / (1.0f + 0.3275911f * a);
+  Floats y = t * 1.061405429f - 1.453152027f;
+  y = y * t + 1.421413741f;
+  y = y * t - 0.284496736f;
+  y = y * t + 0.254829592f;
+  Floats erf = 1.0f - y * t * exponential(-a * a);
+  erf = (Floats)((Ints)erf | ((Ints)x & sign));
+  return x * 0.5f * (1.0f + erf);
+}
+
+// Convolutions
+
+INLINE int64_t width_of(const Conv *c) { return c->out % (2 * LANES) ? LANES : 2 * LANES; }
+
+// `positions` and `vectors` are known to the compiler.
+INLINE void convolve_block(float *y, const float *x, const Conv *c, const float *weight, const float *bias,
+                           int positions, int vectors) {
+  Floats sums[BLOCK][2];
+  for (int p = 0; p < positions; p++)
+    for (int v = 0; v < vectors; v++) sums[p][v] = load(bias + v * LANES);
+  for (int64_t tap = 0; tap < c->taps; tap++) {
+    const float *from = x + tap * c->dilation * c->in;
+    for (int64_t i = 0; i < c->in; i++, weight += vectors * LANES) {
+      Floats weights[2];
+      for (int v = 0; v < vectors; v++) weights[v] = load(weight + v * LANES);
+      for (int p = 0; p < positions; p++)
+        for (int v = 0; v < vectors; v++) sums[p][v] += from[p * c->in + i] * weights[v];
+    }
+  }
+  for (int p = 0; p < positions; p++)
+    for (int v = 0; v < vectors; v++) store(y + p * c->out + v * LANES, sums[p][v]);
+}
+
+INLINE void convolve_outputs(float *y, const float *x, const Conv *c, int64_t o, int64_t n, int vectors) {
+  const float *weight = c->weight + o * c->taps * c->in, *bias = c->bias + o;
+  int64_t p = 0;
+  y += o;
+  for (; p + BLOCK <= n; p += BLOCK) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, BLOCK, vectors);
+  for (; p + 4 <= n; p += 4) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 4, vectors);
+  for (; p < n; p++) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 1, vectors);
+}
+
+// y [rows, n, out] of x [rows, n + those before, in]. Weights are read from memory once for all rows.
+static void convolve(float *y, const float *x, const Conv *c, int64_t rows, int64_t n) {
+  int64_t stride = (n + (c->taps - 1) * c->dilation) * c->in, width = width_of(c);
+  for (int64_t o = 0; o < c->out; o += width)
+    for (int64_t r = 0; r < rows; r++) {
+      if (width == LANES) convolve_outputs(y + r * n * c->out, x + r * stride, c, o, n, 1);
+      else convolve_outputs(y + r * n * c->out, x + r * stride, c, o, n, 2);
+    }
+}
+
+// [kept + n, channels]: what the tail keeps, then x, activated if `snake`. The tail keeps the last of it.
+INLINE void extend(float *y, const float *x, const Snake *snake, float *tail, int64_t kept, int64_t n,
+                   int64_t channels) {
+  memcpy(y, tail, kept * channels * sizeof *y);
+  float *new = y + kept * channels;
+  if (snake) snaked(new, x, snake, n, channels);
+  else memcpy(new, x, n * channels * sizeof *y);
+  memcpy(tail, y + n * channels, kept * channels * sizeof *y);
+}
+
+// One convolution of x [rows, n, in] with its activation before it; `room` for its extended input.
+static void convolved(float *y, const float *x, const Conv *c, const Snake *snake, const State *state,
+                      const int64_t *slots, int64_t rows, int64_t n, float *room) {
+  int64_t kept = (c->taps - 1) * c->dilation;
+  for (int64_t r = 0; r < rows; r++) {
+    float *tail = state->tails + slots[r] * state->tail_size + c->tail;
+    extend(room + r * (kept + n) * c->in, x + r * n * c->in, snake, tail, kept, n, c->in);
+  }
+  convolve(y, room, c, rows, n);
+}
+
+// The transformer over the frames
+
+// In place, at an absolute position.
+INLINE void rotate(float *x, const float *periods, int64_t position, int64_t n) {
+  for (int64_t i = 0; i < n / 2; i++) {
+    float angle = (float)position / periods[i], c = cosf(angle), s = sinf(angle), a = x[i], b = x[n / 2 + i];
+    x[i] = a * c - b * s;
+    x[n / 2 + i] = b * c + a * s;
+  }
+}
+
+// One row: out [n, heads, d] from qkv [n, heads + 2 kv_heads, d], which are rotated; kept keys and values move on.
+static void attend_window(const Codec *c, float *out, const float *qkv, float *kept_keys, float *kept_values,
+                          int64_t num_before, int64_t n, float *room) {
+  int64_t d = c->head_dim, kept = c->window - 1, width = (c->heads + 2 * c->kv_heads) * d;
+  float *keys = room, *values = keys + (kept + n) * d, *scores = values + (kept + n) * d;
+  for (int64_t kv = 0; kv < c->kv_heads; kv++) {
+    float *old_keys = kept_keys + kv * kept * d, *old_values = kept_values + kv * kept * d;
+    memcpy(keys, old_keys, kept * d * sizeof *keys);
+    memcpy(values, old_values, kept * d * sizeof *values);
+    for (int64_t i = 0; i < n; i++) {
+      memcpy(keys + (kept + i) * d, qkv + i * width + (c->heads + kv) * d, d * sizeof *keys);
+      memcpy(values + (kept + i) * d, qkv + i * width + (c->heads + c->kv_heads + kv) * d, d * sizeof *values);
+    }
+    for (int64_t i = 0; i < n; i++) {
+      int64_t from = most(i, kept - num_before), count = kept + i + 1 - from;
+      for (int64_t h = kv * c->heads / c->kv_heads; h < (kv + 1) * c->heads / c->kv_heads; h++) {
+        const float *q = qkv + i * width + h * d;
+        float *y = out + (i * c->heads + h) * d, highest = -INFINITY;
+        for (int64_t t = 0; t < count; t++) {
+          scores[t] = dot(q, keys + (from + t) * d, d) / sqrtf((float)d);
+          highest = scores[t] > highest ? scores[t] : highest;
+        }
+        for (int64_t t = count; t % LANES; t++) scores[t] = -INFINITY;
+        Floats sum = {0};
+        for (int64_t t = 0; t < count; t += LANES) {
+          Floats e = exponential(load(scores + t) - highest);
+          store(scores + t, e);
+          sum += e;
+        }
+        float share = 1.0f / total(sum);
+        for (int64_t k = 0; k < d; k += LANES) {
+          Floats mixed = {0};
+          for (int64_t t = 0; t < count; t++) mixed += scores[t] * load(values + (from + t) * d + k);
+          store(y + k, mixed * share);
+        }
+      }
+    }
+    memcpy(old_keys, keys + n * d, kept * d * sizeof *keys);
+    memcpy(old_values, values + n * d, kept * d * sizeof *values);
+  }
+}
+
+INLINE void add(float *x, const float *y, int64_t n) {
+  for (int64_t i = 0; i < n; i += LANES) store(x + i, load(x + i) + load(y + i));
+}
+
+// x [rows, n, hidden], in place; `a` and `b` have room for any layer's output.
+static void transform(const Codec *c, float *x, const State *state, const int64_t *slots, int64_t rows, int64_t n,
+                      float *a, float *b) {
+  int64_t hidden = c->input.out, all = rows * n, d = c->head_dim, rotated = c->heads + c->kv_heads;
+  int64_t width = (rotated + c->kv_heads) * d, kept = c->kv_heads * (c->window - 1) * d;
+  for (int64_t l = 0; l < c->num_layers; l++) {
+    const Layer *layer = c->layers + l;
+    int64_t m = layer->down.in;
+    for (int64_t p = 0; p < all; p++) normed(a + p * hidden, x + p * hidden, layer->input_norm, hidden, c->eps);
+    convolve(b, a, &layer->qkv, 1, all);
+    for (int64_t r = 0; r < rows; r++) {
+      int64_t before = state->num_frames[slots[r]];
+      float *own = b + r * n * width;
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t h = 0; h < rotated; h++) rotate(own + i * width + h * d, c->periods, before + i, d);
+      float *keys = state->keys + slots[r] * state->kept_size + l * kept;
+      float *values = state->values + slots[r] * state->kept_size + l * kept;
+      attend_window(c, a + r * n * c->heads * d, own, keys, values, before, n, b + all * width);
+    }
+    convolve(b, a, &layer->out, 1, all);
+    add(x, b, all * hidden);
+    for (int64_t p = 0; p < all; p++) normed(a + p * hidden, x + p * hidden, layer->mlp_norm, hidden, c->eps);
+    convolve(b, a, &layer->gate_up, 1, all);
+    for (int64_t p = 0; p < all; p++) {
+      gated(b + p * 2 * m, b + p * 2 * m + m, m);
+      memcpy(a + p * m, b + p * 2 * m, m * sizeof *a);
+    }
+    convolve(b, a, &layer->down, 1, all);
+    add(x, b, all * hidden);
+  }
+}
+
+// From frames to the latent rate
+
+// y = x + mlp(norm(depthwise(x))), x [rows, n, channels] in place
+static void mix(const Latent *c, float *x, const State *state, const int64_t *slots, int64_t rows, int64_t n, float *a,
+                float *b) {
+  int64_t ch = c->channels, kept = TAPS - 1;
+  for (int64_t r = 0; r < rows; r++) {
+    float *own = x + r * n * ch, *out = a + r * n * ch;
+    extend(b, own, NULL, state->tails + slots[r] * state->tail_size + c->tail, kept, n, ch);
+    for (int64_t p = 0; p < n; p++) {
+      Floats sum = {0}, squares = {0};
+      for (int64_t i = 0; i < ch; i += LANES) {
+        Floats y = load(c->depthwise_bias + i);
+        for (int64_t tap = 0; tap < TAPS; tap++) y += load(b + (p + tap) * ch + i) * load(c->depthwise + tap * ch + i);
+        store(out + p * ch + i, y);
+        sum += y;
+      }
+      float mean = total(sum) / ch;
+      for (int64_t i = 0; i < ch; i += LANES) {
+        Floats off = load(out + p * ch + i) - mean;
+        squares += off * off;
+      }
+      float scale = 1.0f / sqrtf(total(squares) / ch + 1e-6f);
+      for (int64_t i = 0; i < ch; i += LANES) {
+        Floats y = (load(out + p * ch + i) - mean) * scale;
+        store(out + p * ch + i, y * load(c->norm + i) + load(c->norm_bias + i));
+      }
+    }
+  }
+  convolve(b, a, &c->widen, 1, rows * n);
+  for (int64_t i = 0; i < rows * n * c->widen.out; i += LANES) store(b + i, gelu(load(b + i)));
+  convolve(a, b, &c->narrow, 1, rows * n);
+  add(x, a, rows * n * ch);
+}
+
+// The waveform
+
+// x [n, channels] of one row, and of two buffers more, each of `size` floats; samples are NULL if nobody hears them.
+static void sound(const Codec *c, float *x, const State *state, int64_t slot, int64_t n, float *samples, int64_t size) {
+  float *y = x + size, *room = y + size;
+  for (int64_t i = 0; i < c->num_blocks; i++) {
+    const Block *block = c->blocks + i;
+    convolved(y, x, &block->up, &block->before, state, &slot, 1, n, room);
+    n *= block->rate;
+    float *swapped = x;
+    x = y, y = swapped;
+    for (int u = 0; u < RESIDUAL_UNITS; u++) {
+      const Unit *unit = block->units + u;
+      convolved(y, x, &unit->wide, &unit->before, state, &slot, 1, n, room);
+      convolved(room + size, y, &unit->narrow, &unit->between, state, &slot, 1, n, room);
+      add(x, room + size, n * unit->narrow.out);
+    }
+  }
+  int64_t ch = c->blocks[c->num_blocks - 1].units[0].narrow.out;
+  extend(room, x, &c->before_last, state->tails + slot * state->tail_size + c->last_tail, TAPS - 1, n, ch);
+  if (!samples) return;
+  for (int64_t p = 0; p < n; p++) {
+    float sum = dot(room + p * ch, c->last, TAPS * ch) + c->last_bias;
+    samples[p] = sum < -1.0f ? -1.0f : sum > 1.0f ? 1.0f : sum;
+  }
+}
+
+// Entry
+
+// The next frames of some slots: codes [rows, frames, books] become samples [rows, frames * frame_samples] in +-1, or the
+// state alone moves on if `samples` is NULL. -1: no memory.
+int decode_frames(const Codec *c, const State *state, const int64_t *slots, const int64_t *codes, int64_t rows,
+                  int64_t frames, float *samples) {
+  int64_t dim = c->pre.in, latent = c->output.out, rate = 1, widest = most(c->pre.out, c->input.out);
+  for (int64_t l = 0; l < c->num_layers; l++)
+    widest = most(widest, most(c->layers[l].qkv.out, most(c->layers[l].gate_up.out, c->layers[l].down.in)));
+  for (int64_t i = 0; i < c->num_latents; i++) rate *= c->latents[i].ratio;
+  widest = most(widest, rate * most(dim, most(c->first.in, c->first.out)));
+  for (int64_t i = 0; i < c->num_latents; i++) widest = most(widest, rate * c->latents[i].widen.out);
+  int64_t spare = (rows * TAPS + 2 * (c->window + frames)) * most(widest / rate, c->head_dim) + c->window + frames + LANES;
+  int64_t size = rows * frames * widest + spare;  // of a buffer
+  int64_t largest = 0;                            // of the waveform's layers, for a chunk
+  for (int64_t i = 0, n = CHUNK_FRAMES * rate; i < c->num_blocks; i++) {
+    const Block *block = c->blocks + i;
+    largest = most(largest, (n + 1) * block->up.in);
+    n *= block->rate;
+    for (int u = 0; u < RESIDUAL_UNITS; u++) {
+      const Conv *wide = &block->units[u].wide;
+      largest = most(largest, (n + (TAPS - 1) * wide->dilation) * wide->in);
+    }
+  }
+  float *x = malloc((3 * size + 4 * largest) * sizeof *x);
+  if (!x) return -1;
+  float *a = x + size, *b = a + size, *chunk = b + size;
+
+  for (int64_t f = 0; f < rows * frames; f++) {
+    memset(a + f * dim, 0, dim * sizeof *a);
+    for (int64_t book = 0; book < c->books; book++)
+      add(a + f * dim, c->table + (book * c->codebook_size + codes[f * c->books + book]) * dim, dim);
+  }
+  convolved(b, a, &c->pre, NULL, state, slots, rows, frames, x);
+  convolve(x, b, &c->input, 1, rows * frames);
+  transform(c, x, state, slots, rows, frames, a, b);
+  for (int64_t p = 0; p < rows * frames; p++) normed(a + p * c->input.out, x + p * c->input.out, c->norm, c->input.out, c->eps);
+  convolve(x, a, &c->output, 1, rows * frames);
+  int64_t n = frames;
+  for (int64_t i = 0; i < c->num_latents; i++) {
+    convolve(a, x, &c->latents[i].up, 1, rows * n);
+    n *= c->latents[i].ratio;
+    memcpy(x, a, rows * n * latent * sizeof *x);
+    mix(c->latents + i, x, state, slots, rows, n, a, b);
+  }
+  convolved(a, x, &c->first, NULL, state, slots, rows, n, b);
+
+  int64_t skipped = samples ? 0 : most(0, frames - c->behind_frames), channels = c->first.out;
+  for (int64_t r = 0; r < rows; r++)
+    for (int64_t f = skipped; f < frames; f += CHUNK_FRAMES) {
+      int64_t count = frames - f < CHUNK_FRAMES ? frames - f : CHUNK_FRAMES;
+      memcpy(chunk, a + (r * n + f * rate) * channels, count * rate * channels * sizeof *chunk);
+      float *heard = samples ? samples + (r * frames + f) * c->frame_samples : NULL;
+      sound(c, chunk, state, slots[r], count * rate, heard, largest);
+    }
+  for (int64_t r = 0; r < rows; r++) state->num_frames[slots[r]] += frames;
+  free(x);
+  return 0;
+}

@@ -1,0 +1,182 @@
+"""The codec decoder out of compiled functions: same weights, and a state with channels in another order.
+
+Takes a `Code2Wav` that has loaded and prepared its weights.
+"""
+
+from ctypes import byref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sonorant.engine.cpu.library import Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
+from sonorant.engine.cpu.library import CodecState as Slots
+from sonorant.engine.model.code2wav import (
+    CausalConv,
+    CausalTransposedConv,
+    Code2Wav,
+    ConvNeXtBlock,
+    LatentUpsampling,
+    ResidualUnit,
+    SnakeBeta,
+    UpsamplingBlock,
+)
+from sonorant.engine.model.code2wav_state import CodecState, Tail
+from sonorant.engine.model.code2wav_transformer import TransformerLayer
+
+LANES = 16  # as in vectors.h; numbers of channels are multiples of it
+MOST_WEIGHTS = 32_000_000  # with more of them torch, which shares products among threads, is as fast
+
+
+def fits(decoder: Code2Wav) -> bool:
+    """Whether this network is one of those that codec.c is for."""
+    c = decoder.config
+    channels = [c.decoder_dim >> i for i in range(len(c.upsample_rates) + 1)]
+    sizes = (*channels, c.latent_dim, c.codebook_dim, c.stack.hidden_size, c.stack.intermediate_size, c.stack.head_dim)
+    num_weights = sum(weight.numel() for weight in decoder.parameters())
+    return all(not size % LANES for size in sizes) and num_weights <= MOST_WEIGHTS
+
+
+class CompiledCode2Wav:
+    def __init__(self, functions: Any, decoder: Code2Wav) -> None:
+        """`functions`: `sonorant.engine.cpu.library.library()`, for a network that fits, in float32."""
+        self._functions = functions
+        self._config, self._tail_size = decoder.config, decoder.tail_size
+        self._kept = Kept()
+        self._codec = self._codec_of(decoder)
+
+    def new_state(self, num_slots: int) -> CodecState:
+        return CodecState.zeros(self._config, num_slots, self._tail_size, torch.device("cpu"), torch.float32)
+
+    def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor:
+        """As `Code2Wav.step`."""
+        samples = torch.empty(len(codes), codes.shape[1] * self._codec.frame_samples)
+        self._decode(codes, state, slots, samples.data_ptr())
+        return samples
+
+    def remember(self, codes: Tensor, state: CodecState, slots: Tensor) -> None:
+        """As `Code2Wav.remember`."""
+        self._decode(codes, state, slots, None)
+
+    def _decode(self, codes: Tensor, state: CodecState, slots: Tensor, samples: int | None) -> None:
+        codes, slots = codes.contiguous(), slots.contiguous()
+        arrays = (state.num_frames, state.tails, state.keys, state.values)
+        places = Slots(*(each.data_ptr() for each in arrays), state.tails.shape[1], state.keys[0].numel())
+        done = self._functions.decode_frames(
+            byref(self._codec), byref(places), slots.data_ptr(), codes.data_ptr(), *codes.shape[:2], samples
+        )
+        if done != 0:
+            raise MemoryError("a call of the codec")
+
+    # The network, as structures
+
+    def _codec_of(self, decoder: Code2Wav) -> Codec:
+        c, transformer, kept = decoder.config, decoder.pre_transformer, self._kept
+        first, *blocks, before_last, last = decoder.decoder
+        assert isinstance(first, CausalConv) and isinstance(before_last, SnakeBeta) and isinstance(last, CausalConv)
+        layers = [self._layer(layer) for layer in transformer.layers if isinstance(layer, TransformerLayer)]
+        latents = [self._latent(each) for each in decoder.upsample if isinstance(each, LatentUpsampling)]
+        waves = [self._block(block) for block in blocks if isinstance(block, UpsamplingBlock)]
+        latent_rate = 1
+        for ratio in c.upsampling_ratios:
+            latent_rate *= ratio
+        frame_samples = latent_rate
+        for rate in c.upsample_rates:
+            frame_samples *= rate
+        exponents = torch.arange(0, c.stack.head_dim, 2).float() / c.stack.head_dim
+        assert last.tail is not None and last.conv.bias is not None
+        return Codec(
+            books=c.num_quantizers,
+            codebook_size=c.codebook_size,
+            frame_samples=frame_samples,
+            table=kept.tensor(decoder.quantizer.table),
+            pre=self._causal(decoder.pre_conv),
+            input=self._linear(transformer.input_proj),
+            num_layers=len(layers),
+            heads=c.stack.num_heads,
+            kv_heads=c.stack.num_kv_heads,
+            head_dim=c.stack.head_dim,
+            window=c.sliding_window,
+            eps=c.stack.rms_norm_eps,
+            periods=kept.tensor(c.stack.rope_theta**exponents),
+            layers=(Layer * len(layers))(*layers),
+            norm=kept.tensor(transformer.norm.weight),
+            output=self._linear(transformer.output_proj),
+            num_latents=len(latents),
+            latents=(Latent * len(latents))(*latents),
+            first=self._causal(first),
+            num_blocks=len(waves),
+            behind_frames=-(-decoder.reach_of_waveform // latent_rate),
+            blocks=(Block * len(waves))(*waves),
+            before_last=self._snake(before_last),
+            last=kept.tensor(last.conv.weight[0].T.contiguous()),
+            last_bias=last.conv.bias.item(),
+            last_tail=last.tail.start,
+        )
+
+    def _layer(self, layer: TransformerLayer) -> Layer:
+        mlp = layer.mlp
+        return Layer(
+            self._kept.tensor(layer.input_layernorm.weight),
+            self._kept.tensor(layer.post_attention_layernorm.weight),
+            self._product(layer.self_attn.weight, layer.self_attn.bias),
+            self._linear(layer.self_attn.o_proj),
+            self._product(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]), None),
+            self._linear(mlp.down_proj),
+        )
+
+    def _latent(self, latent: LatentUpsampling) -> Latent:
+        up, mixer = latent
+        assert isinstance(up, CausalTransposedConv) and isinstance(mixer, ConvNeXtBlock)
+        depthwise = mixer.dwconv
+        assert depthwise.tail is not None and depthwise.conv.bias is not None
+        return Latent(
+            latent.ratio,
+            len(depthwise.conv.weight),
+            depthwise.tail.start,
+            self._transposed(up),
+            self._kept.tensor(depthwise.conv.weight[:, 0].T.contiguous()),
+            self._kept.tensor(depthwise.conv.bias),
+            self._kept.tensor(mixer.norm.weight),
+            self._kept.tensor(mixer.norm.bias),
+            self._linear(mixer.pwconv1),
+            self._linear(mixer.pwconv2),
+        )
+
+    def _block(self, block: UpsamplingBlock) -> Block:
+        activation, up, *units = block.block
+        assert isinstance(activation, SnakeBeta) and isinstance(up, CausalTransposedConv)
+        made = [self._unit(unit) for unit in units if isinstance(unit, ResidualUnit)]
+        return Block(block.rate, self._snake(activation), self._transposed(up), (Unit * 3)(*made))
+
+    def _unit(self, unit: ResidualUnit) -> Unit:
+        return Unit(
+            self._snake(unit.act1), self._causal(unit.conv1), self._snake(unit.act2), self._causal(unit.conv2)
+        )
+
+    def _snake(self, snake: SnakeBeta) -> Snake:
+        return Snake(self._kept.tensor(snake.frequency), self._kept.tensor(snake.magnitude))
+
+    def _causal(self, conv: CausalConv) -> Conv:
+        return self._conv(conv.conv.weight, conv.conv.bias, conv.tail, conv.conv.dilation[0])
+
+    def _transposed(self, conv: CausalTransposedConv) -> Conv:
+        """The outputs of a step one after the other, each with all its channels."""
+        weight = conv.weight.unflatten(0, (-1, conv.stride)).transpose(0, 1).flatten(0, 1)
+        bias = conv.bias.unflatten(0, (-1, conv.stride)).T.flatten()
+        return self._conv(weight, bias, conv.tail)
+
+    def _linear(self, linear: nn.Linear) -> Conv:
+        return self._product(linear.weight, linear.bias)
+
+    def _product(self, weight: Tensor, bias: Tensor | None) -> Conv:
+        return self._conv(weight[:, :, None], bias, None)
+
+    def _conv(self, weight: Tensor, bias: Tensor | None, tail: Tail | None, dilation: int = 1) -> Conv:
+        """weight [out, in, taps]"""
+        num_out, num_in, taps = weight.shape
+        width = LANES if num_out % (2 * LANES) else 2 * LANES
+        packed = weight.unflatten(0, (-1, width)).permute(0, 3, 2, 1).contiguous()  # [out / width, taps, in, width]
+        bias = weight.new_zeros(num_out) if bias is None else bias.contiguous()
+        start = 0 if tail is None else tail.start
+        return Conv(num_in, num_out, taps, dilation, start, self._kept.tensor(packed), self._kept.tensor(bias))

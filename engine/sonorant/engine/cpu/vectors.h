@@ -1,0 +1,71 @@
+// Vectors of floats, and what is made of them alike everywhere. Every sum has one order, whatever is computed beside it.
+
+#ifndef SONORANT_VECTORS_H
+#define SONORANT_VECTORS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LANES 16  // floats in a vector; of two or four machine vectors where those are shorter
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef float Eight __attribute__((vector_size(32)));
+typedef float Four __attribute__((vector_size(16)));
+typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+INLINE Floats load(const float *at) { return *(const Floats *)at; }
+INLINE void store(float *at, Floats value) { *(Floats *)at = value; }
+
+INLINE float total(Floats v) {  // always in this order
+  Eight eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
+                __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  Four four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+INLINE float dot(const float *a, const float *b, int64_t n) {
+  Floats sum = {0};
+  for (int64_t i = 0; i < n; i += LANES) sum += load(a + i) * load(b + i);
+  return total(sum);
+}
+
+// e^x to 2 units in the last place; 0 below -87.
+INLINE Floats exponential(Floats x) {
+  const Floats low = (Floats){0} - 87.0f, high = (Floats){0} + 88.0f;
+  Ints is_low = x < low, is_high = x > high;
+  x = (Floats)(((Ints)x & ~is_low) | ((Ints)low & is_low));
+  x = (Floats)(((Ints)x & ~is_high) | ((Ints)high & is_high));
+  Floats n = x * 1.44269504f + 12582912.0f;  // rounded to a whole number in the low bits
+  Ints power = (Ints)n << 23;
+  n -= 12582912.0f;
+  x = x - n * 0.693359375f - n * -2.12194440e-4f;
+  Floats y = (Floats){0} + 1.9875691500e-4f;
+  y = y * x + 1.3981999507e-3f;
+  y = y * x + 8.3334519073e-3f;
+  y = y * x + 4.1665795894e-2f;
+  y = y * x + 1.6666665459e-1f;
+  y = y * x + 5.0000001201e-1f;
+  y = y * x * x + x + 1.0f;
+  y = (Floats)((Ints)y + power);
+  return (Floats)((Ints)y & ~is_low);
+}
+
+INLINE void normed(float *y, const float *x, const float *weight, int64_t n, double eps) {
+  float scale = 1.0f / sqrtf(dot(x, x, n) / n + (float)eps);
+  for (int64_t i = 0; i < n; i += LANES) store(y + i, load(weight + i) * (load(x + i) * scale));
+}
+
+// silu(gate) * up, in the place of gate
+INLINE void gated(float *gate, const float *up, int64_t n) {
+  for (int64_t i = 0; i < n; i += LANES) {
+    Floats g = load(gate + i);
+    store(gate + i, g / (exponential(-g) + 1.0f) * load(up + i));
+  }
+}
+
+INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif
