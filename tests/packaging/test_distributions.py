@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from sonorant.engine.cpu.library import library
 from tests.e2e.server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -128,4 +129,7 @@ def test_the_servers_wheel_has_every_file_but_the_training(wheels: dict[str, Pat
     tracked = run("git", "ls-files", "service/sonorant", "engine/sonorant", cwd=ROOT).split()
     wanted = {path.partition("/")[2] for path in tracked if "/training/" not in path}
     with zipfile.ZipFile(wheels["sonorant_server"]) as archive:
-        assert {name for name in archive.namelist() if ".dist-info/" not in name} == wanted
+        found = {name for name in archive.namelist() if ".dist-info/" not in name}
+    compiled = {name for name in found if name.endswith(".so")}
+    assert found - compiled == wanted
+    assert {name.rpartition("/")[0] for name in compiled} == {"sonorant/engine/cpu"} if library() else not compiled

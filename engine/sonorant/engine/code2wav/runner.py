@@ -55,7 +55,7 @@ _DTYPES: dict[CodecDtypeName, torch.dtype] = {
 
 
 class Decoder(Protocol):
-    """The network, plain or out of fused kernels."""
+    """The network: plain, out of compiled functions or out of fused kernels."""
 
     def new_state(self, num_slots: int) -> CodecState: ...
 
@@ -81,13 +81,13 @@ class Code2WavRunner:
         self._buckets: dict[int, Buckets] = {}  # by number of frames
         with torch.inference_mode():
             is_fused = dtype == torch.float16 and self._device.type == "cuda"
-            is_small = self._device.type == "cpu" and fits(decoder)
-            self._decoder: Decoder = _fused(decoder) if is_fused else _compiled(decoder) if is_small else decoder
+            is_small = self._device.type == "cpu" and dtype == torch.float32 and fits(decoder)
+            plain = _compiled(decoder) if is_small else decoder
+            self._decoder: Decoder = _fused(decoder) if is_fused else plain
             self._state = self._decoder.new_state(config.num_codec_states)
             if self._device.type == "cuda":
                 self._make_buckets(config)
-        is_plain = self._device.type == "cpu" and isinstance(self._decoder, Code2Wav | CompiledCode2Wav)
-        self._remembering = self._decoder if is_plain else None
+        self._remembering = plain if self._device.type == "cpu" else None
         self._warm_up(config.code2wav.chunk_ramp)
 
     def reset(self, slot: int, num_frames: int = 0) -> None:

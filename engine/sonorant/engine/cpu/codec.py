@@ -150,9 +150,7 @@ class CompiledCode2Wav:
         return Block(block.rate, self._snake(activation), self._transposed(up), (Unit * 3)(*made))
 
     def _unit(self, unit: ResidualUnit) -> Unit:
-        return Unit(
-            self._snake(unit.act1), self._causal(unit.conv1), self._snake(unit.act2), self._causal(unit.conv2)
-        )
+        return Unit(self._snake(unit.act1), self._causal(unit.conv1), self._snake(unit.act2), self._causal(unit.conv2))
 
     def _snake(self, snake: SnakeBeta) -> Snake:
         return Snake(self._kept.tensor(snake.frequency), self._kept.tensor(snake.magnitude))
@@ -162,8 +160,9 @@ class CompiledCode2Wav:
 
     def _transposed(self, conv: CausalTransposedConv) -> Conv:
         """The outputs of a step one after the other, each with all its channels."""
-        weight = conv.weight.unflatten(0, (-1, conv.stride)).transpose(0, 1).flatten(0, 1)
-        bias = conv.bias.unflatten(0, (-1, conv.stride)).T.flatten()
+        _, num_in, taps = conv.weight.shape
+        weight = conv.weight.view(-1, conv.stride, num_in, taps).transpose(0, 1).flatten(0, 1)
+        bias = conv.bias.view(-1, conv.stride).T.flatten()
         return self._conv(weight, bias, conv.tail)
 
     def _linear(self, linear: nn.Linear) -> Conv:
@@ -176,7 +175,8 @@ class CompiledCode2Wav:
         """weight [out, in, taps]"""
         num_out, num_in, taps = weight.shape
         width = LANES if num_out % (2 * LANES) else 2 * LANES
-        packed = weight.unflatten(0, (-1, width)).permute(0, 3, 2, 1).contiguous()  # [out / width, taps, in, width]
+        by_width = weight.reshape(-1, width, num_in, taps)
+        packed = by_width.permute(0, 3, 2, 1).contiguous()  # [out / width, taps, in, width]
         bias = weight.new_zeros(num_out) if bias is None else bias.contiguous()
         start = 0 if tail is None else tail.start
         return Conv(num_in, num_out, taps, dilation, start, self._kept.tensor(packed), self._kept.tensor(bias))

@@ -1,0 +1,95 @@
+"""The codec out of compiled functions makes what plain operations make, in chunks and company of any kind."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.code2wav import runner as runner_module
+from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu.codec import CompiledCode2Wav
+from sonorant.engine.cpu.library import library
+from sonorant.engine.types import Int16Array
+from tests.tiny_checkpoint import write_tiny_checkpoint
+
+pytestmark = pytest.mark.skipif(library() is None, reason="installed without a C compiler")
+
+# A window of 8 frames, so that 30 go beyond it.
+SIZES = {"decoder_dim": 256, "head_dim": 16, "heads": 4, "kv_heads": 2}
+NUM_FRAMES = 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), **SIZES)
+
+
+@pytest.fixture(scope="module")
+def runner(folder: Path) -> Code2WavRunner:
+    made = new_runner(folder)
+    assert isinstance(made._decoder, CompiledCode2Wav)
+    return made
+
+
+@pytest.fixture(scope="module")
+def codes() -> Int16Array:
+    return np.random.default_rng(0).integers(0, 64, (3, NUM_FRAMES, 4)).astype(np.int16)
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path, codes: Int16Array) -> np.ndarray:
+    """[rows, samples] by plain operations, all frames at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "fits", lambda decoder: False)
+        return new_runner(folder).decode([0, 1, 2], codes)
+
+
+def new_runner(folder: Path) -> Code2WavRunner:
+    config = EngineConfig.of(folder, num_slots=3, code2wav_device="cpu", code2wav_dtype="float32")
+    return Code2WavRunner(load_checkpoint(folder), config, float_output=True)
+
+
+def begun(runner: Code2WavRunner) -> Code2WavRunner:
+    for slot in range(3):
+        runner.reset(slot)
+    return runner
+
+
+def test_it_makes_what_plain_operations_make(runner: Code2WavRunner, codes: Int16Array, expected: np.ndarray) -> None:
+    samples = begun(runner).decode([0, 1, 2], codes)
+    assert np.abs(expected).max() > 0.01
+    np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunks", [[1] * NUM_FRAMES, [1, 2, 4, 8, 12, 3], [29, 1]])
+def test_chunks_and_company_change_no_bit(runner: Code2WavRunner, codes: Int16Array, chunks: list[int]) -> None:
+    whole = begun(runner).decode([0, 1, 2], codes)
+    begun(runner)
+    made: list[list[np.ndarray]] = [[], [], []]
+    first = 0
+    for number, size in enumerate(chunks):
+        # Three rows together, then one alone and two in another order.
+        groups = ([2, 0, 1],) if number % 2 else ([1], [2, 0])
+        for rows in groups:
+            for row, samples in zip(rows, runner.decode(rows, codes[rows, first : first + size]), strict=True):
+                made[row].append(samples)
+        first += size
+    np.testing.assert_array_equal([np.concatenate(parts) for parts in made], whole)
+
+
+def test_what_nobody_hears_leaves_the_same_state(runner: Code2WavRunner, codes: Int16Array) -> None:
+    whole = begun(runner).decode([0, 1, 2], codes)
+    begun(runner)
+    runner.remember([1, 0], codes[:2, :20])
+    rest = runner.decode([1, 0], codes[:2, 20:])
+    np.testing.assert_array_equal(rest, whole[:2, 20 * runner.frame_samples :])
+
+
+def test_other_formats_and_sizes_are_left_to_plain_operations(folder: Path, tmp_path: Path) -> None:
+    config = EngineConfig.of(folder, num_slots=1, code2wav_device="cpu", code2wav_dtype="float16")
+    other = write_tiny_checkpoint(tmp_path)
+    for each in (config, dataclasses.replace(config.but(code2wav_dtype="float32"), model=other)):
+        assert not isinstance(Code2WavRunner(load_checkpoint(each.model), each)._decoder, CompiledCode2Wav)
