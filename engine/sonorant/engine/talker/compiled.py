@@ -36,17 +36,16 @@ class CompiledSteps:
         config: EngineConfig,
         cache: KVCache,
         slots: SlotArrays,
-        alignment_head: AlignmentHead | None = None,
     ) -> None:
         """`functions`: `sonorant.engine.cpu.library.library()`, for a model that fits."""
         self.passes = PassCounts()
+        self.alignment_head: AlignmentHead | None = None
         self.text_logits: Float32Array | None = None
         self._functions = functions
         self._talker = talker
         self._slots = slots
         self._pad_text_id = checkpoint.text_ids.tts_pad
         self._num_codebooks = checkpoint.talker.num_codebooks
-        self._alignment_head = alignment_head
         kept = self._kept = Kept()
         wide, device, dtype = is_wide(talker), cache.storage.device, torch.float32
 
@@ -75,7 +74,7 @@ class CompiledSteps:
         )
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
-        self.text_logits = None if self._alignment_head is None else NO_LOGITS
+        self.text_logits = None if self.alignment_head is None else NO_LOGITS
         lengths = [row.stop - row.start for row in prefills]
         num_prompt_rows = sum(lengths)
         num_rows = num_prompt_rows + len(decodes)
@@ -110,7 +109,7 @@ class CompiledSteps:
 
     def _forward(self, x: Float32Array, slots: Int64Array, positions: Int64Array, decodes: Sequence[DecodeRow]) -> None:
         """Rows become hidden states, in place."""
-        head, watched = self._alignment_head, [i for i, row in enumerate(decodes) if row.watched != NOT_WATCHED]
+        head, watched = self.alignment_head, [i for i, row in enumerate(decodes) if row.watched != NOT_WATCHED]
         watch = None
         if head is not None and watched:
             first = np.full(len(x), -1, np.int64)

@@ -63,20 +63,18 @@ class TalkerRunner:
             dtype=dtype,
         )
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
-        plain = PlainSteps(talker, checkpoint, config, self._cache, self._slots)
-        self._steps: PlainSteps | CompiledSteps | FusedSteps = plain
-        self.alignment_head = plain.alignment_head = alignment_head
+        parts = (talker, checkpoint, config, self._cache, self._slots)
+        functions = library() if fused is None and device.type == "cpu" and fits(checkpoint, dtype) else None
+        simple = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
+        self._steps: PlainSteps | CompiledSteps | FusedSteps = simple
+        self.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
         if finds_alignment and (sample := whole_sample(self.step, checkpoint, config, num_positions)):
             prompt, codes = sample
-            found = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
-            self.alignment_head = plain.alignment_head = found
+            self.alignment_head = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
+        simple.alignment_head = self.alignment_head
         if device.type == "cuda" if fused is None else fused:
-            self._steps = _fused_steps()(talker, checkpoint, config, self._cache, self._slots, self.alignment_head)
-        elif fused is None and fits(checkpoint, dtype) and (functions := library()) is not None:
-            self._steps = CompiledSteps(
-                functions, talker, checkpoint, config, self._cache, self._slots, self.alignment_head
-            )
+            self._steps = _fused_steps()(*parts, self.alignment_head)
         self._warm_up(checkpoint.default_sampling)
 
     @property
