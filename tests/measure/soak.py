@@ -41,6 +41,7 @@ PATIENCE_S = 120.0
 REST_S = 15.0
 # Of a server that has lost a worker, or has as many recordings or streams as it takes.
 BUSY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+LOST_IN_A_WRITE = "Internal error from Core"  # what grpc.aio makes of a status that comes while it writes
 
 
 class Client:
@@ -65,7 +66,7 @@ class Client:
                         async with asyncio.timeout(PATIENCE_S):
                             await self._rng.choice(kinds)(Stub(channel))
                     except grpc.aio.AioRpcError as error:
-                        if error.code() not in BUSY:
+                        if error.code() not in BUSY and (error.details() or "") != LOST_IN_A_WRITE:
                             raise
                         self._counts[f"refused: {error.code().name}"] += 1
                         await asyncio.sleep(0.5)
