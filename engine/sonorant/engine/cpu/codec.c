@@ -343,7 +343,8 @@ int decode_frames(const Codec *c, const State *state, const int64_t *slots, cons
   for (int64_t i = 0; i < c->num_latents; i++) rate *= c->latents[i].ratio;
   widest = most(widest, rate * most(dim, most(c->first.in, c->first.out)));
   for (int64_t i = 0; i < c->num_latents; i++) widest = most(widest, rate * c->latents[i].widen.out);
-  int64_t spare = (rows * TAPS + 2 * (c->window + frames)) * most(widest / rate, c->head_dim) + c->window + frames + LANES;
+  int64_t seen = c->window + frames + LANES;
+  int64_t spare = (rows * TAPS + 2 * seen) * most(widest / rate, c->head_dim) + seen;
   int64_t size = rows * frames * widest + spare;  // of a buffer
   int64_t largest = 0;                            // of the waveform's layers, for a chunk
   for (int64_t i = 0, n = CHUNK_FRAMES * rate; i < c->num_blocks; i++) {
@@ -367,7 +368,7 @@ int decode_frames(const Codec *c, const State *state, const int64_t *slots, cons
   convolved(b, a, &c->pre, NULL, state, slots, rows, frames, x);
   convolve(x, b, &c->input, 1, rows * frames);
   transform(c, x, state, slots, rows, frames, a, b);
-  for (int64_t p = 0; p < rows * frames; p++) normed(a + p * c->input.out, x + p * c->input.out, c->norm, c->input.out, c->eps);
+  for (int64_t p = 0, h = c->input.out; p < rows * frames; p++) normed(a + p * h, x + p * h, c->norm, h, c->eps);
   convolve(x, a, &c->output, 1, rows * frames);
   int64_t n = frames;
   for (int64_t i = 0; i < c->num_latents; i++) {
@@ -381,7 +382,7 @@ int decode_frames(const Codec *c, const State *state, const int64_t *slots, cons
   int64_t skipped = samples ? 0 : most(0, frames - c->behind_frames), channels = c->first.out;
   for (int64_t r = 0; r < rows; r++)
     for (int64_t f = skipped; f < frames; f += CHUNK_FRAMES) {
-      int64_t count = frames - f < CHUNK_FRAMES ? frames - f : CHUNK_FRAMES;
+      int64_t count = least(frames - f, CHUNK_FRAMES);
       memcpy(chunk, a + (r * n + f * rate) * channels, count * rate * channels * sizeof *chunk);
       float *heard = samples ? samples + (r * frames + f) * c->frame_samples : NULL;
       sound(c, chunk, state, slots[r], count * rate, heard, largest);

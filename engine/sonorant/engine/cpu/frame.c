@@ -5,13 +5,8 @@
 // in float32, with matrices as wide as the checkpoint has them. A row is computed alike whatever is beside it: every sum
 // has one order, written out below. So a stream's codes depend neither on its batch nor on how its prompt was cut.
 //
-// Sizes must be multiples of LANES, outputs of products of WIDTH; `sonorant.engine.cpu.library` sees to it. Nothing here
+// Sizes must be multiples of LANES, outputs of products of WIDTH; `sonorant.engine.cpu.model` sees to it. Nothing here
 // keeps state or locks; memory is the caller's but for what a call frees itself. Called without Python's lock.
-
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "vectors.h"
 
@@ -25,8 +20,8 @@ typedef struct {
   int64_t hidden, intermediate, heads, kv_heads, head_dim, layers;
   int64_t is_wide;  // matrices are float32, else bfloat16
   double eps;
-  const void *const *qkv, *const *out, *const *gate_up, *const *down;        // of each layer: [outputs, inputs]
-  const float *const *input_norm, *const *qk_norm, *const *mlp_norm;         // qk_norm: [heads + kv_heads, head_dim]
+  const void *const *qkv, *const *out, *const *gate_up, *const *down;  // of each layer: [outputs, inputs]
+  const float *const *input_norm, *const *qk_norm, *const *mlp_norm;   // qk_norm: [heads + kv_heads, head_dim]
   const float *norm;
   const float *cos, *sin;  // [positions, head_dim]; the first half of sin is negated
 } Stack;
@@ -56,13 +51,13 @@ typedef struct {
 typedef struct {
   const Stack *predictor;
   int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;
-  const void *head;                   // [vocab, hidden]
-  const void *const *predictor_heads; // of the codebooks from the second on: [predictor_vocab, hidden]
-  const float *const *tables;         // of each codebook: [ids, hidden]
-  const uint8_t *banned;              // [vocab]
+  const void *head;                    // [vocab, hidden]
+  const void *const *predictor_heads;  // of the codebooks from the second on: [predictor_vocab, hidden]
+  const float *const *tables;          // of each codebook: [ids, hidden]
+  const uint8_t *banned;               // [vocab]
   // by slot:
-  uint8_t *seen;                      // [slots, vocab]
-  float *last_frame;                  // [slots, hidden]
+  uint8_t *seen;      // [slots, vocab]
+  float *last_frame;  // [slots, hidden]
   const int64_t *seed;
   const float *penalty;
   Sampling first, later;
@@ -133,9 +128,13 @@ static void attend(float *out, const float *q, const float *keys, const float *v
                    int64_t position, int64_t stride, int64_t n, float *scores) {
   int64_t count = position + 1, padded = (count + LANES - 1) / LANES * LANES;
   float scale = 1.0f / sqrtf((float)n), highest = -INFINITY;
-  for (int64_t t = 0; t < count; t++) {
-    scores[t] = dot(q, keys + place_of(pool, slot, t) * stride, n) * scale;
-    highest = scores[t] > highest ? scores[t] : highest;
+  const int64_t *pages = pool->table + slot * pool->table_width;
+  for (int64_t page = 0, t = 0; t < count; page++) {
+    const float *key = keys + pages[page] * pool->page_size * stride;
+    for (int64_t end = least(count, t + pool->page_size); t < end; t++, key += stride) {
+      scores[t] = dot(q, key, n) * scale;
+      highest = scores[t] > highest ? scores[t] : highest;
+    }
   }
   for (int64_t t = count; t < padded; t++) scores[t] = -INFINITY;
   Floats sum = {0};
@@ -145,9 +144,10 @@ static void attend(float *out, const float *q, const float *keys, const float *v
     sum += e;
   }
   for (int64_t i = 0; i < n; i += LANES) store(out + i, (Floats){0});
-  for (int64_t t = 0; t < count; t++) {
-    const float *value = values + place_of(pool, slot, t) * stride;
-    for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) + scores[t] * load(value + i));
+  for (int64_t page = 0, t = 0; t < count; page++) {
+    const float *value = values + pages[page] * pool->page_size * stride;
+    for (int64_t end = least(count, t + pool->page_size); t < end; t++, value += stride)
+      for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) + scores[t] * load(value + i));
   }
   float share = 1.0f / total(sum);
   for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) * share);
@@ -176,8 +176,8 @@ static void attention(const Stack *s, int64_t layer, float *out, float *qkv, con
       attend(out + (r * s->heads + h) * d, q, keys + kv, values + kv, pool, slots[r], positions[r], stride, d, scores);
       if (watch && watch->layer == layer && watch->head == h && watch->first[r] >= 0)
         for (int64_t i = 0; i < watch->count; i++) {
-          int64_t seen = watch->first[r] + i, last = pool->table_width * pool->page_size - 1;
-          int64_t place = place_of(pool, slots[r], seen < last ? seen : last);
+          int64_t last = pool->table_width * pool->page_size - 1;
+          int64_t place = place_of(pool, slots[r], least(watch->first[r] + i, last));
           watch->logits[r * watch->count + i] = dot(q, keys + kv + place * stride, d) / sqrtf((float)d);
         }
     }

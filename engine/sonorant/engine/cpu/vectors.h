@@ -66,6 +66,7 @@ INLINE void gated(float *gate, const float *up, int64_t n) {
   }
 }
 
+INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #endif
