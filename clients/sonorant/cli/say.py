@@ -109,7 +109,8 @@ async def run(args: argparse.Namespace) -> int:
         args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
     _print_report(report, done)
-    is_cut = done.reason == FinishReason.FINISH_REASON_MAX_AUDIO and not (args.max_audio_ms or args.max_frames)
+    ended_early = done.reason == FinishReason.FINISH_REASON_MAX_AUDIO and not (args.max_audio_ms or args.max_frames)
+    is_cut = ended_early and done.stats.spoken_chars < done.stats.input_chars
     if is_cut:
         spoken = f"{done.stats.spoken_chars} of {done.stats.input_chars} characters were spoken"
         _note(f"warning: {spoken}: utterances of this checkpoint are no longer; give a long text in parts")
