@@ -119,7 +119,7 @@ async def serve(
         phrases = Phrases(config.phrase_cache_bytes)
         metrics.follow_phrases(phrases)
         speech = TextToSpeechServicer(
-            engine, chooser, admission, tasks, config.max_text_chars, limits, phrases, loop_share
+            engine, chooser, admission, tasks, config.max_text_chars, limits, phrases, loop_share, num_callers
         )
         voices = VoiceServicer(engine, presets, chooser, stored, num_callers, phrases)
         add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)

@@ -184,6 +184,32 @@ async def test_a_begun_utterance_keeps_its_place_against_newcomers() -> None:
     assert await late.speak(later.send) is FinishReason.COMPLETED, "its place is free"
 
 
+async def test_who_has_many_utterances_leaves_places_to_others() -> None:
+    engine = FakeEngine(max_streams=8)
+    everybody = Reservations(engine, lambda: 4)
+    ada, bob, here = everybody.of("ada"), everybody.of("bob"), everybody.of("")
+
+    async def begun(reservations: Reservations) -> asyncio.Task[FinishReason]:
+        one, heard = utterance(engine, reservations), Heard()
+        write(one, "Hello")  # and more may come
+        speaking = asyncio.create_task(one.speak(heard.send))
+        await asyncio.wait([speaking, asyncio.create_task(until_heard(heard))], return_when=asyncio.FIRST_COMPLETED)
+        return speaking
+
+    hers = [await begun(ada) for _ in range(6)]
+    with pytest.raises(EngineOverloaded):
+        await (await begun(ada))
+    theirs = [await begun(bob), await begun(here)]
+    for speaking in (*hers, *theirs):
+        speaking.cancel()
+    await asyncio.wait([*hers, *theirs])
+    assert not everybody.num_open
+
+
+async def until_heard(heard: Heard) -> None:
+    await eventually(lambda: bool(heard.pcm), True)
+
+
 async def test_a_cancelled_utterance_keeps_no_place() -> None:
     engine = FakeEngine(max_streams=1)
     reservations = reservations_of(engine)

@@ -58,15 +58,17 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         limits: Limits,
         phrases: Phrases,
         loop_share: LoopShare,
+        num_callers: Callable[[], int],
     ) -> None:
-        """`tasks` outlives every call; the tasks of a session run in it, and end with the call."""
+        """`tasks` outlives every call; the tasks of a session run in it, and end with the call. `num_callers`: who
+        could come; 1 = all are one."""
         self._engine = engine
         self._voices = voices
         self._admission = admission
         self._tasks = tasks
         self._max_text_chars = max_text_chars
         self._limits = limits
-        self._reservations = Reservations(engine)
+        self._reservations = Reservations(engine, num_callers)
         self._phrases = phrases
         self._loop_share = loop_share
         self._sessions: set[Session] = set()
@@ -130,7 +132,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
         session = Session(
-            self._reservations,
+            self._reservations.of(call.caller.counted_as),
             self._voices,
             self._limits,
             call.caller,
@@ -227,8 +229,9 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         spec = replace(spec, timestamps=timestamps)
         charge = partial(self._limits.take, caller)
         phrases = CallerPhrases(self._phrases, caller.name)
+        reservations = self._reservations.of(caller.counted_as)
         utterance = Utterance(
-            "", spec, self._reservations, Playout(), max_lead_ms, limit, charge, whole=whole, phrases=phrases
+            "", spec, reservations, Playout(), max_lead_ms, limit, charge, whole=whole, phrases=phrases
         )
         call_context.when_over(utterance.abort)
         call_context.when_over(self._admission.enter(caller))
