@@ -196,10 +196,12 @@ async def test_who_has_many_utterances_leaves_places_to_others() -> None:
         await asyncio.wait([speaking, asyncio.create_task(until_heard(heard))], return_when=asyncio.FIRST_COMPLETED)
         return speaking
 
-    hers = [await begun(ada) for _ in range(6)]
+    hers = [await begun(ada) for _ in range(7)]
     with pytest.raises(EngineOverloaded):
         await (await begun(ada))
-    theirs = [await begun(bob), await begun(here)]
+    theirs = [await begun(bob)]
+    with pytest.raises(EngineOverloaded):
+        await (await begun(here))
     for speaking in (*hers, *theirs):
         speaking.cancel()
     await asyncio.wait([*hers, *theirs])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from sonorant.engine import EnginePool, EngineStream, Int16Array, SynthesisParams
 
-FOR_OTHERS = 4  # one place in so many
+FOR_OTHERS = 8  # one place in so many; fewer than of sessions, since what is kept free is speech not made
 
 
 @dataclass(frozen=True, slots=True)
