@@ -163,7 +163,7 @@ async def test_replicas_share_the_streams_and_stand_in_for_each_other(custom_voi
         streams = [engines.open(wanted) for _ in range(6)]
         assert [pair.stats.num_streams for pair in engines.pairs()] == [3, 3]
         room = engines.info.max_streams - 6
-        with pytest.raises(EngineOverloaded, match="kept for utterances that go on"):
+        with pytest.raises(EngineOverloaded, match="kept for others"):
             engines.open(wanted, spare=room)
         streams.append(engines.open(wanted, spare=room - 1))
         for stream in streams:
