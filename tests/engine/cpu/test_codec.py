@@ -88,6 +88,18 @@ def test_what_nobody_hears_leaves_the_same_state(runner: Code2WavRunner, codes: 
     np.testing.assert_array_equal(rest, whole[:2, 20 * runner.frame_samples :])
 
 
+@pytest.mark.parametrize("code", [-1, 64])
+def test_a_code_of_no_codebook_is_an_error_and_changes_nothing(
+    runner: Code2WavRunner, codes: Int16Array, expected: np.ndarray, code: int
+) -> None:
+    wrong = codes[:1, :2].copy()
+    wrong[0, 1, 2] = code
+    begun(runner)
+    with pytest.raises(IndexError, match="64 codes"):
+        runner.decode([0], wrong)
+    np.testing.assert_allclose(runner.decode([0], codes[:1]), expected[:1], rtol=0, atol=1e-5)
+
+
 def test_other_formats_and_sizes_are_left_to_plain_operations(folder: Path, tmp_path: Path) -> None:
     config = EngineConfig.of(folder, num_slots=1, code2wav_device="cpu", code2wav_dtype="float16")
     other = write_tiny_checkpoint(tmp_path)

@@ -334,9 +334,11 @@ static void sound(const Codec *c, float *x, const State *state, int64_t slot, in
 // Entry
 
 // The next frames of some slots: codes [rows, frames, books] become samples [rows, frames * frame_samples] in +-1, or the
-// state alone moves on if `samples` is NULL. -1: no memory.
+// state alone moves on if `samples` is NULL. -1: no memory; -2: a code that is in no codebook. Nothing has changed then.
 int decode_frames(const Codec *c, const State *state, const int64_t *slots, const int64_t *codes, int64_t rows,
                   int64_t frames, float *samples) {
+  for (int64_t i = 0; i < rows * frames * c->books; i++)
+    if (codes[i] < 0 || codes[i] >= c->codebook_size) return -2;
   int64_t dim = c->pre.in, latent = c->output.out, rate = 1, widest = most(c->pre.out, c->input.out);
   for (int64_t l = 0; l < c->num_layers; l++)
     widest = most(widest, most(c->layers[l].qkv.out, most(c->layers[l].gate_up.out, c->layers[l].down.in)));

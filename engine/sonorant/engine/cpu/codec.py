@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sonorant.engine.cpu.library import Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
+from sonorant.engine.cpu.library import LANES, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
 from sonorant.engine.cpu.library import CodecState as Slots
 from sonorant.engine.model.code2wav import (
     CausalConv,
@@ -24,7 +24,6 @@ from sonorant.engine.model.code2wav import (
 from sonorant.engine.model.code2wav_state import CodecState, Tail
 from sonorant.engine.model.code2wav_transformer import TransformerLayer
 
-LANES = 16  # as in vectors.h; numbers of channels are multiples of it
 MOST_WEIGHTS = 32_000_000  # with more of them torch, which shares products among threads, is as fast
 
 
@@ -65,8 +64,10 @@ class CompiledCode2Wav:
         done = self._functions.decode_frames(
             byref(self._codec), byref(places), slots.data_ptr(), codes.data_ptr(), *codes.shape[:2], samples
         )
-        if done != 0:
+        if done == -1:
             raise MemoryError("a call of the codec")
+        if done != 0:
+            raise IndexError(f"a code is in none of the codebooks, of {self._config.codebook_size} codes each")
 
     # The network, as structures
 

@@ -261,7 +261,7 @@ static void keep_top_p(float *scores, int64_t n, float top_p, float highest, Can
   }
 }
 
-// An id from scores [n], which it changes; `room` for 2 n floats and n candidates. -1 if none is a finite number.
+// An id from scores [n], which it changes; `room` for n candidates and n floats. -1 if none is a finite number.
 static int64_t drawn(float *scores, int64_t n, const Sampling *how, int64_t slot, float uniform, char *room) {
   int64_t best = 0;
   float highest = -INFINITY;

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+LANES = 16  # as in vectors.h: sizes of models are multiples of it
 # The first that this machine can run and that was built; see engine/build_cpu.py.
 BUILT_FOR = {"AVX512": ("v4", "v3", "any"), "AVX2": ("v3", "any")}
 

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
-from sonorant.engine.cpu.library import Frames, Kept, Stack
+from sonorant.engine.cpu.library import LANES, Frames, Kept, Stack
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.talker import Talker
 
-LANES = 16  # as in frame.c, where the sizes of models are multiples of it
 # Weights that a frame reads. With more of them the products take the time, which torch shares among threads.
 MOST_WEIGHTS = 64_000_000
 
