@@ -2,10 +2,14 @@
 
 import asyncio
 import time
+import wave
+from pathlib import Path
 
+import numpy as np
 from pocketsphinx import Decoder
 
 from sonorant.client import SpeechClient
+from sonorant.client.turn import Heard
 
 HEARING_HZ = 16_000
 
@@ -25,6 +29,24 @@ def assert_says(pcm: bytes, text: str) -> None:
     wanted = {word.strip(".,!?").lower() for word in text.split()}
     heard = words_heard(pcm)
     assert len(wanted & set(heard)) >= 0.7 * len(wanted), f"{text!r} was heard as {' '.join(heard)!r}"
+
+
+def beginning_of(recording: Path, duration_ms: int) -> bytes:
+    """Of a mono WAV file of 16-bit samples, at HEARING_HZ."""
+    with wave.open(str(recording)) as file:
+        rate_hz = file.getframerate()
+        samples = np.frombuffer(file.readframes(duration_ms * rate_hz // 1000), dtype="<i2")
+    positions = np.arange(len(samples) * HEARING_HZ // rate_hz) * rate_hz / HEARING_HZ
+    return np.interp(positions, np.arange(len(samples)), samples).astype("<i2").tobytes()
+
+
+def assert_agree(transcript: str, heard: Heard) -> None:
+    """A framework's own account of what was heard may be a second of speech off: it goes by a speed of its own. LiveKit
+    counts a word when it has shown it for a quarter of a second a syllable."""
+    said, spoken = sorted((transcript.strip(), heard.text.strip()), key=len)
+    assert spoken.startswith(said)
+    characters_per_s = len(heard.text) / heard.played_ms * 1000
+    assert (len(spoken) - len(said)) / characters_per_s <= 1.0, f"{transcript!r} and {heard.text!r}"
 
 
 async def assert_idle(target: str, within_s: float = 1.0) -> None:
