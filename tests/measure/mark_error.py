@@ -12,6 +12,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+import grpc
 import numpy as np
 
 from sonorant.client import SpeechClient, synthesis_config
@@ -84,8 +85,8 @@ async def measure(
 ) -> dict[Case, list[tuple[Span, Span]]]:
     """The spans that were told and the true ones, of every word that both know."""
     found: dict[Case, list[tuple[Span, Span]]] = defaultdict(list)
-    async with SpeechClient(address) as client:
-        stub = TextToSpeechServiceStub(client._channel)
+    async with SpeechClient(address) as client, grpc.aio.insecure_channel(address) as channel:
+        stub = TextToSpeechServiceStub(channel)
         configs = await voice_configs(client)
         for voice in voices:
             for layout in ("streaming", "whole text"):

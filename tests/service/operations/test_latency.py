@@ -39,11 +39,15 @@ async def test_waits_are_told_apart() -> None:
         await call.write(speak_pb2.SpeakRequest(config=paced))
         await call.write(say("aaaa", "x"))
         await call.write(end("x"))
-        await read_until(call, transcript, "done", "x")  # 320 ms of its 640 are to be heard
+        await read_until(call, transcript, "done", "x")
         engine.hold()
         await call.write(say("b", "y"))
         await call.write(end("y"))
         await eventually(lambda: engine.num_streams, 1)
+        # All 640 ms of x are still to be heard, however long that took; a warning tells that the report was read.
+        await call.write(speak_pb2.SpeakRequest(utterance_id="x", playback={"played_ms": 0}))
+        await call.write(flush(1, "nobody"))
+        await read_until(call, transcript, "warning", "nobody")
         engine.release()
         await call.done_writing()
         await read_all(call, transcript)
