@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import grpc
 
 from sonorant.client.backoff import delays_s
-from sonorant.client.errors import from_rpc_error, is_lost
+from sonorant.client.errors import ServerUnavailable, from_rpc_error, is_lost
 from sonorant.client.journal import Journal
 from sonorant.client.lines import Lines
 from sonorant.client.patience import silence_to_ask_ms
@@ -30,8 +30,9 @@ async def until_reached(call: Callable[[], Awaitable[T]], target: str) -> T:
             late = asyncio.get_running_loop().time() + delay_s > deadline_s
             # gRPC itself tries several times where nobody listens, so it is known soon.
             nobody = error.code() is grpc.StatusCode.UNAVAILABLE and number >= 2
-            if late or nobody or not is_lost(error):
-                raise from_rpc_error(error, target) from None
+            told = from_rpc_error(error, target)
+            if late or nobody or not isinstance(told, ServerUnavailable):
+                raise told from None
         await asyncio.sleep(delay_s)
     raise AssertionError("delays never end")
 

@@ -51,7 +51,8 @@ class ServerBusy(SpeechError):
 
 
 class ServerUnavailable(SpeechError):
-    """No server there, connection gone, or the server is starting, restarting or going; try again, or elsewhere."""
+    """No server there, connection gone, or the server is starting, restarting or going; try again, or elsewhere. `code`
+    is UNAVAILABLE, whatever a balancer made of the loss."""
 
 
 def in_words(error: Exception) -> str:
@@ -77,13 +78,20 @@ _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
 
 def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
     """The typed form of what an RPC to `target` raised."""
-    status = _status(error)
-    if status is not None:
+    status, code, details = _status(error), error.code(), error.details() or ""
+    if status is not None and (_reason(error) or code in _KINDS):
         return from_status(status)
-    if error.code() is grpc.StatusCode.UNAVAILABLE:  # no details: not the server's own words
-        message = f"no answer from a Sonorant server at {target} ({error.details()})"
-        return ServerUnavailable(error.code(), f"{message}; {_hint(target, error.details() or '')}")
-    return _KINDS.get(error.code(), SpeechError)(error.code(), error.details() or error.code().name)
+    if code is grpc.StatusCode.UNAVAILABLE:  # no details: not the server's own words
+        message = f"no answer from a Sonorant server at {target} ({details}); {_hint(target, details)}"
+        return ServerUnavailable(code, message)
+    if _is_too_large(error):
+        return InvalidRequest(grpc.StatusCode.INVALID_ARGUMENT, details)
+    if code in _KINDS or code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return _KINDS.get(code, SpeechError)(code, details or code.name)
+    # A call that the caller himself cancels is told as CancelledError, so CANCELLED is a loss, too.
+    lost = ": ".join(word for word in (code.name, details) if word)
+    message = f"the call to the server at {target} was lost ({lost}); try again"
+    return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
 
 
 def nothing_more() -> SpeechError:
@@ -106,14 +114,21 @@ def is_lost(error: grpc.aio.AioRpcError) -> bool:
 
     The server explains all that it refuses (ErrorInfo). A dead one looks different through each balancer: UNAVAILABLE
     directly, CANCELLED through HAProxy, INTERNAL through Envoy and nginx. So any status without the server's words is a
-    loss, and so is UNAVAILABLE with them: the server goes, or its engine does.
+    loss, and so is UNAVAILABLE with them: the server goes, or its engine does. Only messages over gRPC's limit are
+    refused without a word of ours, and would be elsewhere.
     """
-    return _reason(error) == "" or error.code() is grpc.StatusCode.UNAVAILABLE
+    if error.code() is grpc.StatusCode.UNAVAILABLE:
+        return True
+    return _reason(error) == "" and not _is_too_large(error)
 
 
 def is_refusal(error: grpc.aio.AioRpcError) -> bool:
     """Whether the server has no place now, but may have one soon."""
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def _is_too_large(error: grpc.aio.AioRpcError) -> bool:
+    return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in (error.details() or "")
 
 
 def _reason(error: grpc.aio.AioRpcError) -> str:

@@ -28,7 +28,6 @@ _STATUSES: dict[grpc.StatusCode, int] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 503,
-    grpc.StatusCode.CANCELLED: 503,  # by a server that stops; our own are not told as a status
 }
 _TYPES = {
     401: "authentication_error",
