@@ -63,7 +63,7 @@ class Speech(TextToSpeechServiceServicer):
         self.num_sessions = 0
         self.clips_lost_after: int | None = None
         self.greets_after_text = False  # its answer to the config comes behind the first text
-        self.hides_refusals = 0  # so many calls end without a reason
+        self.takes_opening = True
 
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: grpc.aio.ServicerContext
@@ -85,16 +85,13 @@ class Speech(TextToSpeechServiceServicer):
             return response(done=synthesis_pb2.UtteranceDone(reason=reason, stats=stats, error=error))
 
         try:
-            async for request in requests:
+            async for request in self._one_by_one(requests):
                 self.received.append(request)
                 if greeting is not None:
                     yield greeting
                     greeting = None
                 match request.WhichOneof("payload"):
                     case "config":
-                        if self.hides_refusals:
-                            self.hides_refusals -= 1
-                            await context.abort(grpc.StatusCode.INTERNAL, "grpc.aio's own words")
                         if refusal := REFUSALS.get(request.config.synthesis.voice.voice_id):
                             await context.abort_with_status(rpc_status.to_status(refusal))
                         session_id = f"s{self.num_sessions}"
@@ -103,6 +100,7 @@ class Speech(TextToSpeechServiceServicer):
                             audio=FORMAT,
                             resumable=self.resumable,
                             max_silence_ms=self.max_silence_ms,
+                            takes_opening=self.takes_opening,
                         )
                         greeting = speak_pb2.SpeakResponse(session=session)
                         if not self.greets_after_text:
@@ -152,6 +150,19 @@ class Speech(TextToSpeechServiceServicer):
                 yield done(synthesis_pb2.FINISH_REASON_COMPLETED)
         finally:
             self.over.set()
+
+    async def _one_by_one(
+        self, requests: AsyncIterator[speak_pb2.SpeakRequest]
+    ) -> AsyncIterator[speak_pb2.SpeakRequest]:
+        """What came with the config like what comes behind it."""
+        async for request in requests:
+            yield request
+            if request.config.HasField("opening") and self.takes_opening:
+                opening = request.config.opening
+                yield speak_pb2.SpeakRequest(utterance_id=opening.utterance_id, text=opening.text)
+                if opening.end:
+                    end = speak_pb2.EndUtterance()
+                    yield speak_pb2.SpeakRequest(utterance_id=opening.utterance_id, end=end)
 
     async def SynthesizeStream(
         self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: grpc.aio.ServicerContext

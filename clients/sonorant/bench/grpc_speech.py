@@ -55,7 +55,7 @@ class GrpcSpeaker:
         listener = _listener(meter)
         listener.text_sent()
         async with self._client.speak(
-            self._config(number), max_lead_ms=self._speech.max_lead_ms, text=words[0]
+            self._config(number), max_lead_ms=self._speech.max_lead_ms, text=words[0], end=len(words) == 1
         ) as session:
             if self._speech.words_per_s:
                 sending = asyncio.create_task(self._send_words(session, words))
@@ -75,9 +75,8 @@ class GrpcSpeaker:
             listener = _listener(meter)
             listener.text_sent()
             async with self._client.speak(
-                self._config(number), max_lead_ms=self._speech.max_lead_ms, text=text(0)
+                self._config(number), max_lead_ms=self._speech.max_lead_ms, text=text(0), end=True
             ) as session:
-                await session.end()
                 num_sent = 1
                 async for event in session:
                     if isinstance(event.payload, UtteranceStarted):

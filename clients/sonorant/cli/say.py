@@ -8,6 +8,7 @@ import asyncio
 import math
 import re
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -81,10 +82,17 @@ async def run(args: argparse.Namespace) -> int:
     trace = Trace(_note) if args.trace else None
     timestamps = args.subtitles is not None
     marks: list[Mark] = []
+    text = _at_hand(args)
+    begin_s = time.monotonic()
     async with (
         SpeechClient(args.server) as client,
         client.speak(
-            config_of(args, _encoding(args)), timestamps=timestamps, max_lead_ms=max_lead_ms, trace=trace
+            config_of(args, _encoding(args)),
+            timestamps=timestamps,
+            max_lead_ms=max_lead_ms,
+            trace=trace,
+            text=text,
+            end=bool(text),
         ) as session,
         _output(args, session.started.audio.sample_rate_hz) as write,
     ):
@@ -97,9 +105,11 @@ async def run(args: argparse.Namespace) -> int:
             on_resumed=lambda resumed: _note(f"connection lost; resumed elsewhere after {resumed.gap_s * 1000:.0f} ms"),
             measure_sound=_encoding(args) == "pcm_s16le",
         )
+        if text and not text.isspace():
+            listener.meter.text_sent(begin_s)
         try:
             async with asyncio.TaskGroup() as tasks:
-                sending = tasks.create_task(_send(session, _pieces(args), listener))
+                sending = tasks.create_task(session.finish() if text else _send(session, _pieces(args), listener))
                 # To the end of the utterance, which may be before the end of the text: at a limit, say.
                 done = await listener.read(session, one_utterance=True)
                 sending.cancel()  # it may still be waiting for text that nobody will speak
@@ -134,10 +144,21 @@ async def _send(session: Session, pieces: AsyncIterator[str], listener: Listener
     await session.finish()
 
 
+def _at_hand(args: argparse.Namespace) -> str:
+    """All of the text, where it is known and goes out at once; "" otherwise."""
+    if args.word_by_word or _pause_s(args) or args.text == "-":
+        return ""
+    return _read(args.file) if args.file else args.text or ""
+
+
+def _pause_s(args: argparse.Namespace) -> float:
+    return args.pause_ms / 1000 if args.pause_ms else 60 / args.words_per_minute if args.words_per_minute else 0
+
+
 async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
     """The text in the pieces in which it is to be sent."""
     pieces = _text(args)
-    pause_s = args.pause_ms / 1000 if args.pause_ms else 60 / args.words_per_minute if args.words_per_minute else 0
+    pause_s = _pause_s(args)
     if args.word_by_word or pause_s:
         pieces = words(pieces)
     async for piece in pieces:
@@ -147,16 +168,19 @@ async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
 
 async def _text(args: argparse.Namespace) -> AsyncIterator[str]:
     if args.file:
-        try:
-            text = args.file.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{args.file} is no UTF-8 text: {error}") from None
-        yield text
+        yield _read(args.file)
     elif args.text is not None and args.text != "-":
         yield args.text
     else:
         async for piece in stdin_text():
             yield piece
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no UTF-8 text: {error}") from None
 
 
 async def words(pieces: AsyncIterator[str]) -> AsyncIterator[str]:

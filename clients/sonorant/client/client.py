@@ -159,11 +159,13 @@ class SpeechClient(VoiceMethods):
         resume: bool = True,
         trace: Trace | None = None,
         text: str = "",
+        end: bool = False,
     ) -> Session:
         """Text in while audio comes out. Use as `async with client.speak(...) as session`.
 
         `text`: what is known of it already. It goes with the call, so that audio comes a round trip earlier than with
-        `Session.send_text`, which waits for the server's answer. `timestamps`: Marks come, too: when each word is
+        `Session.send_text`, which waits for the server's answer. `end`: that is all of the utterance, and its end goes
+        with it. `timestamps`: Marks come, too: when each word is
         heard, as exactly as the checkpoint can tell. `resume`: utterances outlive a lost server, see `Session`.
         """
         first = SpeakConfig(
@@ -175,7 +177,7 @@ class SpeechClient(VoiceMethods):
             max_silence_ms=silence_to_ask_ms(max_lead_ms) if resume else None,
             pack_codes=resume,
         )
-        return Session(self._lines, self.target, first, trace, text=text)
+        return Session(self._lines, self.target, first, trace, text=text, end=end)
 
     async def stream(
         self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None

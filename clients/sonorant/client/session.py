@@ -33,6 +33,7 @@ from sonorant.tts.v1.speak_pb2 import (
     Flush,
     FlushDone,
     GoAway,
+    Opening,
     PlaybackReport,
     Revise,
     Revised,
@@ -93,15 +94,17 @@ class Session:
         trace: Trace | None = None,
         *,
         text: str = "",
+        end: bool = False,
         journal: Journal | None = None,
     ) -> None:
-        """`text`: the first of it. `journal`: of what another call began and lost; this session goes on with it."""
+        """`text`: the first of it; `end`: that is all. `journal`: of what another call began and lost; this session
+        goes on with it."""
         self._lines = lines
         self._target = target
         self._config = config
         self._trace = trace
-        self._text = text
-        self._first_text: SpeakRequest | None = None
+        self._text, self._end = text, end
+        self._opening: list[SpeakRequest] = []  # both, for a server that does not take them with the config
         self._journal = journal or Journal(config.synthesis.voice if config.synthesis.HasField("voice") else None)
         self._begins_lost = journal is not None
         self._hearing = Hearing(lines, self._go_on, lambda: self._live and self._journal.waits)
@@ -272,42 +275,35 @@ class Session:
 
     async def _newcomer(self) -> Found:
         """A server for a session that has begun nothing. If one does not answer for long, another is asked, once."""
-        connect = self._connect_with_text if self._text else self._connect
-        if self._text:
-            self._first_text = self._journal.text("", self._text)
-        seeking = Seeking(self._lines, connect, FIRST_ANSWER_S, 2 if self._config.resumable else 1)
+        told = [self._journal.text("", self._text)] if self._text else []
+        told += [self._journal.end("")] if self._end else []
+        self._opening = [request for request in told if request is not None]
+        seeking = Seeking(self._lines, self._open, FIRST_ANSWER_S, 2 if self._config.resumable else 1)
         return await seeking.run(self._lines.stub, persists=False)
 
-    async def _connect_with_text(self, attempt: Attempt) -> SessionStarted:
-        """The first text goes with the config: it need not wait for the server's answer."""
-        request = self._first_text
-        assert request is not None, "nothing was said before"
-        try:
-            return await self._connect(attempt, request)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is grpc.StatusCode.UNAVAILABLE or not is_lost(error):
-                raise
-        except asyncio.InvalidStateError:
-            pass
-        # A refusal may have come during the write, which overwrites what the server said: ask, and hear it out.
-        started = await self._connect(attempt)
-        with suppress(asyncio.InvalidStateError):  # over already: what is read from it says why
-            await self._write(attempt.call, request)
+    async def _open(self, attempt: Attempt) -> SessionStarted:
+        """The first text, and its end, go in the message of the config, which an older server overlooks."""
+        if not self._opening:
+            return await self._connect(attempt, self._config)
+        first = self._opening[0]
+        config = SpeakConfig(opening=Opening(utterance_id=first.utterance_id, text=self._text, end=self._end))
+        config.MergeFrom(self._config)
+        started = await self._connect(attempt, config)
+        if not started.takes_opening:
+            with suppress(asyncio.InvalidStateError):  # over already: what is read from it says why
+                for request in self._opening:
+                    await self._write(attempt.call, request)
         return started
 
     async def _go_on(self, attempt: Attempt) -> SessionStarted:
-        return await self._connect(attempt, resuming=True)
+        return await self._connect(attempt, self._config, resuming=True)
 
-    async def _connect(
-        self, attempt: Attempt, text: SpeakRequest | None = None, *, resuming: bool = False
-    ) -> SessionStarted:
+    async def _connect(self, attempt: Attempt, config: SpeakConfig, *, resuming: bool = False) -> SessionStarted:
         # The reply is awaited before any more is sent, so that a server that refuses can say why: grpc.aio overwrites
         # the status of a call when a write meets its end.
         call = attempt.call = attempt.stub.Speak(metadata=((RESUMING, "1"),) if resuming else ())
         try:
-            await self._write(call, SpeakRequest(config=self._config))
-            if text is not None:
-                await self._write(call, text)
+            await self._write(call, SpeakRequest(config=config))
             headers = await call.initial_metadata()
             attempt.greeted = True
             if self._trace is not None:

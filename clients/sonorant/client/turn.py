@@ -157,7 +157,8 @@ class Turn:
     async def _run(self) -> None:
         try:
             # What was said to it right away goes with the call, a round trip earlier than what comes later.
-            async with self._speak(text=self._text_at_hand()) as session:
+            text, is_all = self._text_at_hand()
+            async with self._speak(text=text, end=is_all) as session:
                 self._opened = True
                 self._expect_something()
                 reading = asyncio.create_task(self._read(session))
@@ -186,15 +187,13 @@ class Turn:
         except (SpeechError, TimeoutError):
             pass  # leaving the call cancels everything, too
 
-    def _text_at_hand(self) -> str:
-        text = ""
-        while not self._to_send.empty():
+    def _text_at_hand(self) -> tuple[str, bool]:
+        """And whether it is all."""
+        text, is_all = "", False
+        while not (is_all or self._to_send.empty()):
             more = self._to_send.get_nowait()
-            if more is None:
-                self._to_send.put_nowait(None)
-                break
-            text += more
-        return text
+            text, is_all = text + (more or ""), more is None
+        return text, is_all
 
     async def _write(self, session: Session) -> None:
         try:

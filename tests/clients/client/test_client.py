@@ -100,10 +100,26 @@ async def test_the_first_text_does_not_wait_for_the_servers_answer() -> None:
         assert [request.WhichOneof("payload") for request in speech.received] == ["config", "text"]
 
 
+@pytest.mark.parametrize("takes_opening", [True, False])
+async def test_a_whole_utterance_goes_with_the_call(takes_opening: bool) -> None:
+    """Also to an older server, which overlooks it there and is told again."""
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.takes_opening, speech.greets_after_text = takes_opening, takes_opening
+        async with client.speak(text="at once", end=True) as session:
+            events = [await anext(session) for _ in range(3)]
+            await session.send_text("and another")
+            await session.finish()
+            events += [event async for event in session]
+        assert [event.utterance_id for event in events] == ["u1"] * 3 + ["u2"] * 3
+        assert sum(event.payload.num_samples for event in events if isinstance(event.payload, AudioChunk)) == 18
+        told = [request.WhichOneof("payload") for request in speech.received]
+        assert told == ["config", "text", "end", "text"]
+
+
 async def test_a_refusal_keeps_its_reason_whatever_was_sent_with_the_call() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
-        for hidden in [0, 1] * 20:
-            speech.hides_refusals = hidden
+        for takes_opening in [True, False] * 20:
+            speech.takes_opening = takes_opening
             with pytest.raises(ServerBusy) as caught:
                 async with client.speak(synthesis_config(voice="busy"), text="never spoken"):
                     pass

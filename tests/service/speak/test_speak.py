@@ -2,6 +2,9 @@
 
 import asyncio
 
+import grpc
+import pytest
+
 from sonorant.service.speak.requests import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
@@ -63,6 +66,27 @@ async def test_session_started_and_metadata_come_before_any_text() -> None:
         assert session.max_lead_ms == DEFAULT_LEAD_MS
         assert session.idle_timeout_ms == 120_000
         call.cancel()
+
+
+async def test_the_first_utterance_may_come_with_the_config() -> None:
+    """Part of it or all, under an id or none; only the first config has one."""
+    async with served(FakeEngine()) as server:
+
+        def opening(**fields: object) -> speak_pb2.SpeakConfig:
+            first = config(sampling=SEED)
+            first.opening.CopyFrom(speak_pb2.Opening(**fields))
+            return first
+
+        whole = await speak(server.stub, [opening(text="At once.", end=True), say("Then")])
+        assert whole.pcm == {"u1": spoken("At once.", 7), "u2": spoken("Then", 7)}
+        begun = await speak(server.stub, [opening(utterance_id="mine", text="Begun, "), say("ended.")])
+        assert begun.pcm == {"mine": spoken("Begun, ended.", 7)}
+        call, transcript = server.stub.Speak(), Transcript()
+        for _ in range(2):
+            await call.write(speak_pb2.SpeakRequest(config=opening(text="Once.", end=True)))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await read_all(call, transcript)
+        assert "config.opening" in str(caught.value.details())
 
 
 async def test_utterances_are_spoken_one_after_the_other_in_the_order_of_creation() -> None:

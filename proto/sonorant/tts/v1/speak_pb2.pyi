@@ -31,7 +31,7 @@ class TextPolicy(_message.Message):
     def __init__(self, mode: _Optional[_Union[CommitMode, str]] = ..., max_buffer_delay_ms: _Optional[int] = ..., first_chunk_min_chars: _Optional[int] = ...) -> None: ...
 
 class SpeakConfig(_message.Message):
-    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms", "pack_codes")
+    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms", "pack_codes", "opening")
     SYNTHESIS_FIELD_NUMBER: _ClassVar[int]
     TEXT_POLICY_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class SpeakConfig(_message.Message):
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     MAX_SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
     PACK_CODES_FIELD_NUMBER: _ClassVar[int]
+    OPENING_FIELD_NUMBER: _ClassVar[int]
     synthesis: _synthesis_pb2.SynthesisConfig
     text_policy: TextPolicy
     timestamps: _synthesis_pb2.TimestampMode
@@ -48,7 +49,18 @@ class SpeakConfig(_message.Message):
     resumable: bool
     max_silence_ms: int
     pack_codes: bool
-    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ..., pack_codes: bool = ...) -> None: ...
+    opening: Opening
+    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ..., pack_codes: bool = ..., opening: _Optional[_Union[Opening, _Mapping]] = ...) -> None: ...
+
+class Opening(_message.Message):
+    __slots__ = ("utterance_id", "text", "end")
+    UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    utterance_id: str
+    text: str
+    end: bool
+    def __init__(self, utterance_id: _Optional[str] = ..., text: _Optional[str] = ..., end: bool = ...) -> None: ...
 
 class Flush(_message.Message):
     __slots__ = ("flush_id", "pause_ms", "carry_on")
@@ -125,7 +137,7 @@ class SpeakRequest(_message.Message):
     def __init__(self, utterance_id: _Optional[str] = ..., config: _Optional[_Union[SpeakConfig, _Mapping]] = ..., text: _Optional[str] = ..., flush: _Optional[_Union[Flush, _Mapping]] = ..., end: _Optional[_Union[EndUtterance, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., playback: _Optional[_Union[PlaybackReport, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., revise: _Optional[_Union[Revise, _Mapping]] = ...) -> None: ...
 
 class SessionStarted(_message.Message):
-    __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms")
+    __slots__ = ("session_id", "model", "audio", "max_utterance_chars", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms", "takes_opening")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +146,7 @@ class SessionStarted(_message.Message):
     IDLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     RESUMABLE_FIELD_NUMBER: _ClassVar[int]
     MAX_SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_OPENING_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     model: str
     audio: _audio_pb2.AudioFormat
@@ -142,7 +155,8 @@ class SessionStarted(_message.Message):
     idle_timeout_ms: int
     resumable: bool
     max_silence_ms: int
-    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., max_utterance_chars: _Optional[int] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ...) -> None: ...
+    takes_opening: bool
+    def __init__(self, session_id: _Optional[str] = ..., model: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., max_utterance_chars: _Optional[int] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ..., takes_opening: bool = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("chars",)

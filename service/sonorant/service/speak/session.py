@@ -122,9 +122,7 @@ class Session:
             case "resume":
                 await self._resume(request.utterance_id, request.resume)
             case "text":
-                text = request.text  # another string each time
-                await self._limits.prepare(self._caller, len(text))
-                await self._commands.text(request.utterance_id, text)
+                await self._text(request.utterance_id, request.text)
             case "revise":
                 await self._limits.prepare(self._caller, len(request.revise.text))
                 await self._commands.revise(request.utterance_id, request.revise)
@@ -145,6 +143,8 @@ class Session:
         choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._caller)
         spec = check_speak_config(config, choice, self._reservations.engine)
         if self._spec is not None:
+            if config.HasField("opening"):
+                raise InvalidField("config.opening", "only the first config opens an utterance; send text")
             self._commands.spec = replace(self._spec, utterance=spec.utterance)
             return
         started = speak_pb2.SessionStarted(
@@ -156,6 +156,7 @@ class Session:
             idle_timeout_ms=round(spec.idle_timeout_s * 1000),
             resumable=spec.utterance.resumable,
             max_silence_ms=round((spec.max_silence_s or 0) * 1000),
+            takes_opening=True,
         )
         self.outbox.post(speak_pb2.SpeakResponse(session=started))
         self._spec = self._commands.spec = spec
@@ -164,6 +165,15 @@ class Session:
             self._quiet = Quiet(self.outbox, spec.max_silence_s, self._is_open)
         if self._drain_ms is not None:
             self._say_go_away()
+        if config.HasField("opening"):
+            opening = config.opening
+            await self._text(opening.utterance_id, opening.text)
+            if opening.end:
+                await self._commands.end(opening.utterance_id)
+
+    async def _text(self, utterance_id: str, text: str) -> None:
+        await self._limits.prepare(self._caller, len(text))
+        await self._commands.text(utterance_id, text)
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
         """What cannot be resumed ends this utterance alone."""
