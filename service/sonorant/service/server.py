@@ -23,6 +23,7 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.metrics_port import serve_metrics
+from sonorant.service.operations.systemd import tell_ready
 from sonorant.service.operations.tracing import Tracer
 from sonorant.service.ports import admin_port, grpc_server, metrics_socket
 from sonorant.service.rpc.health import HealthServicer
@@ -151,6 +152,7 @@ async def serve(
             gc.collect()
             gc.freeze()  # what lives now lives on: full collections need not look at it again
             announce("serving", port=port)
+            tell_ready()
             ready.set()
 
         garbage = collect_garbage(lambda: admission.active_sessions == 0)
