@@ -133,4 +133,5 @@ async def attack(address: str, seconds: float, seed: int, names: Sequence[str]) 
 if __name__ == "__main__":
     print("ready", flush=True)
     counts = uvloop.run(attack(sys.argv[1], float(sys.argv[2]), seed=1, names=sys.argv[3:]))
-    print(", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
+    done = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+    print(f"{done}; {time.process_time():.1f} s of a core")

@@ -2,13 +2,19 @@
 
 First without it, then with it, on a server of its own with the built-in voice. Listeners hear utterances at the pace of
 speech and compare every sample with the same text spoken alone; the caller opens a call ten times a second. The client,
-a process of its own, does all that `tests.measure.attacks` has, or only `--attacks NAME...`. Exit code 1 if a listener
-lost audio.
+a process of its own, does all that `tests.measure.attacks` has, or only `--attacks NAME...`. It calls from another
+address than they do, if this machine has one, as a stranger would: callers on one machine are one to the server.
+
+It is there twice. Near: at nice 10, so that what it computes is taken from the server's cores. Far: it gets only time
+that nobody else wants, as if it had a machine of its own, but for being slower; what the server does for it counts in
+full. Of the longest calls it is told who computed meanwhile and who waited for a core. Exit code 1 if a listener lost
+audio, or anybody but the client was refused.
 """
 
 import argparse
 import asyncio
 import os
+import socket
 import sys
 import tempfile
 import time
@@ -24,12 +30,25 @@ import uvloop
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.e2e.server_process import ServerProcess
+from tests.measure.cores import Shares, Wait, set_niceness, since, threads_of
 from tests.service.harness import Stub, assert_same_audio, end, say
 
 NUM_LISTENERS = 8
 TEXT = "This is a long day, and I am here with you. What is it? I do not know."
 CONFIG = {"synthesis": {"sampling": {"seed": 7, "max_frames": 60}}, "max_lead_ms": 1000}
 EVERY_S = 0.1
+ATTACKERS = {"near": (10, ("nice",)), "far": (14, ("chrt", "--idle", "0"))}  # nicer than others by so much; how it runs
+NUM_TOLD = 5  # calls
+
+
+def other_address() -> str:
+    """Of this machine, beside loopback; nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
 
 
 class Heard:
@@ -76,55 +95,81 @@ async def utterance(stub: Any, heard: Heard) -> bytes:
     return bytes(pcm)
 
 
-async def call_often(stub: Any, heard: Heard, waits_ms: list[float], until_s: float) -> None:
+async def call_often(stub: Any, server: ServerProcess, heard: Heard, waits: list[Wait], until_s: float) -> None:
+    loop = server.process.pid  # the main thread's id
     while time.monotonic() < until_s:
-        start_s = time.monotonic()
+        service, own, start_s = threads_of(loop), threads_of(os.getpid()), time.monotonic()
         try:
             await stub.GetCapabilities(GetCapabilitiesRequest())
         except grpc.aio.AioRpcError as error:
             heard.refusals[f"calls: {error.code().name}: {error.details()}"] += 1
-        waits_ms.append((time.monotonic() - start_s) * 1000)
+        ms = (time.monotonic() - start_s) * 1000
+        waits.append(Wait.of(ms, since(service, threads_of(loop)), loop, since(own, threads_of(os.getpid()))))
         await asyncio.sleep(EVERY_S)
 
 
+async def attackers(name: str, address: str, seconds: float, attacks: Sequence[str]) -> Any:
+    """Their process, which has begun."""
+    niceness, command = ATTACKERS[name]
+    command = (*command, sys.executable, "-m", "tests.measure.attacks", address, str(seconds), *attacks)
+    process: Any = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, start_new_session=True
+    )
+    set_niceness(process.pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
+    await process.stdout.readline()  # it takes seconds to start
+    return process
+
+
 async def phase(
-    name: str, stub: Any, address: str, expected: bytes, seconds: float, attacks: Sequence[str] | None
+    name: str, stub: Any, server: ServerProcess, expected: bytes, seconds: float, attacks: Sequence[str] = ()
 ) -> bool:
-    """`attacks`: the names of those that are made meanwhile; empty = all, None = none."""
-    heard, waits_ms = Heard(), []
-    others: Any = None
-    if attacks is not None:
-        command = ("nice", sys.executable, "-m", "tests.measure.attacks", address, str(seconds), *attacks)
-        others = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        await others.stdout.readline()  # it takes seconds to start
+    """`name`: of ATTACKERS, or there are none. `attacks`: those that are made; none = all."""
+    heard, waits = Heard(), list[Wait]()
+    others = await attackers(name, f"{other_address()}:{server.port}", seconds, attacks) if name in ATTACKERS else None
+    shares = Shares(
+        {
+            "service": lambda: [server.process.pid],
+            "workers": lambda: list(server.child_ids()),
+            "listeners": lambda: [os.getpid()],
+        }
+    )
     until_s = time.monotonic() + seconds
     listeners = (listen(stub, heard, expected, until_s) for _ in range(NUM_LISTENERS))
-    await asyncio.gather(*listeners, call_often(stub, heard, waits_ms, until_s))
-    median, p99, most = np.percentile(waits_ms, (50, 99, 100))
+    await asyncio.gather(*listeners, call_often(stub, server, heard, waits, until_s))
+    median, p99, most = np.percentile([each.ms for each in waits], (50, 99, 100))
     longest_ms = max(heard.gaps_ms, default=0)
     print(
-        f"{name:>14}: {heard.utterances} utterances, {heard.lost} not whole; {len(heard.gaps_ms)} gaps of at most "
-        f"{longest_ms:.0f} ms; {len(waits_ms)} calls: median {median:.0f}, p99 {p99:.0f}, at most {most:.0f} ms"
+        f"{name:>6}: {heard.utterances} utterances, {heard.lost} not whole; {len(heard.gaps_ms)} gaps of at most "
+        f"{longest_ms:.0f} ms; {len(waits)} calls: median {median:.0f}, p99 {p99:.0f}, at most {most:.0f} ms"
     )
+    print(f"{'':>6}  cores: {shares.told()}")
+    for wait in sorted(waits, key=lambda each: -each.ms)[:NUM_TOLD]:
+        print(f"{'':>6}  {wait}")
     for refusal, count in heard.refusals.items():
-        print(f"{'':>14}  {count} x {refusal}")
+        print(f"{'':>6}  {count} x {refusal}")
     if others is not None:
         told, _ = await others.communicate()
-        print(f"{'':>14}  attacks: {told.decode().strip()}")
+        print(f"{'':>6}  attacks: {told.decode().strip()}")
     return not heard.lost and not heard.refusals
 
 
-async def run(seconds: float, attacks: Sequence[str]) -> bool:
-    print(f"load of the machine before: {os.getloadavg()[0]:.1f}")
-    with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder) / "log") as server:
+async def run(seconds: float, attacks: Sequence[str], niceness: int) -> bool:
+    os.nice(niceness)
+    set_niceness(os.getpid(), niceness)
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f}; the hostile client calls from {other_address()}")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ServerProcess(Path(folder) / "log", "--listen", "0.0.0.0:0") as server,
+    ):
+        set_niceness(server.process.pid, niceness)
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = Stub(channel)
             expected = await utterance(stub, Heard())
-            await phase("alone", stub, server.address, expected, seconds / 3, None)
-            good = await phase("with a hostile", stub, server.address, expected, seconds, attacks)
+            await phase("alone", stub, server, expected, seconds / 3)
+            good = [await phase(name, stub, server, expected, seconds, attacks) for name in ATTACKERS]
         errors = [line for line in server.log.splitlines() if '"level": "error"' in line]
         print(*errors[:5], sep="\n")
-    return good and not errors
+    return all(good) and not errors
 
 
 def main() -> None:
@@ -133,8 +178,11 @@ def main() -> None:
     parser.add_argument(
         "--attacks", nargs="*", default=[], metavar="NAME", help="of tests.measure.attacks; default: all"
     )
+    parser.add_argument(
+        "--niceness", type=int, default=0, help="below 0: before what else this machine has to do; for root"
+    )
     args = parser.parse_args()
-    sys.exit(not uvloop.run(run(args.seconds, args.attacks)))
+    sys.exit(not uvloop.run(run(args.seconds, args.attacks, args.niceness)))
 
 
 if __name__ == "__main__":
