@@ -65,7 +65,7 @@ CALLS = [spoken, given_up, given_up_unsaid, streamed, refused, malformed, failed
 async def test_a_call_that_is_over_leaves_no_cycles(
     call: Callable[[Served], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(garbage, "YOUNG_S", 3600.0)  # nothing is to be collected before it was seen
+    monkeypatch.setattr(garbage, "LOOK_S", 3600.0)  # nothing is to be collected before it was seen
     engine = FakeEngine()
     async with served(engine) as server:
         await call(server)  # what is made once, and kept
@@ -95,7 +95,7 @@ async def test_grpc_keeps_nothing_of_calls_that_are_over(
     call: Callable[[Served], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does keep those whose requests were neither read to the end nor closed, until they were collected twice."""
-    monkeypatch.setattr(garbage, "YOUNG_S", 3600.0)
+    monkeypatch.setattr(garbage, "LOOK_S", 3600.0)
 
     def kept() -> int:
         return sum(type(each).__name__ == "_ServicerContext" for each in gc.get_objects())
@@ -110,13 +110,14 @@ async def test_grpc_keeps_nothing_of_calls_that_are_over(
 
 async def test_calls_that_are_over_hold_no_streams_of_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """With grpcio 1.80 they did until they were collected, and the server refused calls."""
-    monkeypatch.setattr(garbage, "YOUNG_S", 3600.0)
+    monkeypatch.setattr(garbage, "LOOK_S", 3600.0)
     async with served(FakeEngine(), max_sessions=1) as server:
         for _ in range(2 * SPARE_CALLS):
             await streamed(server)
 
 
 async def test_all_generations_are_collected_only_while_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(garbage, "LOOK_S", 0.001)
     monkeypatch.setattr(garbage, "YOUNG_S", 0.001)
     monkeypatch.setattr(garbage, "IDLE_S", 0.0)
     generations: list[int] = []
@@ -139,3 +140,28 @@ async def test_all_generations_are_collected_only_while_nobody_listens(monkeypat
     finally:
         gc.callbacks.remove(on_collection)
     assert gc.isenabled(), "as before"
+
+
+async def test_many_young_objects_are_looked_at_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a collection takes follows from their number."""
+    monkeypatch.setattr(garbage, "LOOK_S", 0.001)
+    monkeypatch.setattr(garbage, "YOUNG_S", 3600.0)
+    numbers: list[int] = []
+
+    def on_collection(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            numbers.append(gc.get_count()[0])
+
+    collecting = asyncio.create_task(garbage.collect_garbage(lambda: False))
+    await eventually(gc.isenabled, False)
+    gc.callbacks.append(on_collection)
+    try:
+        kept: list[list[int]] = []
+        while len(numbers) < 3:
+            kept += ([] for _ in range(100))
+            assert gc.get_count()[0] < 2 * garbage.MOST_YOUNG, "they wait for the clock"
+            await asyncio.sleep(0.001)
+        collecting.cancel()
+        await asyncio.wait([collecting])
+    finally:
+        gc.callbacks.remove(on_collection)
