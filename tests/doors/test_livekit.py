@@ -37,9 +37,9 @@ def push(stream: tts.SynthesizeStream, text: str) -> None:
 
 
 def assert_conforms(events: list[tts.SynthesizedAudio]) -> None:
-    assert len({event.request_id for event in events}) == 1 and events[0].request_id
+    assert len({(event.request_id, event.segment_id) for event in events}) == 1 and events[0].request_id
     assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
-    assert all(event.frame.duration <= 0.25 for event in events)
+    assert all(0 < event.frame.duration <= 0.25 for event in events)
     assert {(event.frame.sample_rate, event.frame.num_channels) for event in events} == {(HEARING_HZ, 1)}
 
 
@@ -126,11 +126,23 @@ async def test_refusals_are_livekit_s_own_exceptions(speech: TTS, server: str) -
     assert gone.value.retryable
 
 
-async def test_a_server_that_says_nothing_is_a_timeout() -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_server_that_says_nothing_is_a_timeout(streamed: bool) -> None:
+    """An error for each attempt, and no metric for what was never said."""
+    options = APIConnectOptions(max_retry=1, retry_interval=0.0, timeout=0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with TTS(target=f"127.0.0.1:{silent.getsockname()[1]}") as mute:
+            collected, errors = collect_metrics(mute), list[tts.TTSError]()
+            mute.on("error", errors.append)
             with pytest.raises(APITimeoutError, match=r"nothing came .* for 0.3 s"):
-                await mute.synthesize("Hello.", conn_options=APIConnectOptions(max_retry=0, timeout=0.3)).collect()
+                if streamed:
+                    async with mute.stream(conn_options=options) as stream:
+                        push(stream, TEXT)
+                        stream.end_input()
+                        assert not [event async for event in stream]
+                else:
+                    await mute.synthesize("Hello.", conn_options=options).collect()
+    assert [error.recoverable for error in errors] == [True, False] and not collected
 
 
 async def test_the_example_agent_hears_answers_and_is_interrupted(server: str, caller_wav: str, tmp_path: Path) -> None:

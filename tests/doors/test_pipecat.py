@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pipecat.frames.frames import (
     AggregatedTextProgressFrame,
+    EndFrame,
     ErrorFrame,
     Frame,
     InterruptionFrame,
@@ -22,7 +23,9 @@ from pipecat.frames.frames import (
     TTSTextFrame,
     TTSUpdateSettingsFrame,
 )
+from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams
+from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.tests.utils import SleepFrame, run_test
 from pipecat.utils.errors import ErrorCategory
@@ -121,6 +124,24 @@ async def test_what_the_server_refuses_is_an_error_of_its_category(server: str) 
     _, up = await run_test(garbled, frames_to_send=[*turn("Hello \0 there."), SleepFrame(0.5), *turn("Hello.")])
     assert errors(up)[0].category is ErrorCategory.APPLICATION
     assert garbled.is_usable
+
+
+class StillWriting(FrameProcessor):
+    """A model that has not noticed that the call is over."""
+
+    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
+        await super().process_frame(frame, direction)
+        await self.push_frame(frame, direction)
+        if isinstance(frame, EndFrame):
+            for late in turn("Is anybody there?"):
+                await self.push_frame(late)
+
+
+async def test_text_behind_the_end_of_the_pipeline_is_not_spoken_and_no_error(server: str) -> None:
+    speech = Pipeline([StillWriting(), SonorantTTSService(target=server)])
+    down, up = await run_test(speech, frames_to_send=turn("Hello."))
+    assert not errors(up)
+    assert "".join(frame.text for frame in down if isinstance(frame, TTSTextFrame)) == "Hello."
 
 
 async def test_settings_count_for_the_next_turn(server: str) -> None:
