@@ -6,7 +6,6 @@ import os
 import subprocess
 import tempfile
 import time
-import urllib.error
 import urllib.request
 import wave
 from collections.abc import Iterable, Iterator
@@ -44,26 +43,15 @@ def running_server(*arguments: str) -> Iterator[str]:
             process.stdout.close()
 
 
-@contextmanager
-def running_gateway(server: str) -> Iterator[str]:
-    """URL of a gateway in front of it."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(ROOT / source) for source in SOURCES)}
-    command = [SERVER_PYTHON, "-m", "sonorant.gateway", "--listen", "127.0.0.1:0", "--server", server]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
-    try:
-        assert process.stdout is not None
-        url = f"http://127.0.0.1:{json.loads(process.stdout.readline())['port']}"
-        for _ in range(200):
-            try:
-                urllib.request.urlopen(f"{url}/ready", timeout=5).close()
-                break
-            except urllib.error.HTTPError:
-                time.sleep(0.05)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(30)
-        process.stdout.close()
+def wait_until_ready(url: str) -> None:
+    """Until the gateway there has a server that serves."""
+    for _ in range(600):
+        try:
+            urllib.request.urlopen(f"{url}/ready", timeout=5).close()
+            return
+        except OSError:  # nobody listens yet, or it is not ready
+            time.sleep(0.1)
+    raise AssertionError("the gateway is not ready")
 
 
 def _until_serving(lines: Iterable[str]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 import asyncio
 import time
 import wave
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -56,3 +58,22 @@ async def assert_idle(target: str, within_s: float = 1.0) -> None:
         while (busy := (await client.capabilities()).active_streams) and time.monotonic() < deadline_s:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert not busy, f"{busy} streams are still there after {within_s} s"
+
+
+@asynccontextmanager
+async def watched(target: str) -> AsyncIterator[Callable[[], int]]:
+    """How many streams the server had when it was last asked, for those who cannot wait for an answer."""
+    busy = 0
+
+    async def watch() -> None:
+        nonlocal busy
+        async with SpeechClient(target) as client:
+            while True:
+                busy = (await client.capabilities()).active_streams
+                await asyncio.sleep(0.02)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield lambda: busy
+    finally:
+        watching.cancel()

@@ -7,8 +7,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from livekit.agents import APIConnectionError, APIConnectOptions, APIStatusError, APITimeoutError, metrics, tts
+from livekit.agents import (
+    APIConnectionError,
+    APIConnectOptions,
+    APIError,
+    APIStatusError,
+    APITimeoutError,
+    metrics,
+    tts,
+)
 from livekit.agents.types import USERDATA_TIMED_TRANSCRIPT, TimedString
+from livekit.plugins import nvidia
 
 from clients.examples.livekit_agent import ANSWERS, talk
 from sonorant.livekit import TTS, Heard
@@ -160,12 +169,20 @@ async def test_the_example_agent_hears_answers_and_is_interrupted(server: str, c
     await assert_idle(server)
 
 
-async def test_nvidia_s_own_plugin_speaks(server: str) -> None:
-    from livekit.plugins import nvidia
-
+async def test_nvidia_s_own_plugin_speaks_before_the_text_ends(server: str) -> None:
     speech = nvidia.TTS(server=server, use_ssl=False)
     async with speech.stream(conn_options=AT_ONCE) as stream:
-        push(stream, "One is here. The house is by the river.")
+        push(stream, "One is here. The house is by the river. And")
+        first = await anext(stream)
         stream.end_input()
-        assert_says(pcm([event async for event in stream]), "One is here. The house is by the river.")
+        assert_says(pcm([first, *[event async for event in stream]]), "One is here. The house is by the river. And")
     await assert_idle(server)
+
+
+async def test_nvidia_s_own_plugin_has_no_audio_of_what_is_wrong(server: str) -> None:
+    """It writes the server's refusal into its log, and raises that nothing came."""
+    async with nvidia.TTS(server=server, use_ssl=False, voice="nobody").stream(conn_options=AT_ONCE) as stream:
+        stream.push_text("Hello.")
+        stream.end_input()
+        with pytest.raises(APIError, match="no audio frames"):
+            [event async for event in stream]

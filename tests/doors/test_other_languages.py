@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import wave
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.doors.conftest import ROOT, running_gateway
+from tests.doors.conftest import ROOT, wait_until_ready
 from tests.doors.judge import assert_idle
 
 TEXT = "Words may come one by one."
@@ -38,8 +43,40 @@ def test_node_speaks_and_tells_when_words_are_heard(server: str, tmp_path: Path)
     asyncio.run(assert_idle(server))
 
 
-def test_curl_gets_files_and_streams(server: str, tmp_path: Path) -> None:
-    with running_gateway(server) as url:
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def made_to_serve(tmp_path: Path) -> Iterator[str]:
+    """The URL of the gateway of `make serve`; afterwards nothing of it is left."""
+    server, gateway = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    arguments = [f"ARGS=--listen {server} --num-slots 4", f"GATEWAY=--listen {gateway} --server {server}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["make", "--silent", "serve", *arguments],
+            cwd=ROOT,
+            env=environment | {"PYTHONPATH": ""},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        wait_until_ready(f"http://{gateway}")
+        yield f"http://{gateway}"
+        process.terminate()
+        process.wait(30)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_curl_gets_files_and_streams_of_what_make_serve_starts(tmp_path: Path) -> None:
+    with made_to_serve(tmp_path) as url:
         script = ROOT / "clients/examples/curl.sh"
         subprocess.run(["sh", script, url, tmp_path], check=True, timeout=60)
     assert "data" in json.loads((tmp_path / "voices.json").read_text())

@@ -1,6 +1,7 @@
 """`sonorant.pipecat` under Pipecat's own test helper, against a real server."""
 
 import re
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
+from pipecat.services.nvidia.tts import NvidiaTTSService, NvidiaTTSSynthesisMode
 from pipecat.services.tts_service import TextAggregationMode
 from pipecat.tests.utils import SleepFrame, run_test
 from pipecat.utils.errors import ErrorCategory
 
 from clients.examples.pipecat_agent import ANSWERS, talk
 from sonorant.pipecat import Heard, SonorantTTSService
-from tests.doors.judge import HEARING_HZ, assert_agree, assert_idle, assert_says, beginning_of
+from tests.doors.judge import HEARING_HZ, assert_agree, assert_idle, assert_says, beginning_of, watched
 
 TEXT = "The quick brown fox jumps over the lazy dog. It (really) was three o'clock, or four."
 
@@ -168,11 +170,42 @@ async def test_the_example_agent_hears_answers_and_is_interrupted(server: str, c
     await assert_idle(server)
 
 
-async def test_nvidia_s_own_service_speaks(server: str) -> None:
-    from pipecat.services.nvidia.tts import NvidiaTTSService
+def nvidia(server: str, **settings: Any) -> NvidiaTTSService:
+    options = NvidiaTTSService.Settings(**settings)
+    return NvidiaTTSService(server=server, use_ssl=False, sample_rate=HEARING_HZ, settings=options)
 
-    speech = NvidiaTTSService(server=server, use_ssl=False, sample_rate=HEARING_HZ)
-    down, up = await run_test(speech, frames_to_send=[*turn("One is here. The house is by the river."), SleepFrame(5)])
+
+@pytest.mark.parametrize("mode", list(NvidiaTTSSynthesisMode))
+async def test_nvidia_s_own_service_speaks(server: str, mode: NvidiaTTSSynthesisMode) -> None:
+    frames = [*turn("One is here. The house is by the river."), SleepFrame(5)]
+    down, up = await run_test(nvidia(server, synthesis_mode=mode), frames_to_send=frames)
     assert not errors(up)
     assert_says(pcm(down), "One is here. The house is by the river.")
     await assert_idle(server)
+
+
+@pytest.mark.parametrize("mode", list(NvidiaTTSSynthesisMode))
+async def test_nvidia_s_own_service_sounds_early_and_interrupted_it_frees_the_stream(
+    server: str, mode: NvidiaTTSSynthesisMode
+) -> None:
+    def frames(busy: Callable[[], int]) -> Iterator[Frame]:
+        """An interruption when it speaks, though the text never ended, and nothing more until that is over."""
+        yield from [LLMFullResponseStartFrame(), *tokens("The house is by the river. " * 40)]
+        while not busy():
+            yield SleepFrame(0.02)
+        yield SleepFrame(1.0)
+        yield InterruptionFrame()
+        for _ in range(50):
+            yield SleepFrame(0.02)
+            if not busy():
+                return
+        raise AssertionError("it is still spoken a second later")
+
+    async with watched(server) as busy:
+        down, up = await run_test(nvidia(server, synthesis_mode=mode), frames_to_send=frames(busy))
+    assert not errors(up) and pcm(down)
+
+
+async def test_nvidia_s_own_service_reports_what_is_wrong(server: str) -> None:
+    _, up = await run_test(nvidia(server, voice="nobody"), frames_to_send=[*turn("Hello."), SleepFrame(1)])
+    assert "no voice 'nobody'" in errors(up)[0].error

@@ -1,6 +1,8 @@
 """NVIDIA's own client, and the plugins that use it, with nothing changed but the address."""
 
+import threading
 import wave
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ def test_a_clip_with_its_words(service: Any) -> None:
 def test_its_default_rate_and_other_encodings(service: Any) -> None:
     default = service.synthesize("Hello.")
     assert len(default.audio) > 22_050
+    wide = service.synthesize("Hello.", sample_rate_hz=44_100)  # as NVIDIA's own script asks for it
+    assert len(wide.audio) == pytest.approx(2 * len(default.audio), rel=0.3)
     assert service.synthesize("Hello.", encoding=AudioEncoding.FLAC).audio.startswith(b"fLaC")
     assert service.synthesize("Hello.", encoding=AudioEncoding.OGGOPUS, sample_rate_hz=24_000).audio.startswith(b"OggS")
     assert service.synthesize("Hello.", encoding=AudioEncoding.MULAW, sample_rate_hz=8_000).audio
@@ -49,6 +53,28 @@ def test_a_stream_of_pieces(service: Any) -> None:
     pieces = ["The quick brown fox", "jumps over", "the lazy dog."]
     told = list(service.synthesize_online(pieces, sample_rate_hz=HEARING_HZ))
     assert len(told) > 3
+    assert_says(b"".join(response.audio for response in told), TEXT)
+
+
+class Written(list[str]):
+    """Pieces of a text, the second of which comes when the first was heard. Its client takes no other iterable."""
+
+    def __init__(self) -> None:
+        self.heard = threading.Event()
+
+    def __iter__(self) -> Iterator[str]:
+        yield "The quick brown fox"
+        assert self.heard.wait(60), "nothing came before the text was complete"
+        yield "jumps over the lazy dog."
+
+
+def test_a_stream_sounds_before_its_text_is_complete(service: Any) -> None:
+    pieces = Written()
+    responses = service.synthesize_online(pieces, sample_rate_hz=HEARING_HZ, enable_word_time_offsets=True)
+    told = [next(responses)]
+    pieces.heard.set()
+    told += list(responses)
+    assert [word.word for response in told for word in response.meta.words] == TEXT.split()
     assert_says(b"".join(response.audio for response in told), TEXT)
 
 
@@ -68,10 +94,16 @@ def test_the_voices_are_told_as_its_clients_read_them(service: Any) -> None:
 
 
 def test_refusals_are_its_own_errors(service: Any) -> None:
-    with pytest.raises(grpc.RpcError) as refused:
-        service.synthesize("Hello.", voice_name="nobody")
-    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-    assert "voice_name: no voice 'nobody'" in refused.value.details()
+    for fields, code, message in (
+        ({"voice_name": "nobody"}, grpc.StatusCode.NOT_FOUND, "voice_name: no voice 'nobody'"),
+        ({"sample_rate_hz": 11_025}, grpc.StatusCode.INVALID_ARGUMENT, "sample_rate_hz: 11025 Hz is not served"),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            service.synthesize("Hello.", **fields)
+        with pytest.raises(grpc.RpcError) as refused_online:
+            list(service.synthesize_online("Hello.", **fields))
+        for each in (refused.value, refused_online.value):
+            assert each.code() is code and message in each.details()
 
 
 def test_a_voice_is_cloned_from_a_prompt(service: Any, server_that_clones: str, tmp_path: Path) -> None:

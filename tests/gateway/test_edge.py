@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from aiohttp import FormData
 
+from sonorant.gateway.calls import call_of
 from sonorant.gateway.log_filters import is_news
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
@@ -259,6 +260,13 @@ async def test_keys_and_request_ids_are_passed_on(tmp_path: Path) -> None:
             async with door.http.post("/v1/audio/speech", json=body, headers=sent) as response:
                 assert response.status == status, headers
                 assert status == 401 or response.headers["X-Request-Id"] == "mine-7"
+
+
+def test_traces_are_passed_on_and_what_is_none_is_dropped() -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert ("traceparent", trace) in call_of({"traceparent": trace}).metadata
+    for noise in ("00-xyz", trace * 2, f"{trace}\n", "\xff"):
+        assert "traceparent" not in dict(call_of({"traceparent": noise}).metadata), noise
 
 
 async def deaf(door: Door) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

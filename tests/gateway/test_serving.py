@@ -11,6 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from sonorant.client import Access
+from sonorant.gateway.app import make_app
+from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.servers import Servers
 from sonorant.gateway.serving import Gateway
 from sonorant.gateway.settings import GatewayConfig, parse_args
 from tests.gateway.gateway_process import GatewayProcess
@@ -98,6 +102,21 @@ async def test_tls_with_certificates_that_are_replaced(tmp_path: Path) -> None:
             seen = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
             writer.close()
             return int(seen, 16)
+
+        connector = aiohttp.TCPConnector(ssl=trust)
+        async with aiohttp.ClientSession(f"https://localhost:{own.port}", connector=connector) as http:
+
+            async def ready() -> int:
+                async with http.get("/ready") as response:
+                    return response.status
+
+            await eventually(ready, 200)
+            body = {"input": SAID, "response_format": "pcm", "seed": 1}
+            async with http.post("/v1/audio/speech", json=body) as response:
+                assert (response.status, await response.read()) == (200, spoken(SAID, seed=1))
+            async with http.ws_connect("/tts/websocket") as socket:
+                await socket.send_json({"context_id": "a", "transcript": " ", "continue": False})
+                assert (await socket.receive_json(timeout=10))["done"] is True
 
         before = await serial()
         certificates.issue()
@@ -217,7 +236,14 @@ async def test_the_document_names_every_path_and_every_field() -> None:
             api = await response.json()
         async with door.http.get("/docs") as response:
             page = await response.text()
-    assert api["openapi"].startswith("3.1") and "/v1/audio/speech" in api["paths"]
+    assert api["openapi"].startswith("3.1")
+    served_paths = set()
+    for route in make_app(GatewayConfig(), Servers((), Access.from_environment()), Metrics()).router.routes():
+        if route.method != "HEAD":
+            path = re.sub(r":[^}]+", "", str(route.resource.canonical if route.resource else ""))
+            served_paths.add((route.method.lower(), path))
+    pages = {("get", path) for path in ("/", "/{file}", "/docs", "/openapi.json", "/v1/")}
+    assert served_paths - pages == {(method, path) for path, methods in api["paths"].items() for method in methods}
     fields = api["components"]["schemas"]["SpeechRequest"]["properties"]
     assert {"input", "voice", "ref_audio", "stream_format", "max_new_tokens"} <= set(fields)
     assert "/openapi.json" in page and "http" not in page.replace("HTTP", ""), "nothing comes from elsewhere"

@@ -69,7 +69,7 @@ async def docs(request: web.Request) -> web.StreamResponse:
 
 
 def _paths() -> dict[str, Any]:
-    voice = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
     return {
         "/v1/audio/speech": {
             "post": _operation("Speak a text", "The audio, as it is made.", _AUDIO, body=SpeechRequest)
@@ -85,10 +85,16 @@ def _paths() -> dict[str, Any]:
             "post": _operation("Make a voice", "The voice.", form=True),
         },
         "/v1/audio/voices/{name}": {
-            "get": {**_operation("One voice", "The voice."), "parameters": [voice]},
-            "delete": {**_operation("Delete a voice", "It is gone."), "parameters": [voice]},
+            "get": {**_operation("One voice", "The voice."), "parameters": [name]},
+            "delete": {**_operation("Delete a voice", "It is gone."), "parameters": [name]},
         },
         "/v1/models": {"get": _operation("Models there are", "Names.")},
+        "/v1/models/{name}": {"get": {**_operation("One model", "The model."), "parameters": [name]}},
+        "/open-webui/audio/speech": {
+            "post": _operation("Speak a text, for Open WebUI", "The audio, as it is made.", _AUDIO, body=SpeechRequest)
+        },
+        "/open-webui/audio/voices": {"get": _operation("Voices there are, for Open WebUI", "Objects.")},
+        "/open-webui/audio/models": {"get": _operation("Models there are, for Open WebUI", "Objects.")},
         "/tts/websocket": {"get": _operation("WebSocket of Cartesia's clients", "Each message is a Message.", {})},
         "/tts/bytes": {
             "post": _operation("Speak a text, for Cartesia's clients", "The audio.", _AUDIO, body=Generation)

@@ -1,8 +1,9 @@
 """Where the gateway is, and ears. Without a gateway there is nothing here to collect."""
 
+import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -23,6 +24,17 @@ def key() -> str:
 
 
 @pytest.fixture
+def narrow_key() -> str:
+    """Of somebody who may speak one text at a time."""
+    return os.environ["SONORANT_GATEWAY_NARROW_KEY"]
+
+
+@pytest.fixture
+def wyoming_port() -> int:
+    return int(os.environ["SONORANT_GATEWAY_WYOMING_PORT"])
+
+
+@pytest.fixture
 def streams() -> Callable[[], float]:
     """How many utterances the gateway is speaking now."""
     import urllib.request
@@ -33,6 +45,20 @@ def streams() -> Callable[[], float]:
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith("gateway_streams{"))
 
     return count
+
+
+@pytest.fixture
+def idle(streams: Callable[[], float]) -> Callable[[], Awaitable[None]]:
+    """Waits until nothing is spoken any more, a second at most."""
+
+    async def wait() -> None:
+        for _ in range(50):
+            if not streams():
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("it is still spoken a second later")
+
+    return wait
 
 
 @pytest.fixture(scope="session")

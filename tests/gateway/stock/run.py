@@ -17,7 +17,7 @@ from uv import find_uv_bin
 
 from tests.e2e.server_process import ServerProcess
 from tests.gateway.gateway_process import GatewayProcess
-from tests.service.keys import ADA, table
+from tests.service.keys import ADA, BOB, table
 
 HERE = Path(__file__).parent
 ENVIRONMENTS = Path(sys.prefix) / "stock"
@@ -56,16 +56,20 @@ def main(names: list[str]) -> int:
     interpreters = {folder: python_of(folder) for folder in folders}
     with tempfile.TemporaryDirectory() as temporary:
         scratch = Path(temporary)
-        (scratch / "keys.toml").write_text(table("ada", ADA))
+        (scratch / "keys.toml").write_text(table("ada", ADA) + table("bob", BOB, "max_sessions = 1"))
+        models = ("--model", "builtin_voice", "--model", "builtin_base", "--voices-dir", str(scratch / "voices"))
+        wyoming = ("--wyoming-listen", "127.0.0.1:0", "--wyoming-key", ADA)
         with (
-            ServerProcess(scratch / "server", "--api-keys", str(scratch / "keys.toml")) as server,
-            GatewayProcess(scratch / "gateway", "--server", server.address) as gateway,
+            ServerProcess(scratch / "server", "--api-keys", str(scratch / "keys.toml"), *models) as server,
+            GatewayProcess(scratch / "gateway", "--server", server.address, *wyoming) as gateway,
         ):
             wait_until_ready(gateway.url)
             environment = {
                 **os.environ,
                 "SONORANT_GATEWAY_URL": gateway.url,
                 "SONORANT_GATEWAY_KEY": ADA,
+                "SONORANT_GATEWAY_NARROW_KEY": BOB,
+                "SONORANT_GATEWAY_WYOMING_PORT": str(gateway.wyoming_port),
             }
             environment.pop("PYTHONPATH", None)  # they know nothing of us
             failed = 0

@@ -1,6 +1,5 @@
 """LiveKit's own plugins, with nothing changed but the address."""
 
-import asyncio
 from typing import Any
 
 import aiohttp
@@ -10,6 +9,7 @@ from livekit.plugins import cartesia, openai
 
 TEXT = "Good morning. The house is by the river."
 WORDS = {"good", "morning", "house", "river"}
+LONG = "This is a long story about a house by the river and the people who lived there. " * 40
 ONCE = APIConnectOptions(max_retry=0, timeout=10)
 
 
@@ -41,13 +41,28 @@ async def test_openai_says_something_even_of_a_text_without_words(url: str, key:
         assert (await collected(service.synthesize("...", conn_options=ONCE)))[0]
 
 
-@pytest.mark.parametrize("voice", ["alloy", "nobody-of-this-name"])
-async def test_openai_raises_its_own_errors(url: str, key: str, voice: str) -> None:
-    wrong = "wrong" if voice == "alloy" else key
-    async with openai.TTS(base_url=f"{url}/v1", api_key=wrong, voice=voice) as service:
+@pytest.mark.parametrize(
+    ("status", "options"),
+    [(400, {"speed": 9.0}), (401, {"api_key": "wrong"}), (404, {"voice": "nobody-of-this-name"})],
+)
+async def test_openai_raises_its_own_errors(url: str, key: str, status: int, options: dict[str, Any]) -> None:
+    async with openai.TTS(base_url=f"{url}/v1", **{"api_key": key, **options}) as service:
         with pytest.raises(APIStatusError) as caught:
             await collected(service.synthesize(TEXT, conn_options=ONCE))
-    assert caught.value.status_code == (401 if voice == "alloy" else 404)
+    assert caught.value.status_code == status and not caught.value.retryable
+
+
+async def test_openai_closed_frees_the_stream_and_one_too_many_is_told_to_come_again(
+    url: str, narrow_key: str, streams: Any, idle: Any
+) -> None:
+    async with openai.TTS(base_url=f"{url}/v1", api_key=narrow_key, response_format="pcm") as service:
+        async with service.synthesize(LONG, conn_options=ONCE) as stream:
+            await anext(stream)
+            assert streams() == 1, "audio comes before all of it is made"
+            with pytest.raises(APIStatusError) as caught:
+                await collected(service.synthesize(TEXT, conn_options=ONCE))
+            assert caught.value.status_code == 429 and caught.value.retryable
+        await idle()
 
 
 def cartesia_tts(url: str, key: str, session: aiohttp.ClientSession, **options: Any) -> cartesia.TTS:
@@ -95,16 +110,23 @@ async def test_cartesia_raises_its_own_errors(url: str, key: str) -> None:
         assert caught.value.status_code == 401
 
 
-async def test_cartesia_closed_leaves_nothing_behind(url: str, key: str, streams: Any) -> None:
+async def test_cartesia_sounds_before_the_text_is_complete(url: str, key: str) -> None:
+    """The plugin sends whole sentences."""
     async with aiohttp.ClientSession() as session, cartesia_tts(url, key, session) as service:
         stream = service.stream(conn_options=ONCE)
-        stream.push_text("This is a long story about a house by the river and the people who lived there. " * 6)
+        stream.push_text("Good morning to all of you. The house is by the river. And ")
+        assert (await anext(stream)).frame.duration > 0
+        stream.push_text("that is all.")
+        stream.end_input()
+        assert (await collected(stream))[2][-1].is_final
+
+
+async def test_cartesia_closed_leaves_nothing_behind(url: str, key: str, streams: Any, idle: Any) -> None:
+    async with aiohttp.ClientSession() as session, cartesia_tts(url, key, session) as service:
+        stream = service.stream(conn_options=ONCE)
+        stream.push_text(LONG)
         async for _ in stream:
             break
         assert streams() >= 1
         await stream.aclose()
-    for _ in range(50):
-        if not streams():
-            break
-        await asyncio.sleep(0.02)
-    assert not streams(), "still spoken a second after it was closed"
+    await idle()

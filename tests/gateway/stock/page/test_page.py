@@ -1,8 +1,10 @@
 """The page at / in a real Chromium, as somebody uses it."""
 
+import json
 import os
 import shutil
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +19,11 @@ ARGUMENTS = [
 ]
 TEXT = "The quick brown fox jumps over the lazy dog, and then it rests in the warm evening sun by the old river. "
 PLAYED = "sonorant.player.played"
+COLOURS = """(() => {
+    const canvas = document.getElementById('spectrogram');
+    const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+    return new Set(new Uint32Array(data.buffer)).size;
+})()"""
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="no Chromium here: apt-get install chromium-headless-shell")
 
@@ -67,6 +74,8 @@ def test_words_sound_before_the_text_is_complete_and_light_up(page: Page) -> Non
     expect(page.locator("#mirror .heard").first).to_have_text("The")
     expect(page.locator("#state")).to_have_text("Speaking")
     expect(page.locator("#latency")).to_contain_text("ms")
+    expect(page.locator("#queue")).to_contain_text("s")
+    assert page.evaluate(COLOURS) > 4, "a spectrogram is more than one colour"
     expect(page.locator("#mirror")).to_have_text(composer(page).input_value())
     page.keyboard.press("Escape")
 
@@ -124,6 +133,35 @@ def test_a_recording_from_the_microphone_is_there_to_be_cloned(page: Page) -> No
     eventually(page, "document.getElementById('level').value > 0")
     page.get_by_role("button", name="Stop recording").click()
     eventually(page, "document.getElementById('sample').duration > 0.1")
+
+
+def test_a_file_is_cloned_and_kept_and_seeds_are_sent(page: Page, url: str, key: str) -> None:
+    body = {"input": "The weather is fine today.", "response_format": "wav"}
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/audio/speech", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request) as response:
+        recording = {"name": "voice.wav", "mimeType": "audio/wav", "buffer": response.read()}
+    sent: list[dict[str, object]] = []
+    page.on("websocket", lambda socket: socket.on("framesent", lambda message: sent.append(json.loads(message))))
+    page.get_by_role("tab", name="Clone").click()
+    page.locator("#file").set_input_files(recording)
+    eventually(page, "document.getElementById('sample').duration > 1")
+    page.get_by_role("checkbox", name="new each time").uncheck()
+    page.get_by_label("Seed", exact=True).fill("7")
+    composer(page).fill("Hello there.")
+    page.get_by_role("button", name="Speak").click()
+    eventually(page, f"{PLAYED} > 4800")
+    config = next(message for message in sent if message["type"] == "session.config")
+    assert (config["task_type"], config["seed"]) == ("Base", 7)
+    page.locator("summary", has_text="Keep").click()
+    page.get_by_label("Name").fill("Anna")
+    page.get_by_label("Consent").fill("Anna agreed")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_role("radio", name="Anna")).to_be_checked()
+    composer(page).fill("Hello again.")
+    page.get_by_role("button", name="Speak").click()
+    eventually(page, "sonorant.said.at(-1)?.text === 'Hello again.' && sonorant.said.at(-1).state === 'done'")
+    assert sent[-1]["type"] == "input.done" and "anna" in [message.get("voice") for message in sent]
 
 
 def test_everything_has_a_name_and_a_phone_needs_no_sideways_scroll(browser: Browser, url: str) -> None:
