@@ -17,6 +17,7 @@ from sonorant.tts.v1.explain_pb2 import ExplainRequest
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.fuzz.http2 import SHAPES
 from tests.fuzz.messages import METHODS, random_message
+from tests.measure.small_attacks import SMALL_ATTACKS, channel
 from tests.service.harness import Stub, cancel, say
 
 CHINESE = "你好。" * 1365
@@ -24,10 +25,6 @@ EXTREME = {"temperature": 1e-3, "repetition_penalty": 100.0, "top_k": 1}
 PATIENCE_S = 10.0
 
 Attack = Callable[[str, random.Random], Awaitable[None]]
-
-
-def channel(address: str) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1),))
 
 
 async def raw(address: str, rng: random.Random) -> None:
@@ -110,6 +107,7 @@ ATTACKS: tuple[Attack, ...] = (
     explain,
     extremes,
     nonsense,
+    *SMALL_ATTACKS,
 )
 
 

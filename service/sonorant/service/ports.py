@@ -18,6 +18,7 @@ MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # what is over the limit itself gets
 MAX_METADATA_BYTES = 8 * 1024
 MAX_SENT_BYTES = 4 * 1024 * 1024
 SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
+MAX_PENDING_CALLS = 10_000  # some 15 KB each; they wait for a tenth of a millisecond of the event loop each
 KEPT_FILES = 256  # file descriptors that connections leave alone, for workers that are started anew
 
 OPTIONS = (
@@ -28,6 +29,9 @@ OPTIONS = (
     # Without these gRPC refuses some calls with more than 8 KiB, by chance, and all with more than 16.
     ("grpc.max_metadata_size", MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+    # From a thousand calls on that it has not handed over, gRPC would end newcomers by chance, whoever they are.
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
     # Connections that do not get through TLS, or are not used, are closed; clients connect again by themselves.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 600_000),

@@ -10,7 +10,7 @@ import pytest
 from sonorant.service.calls import resets
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
-from tests.measure.attacks import channel
+from tests.measure.small_attacks import channel
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Stub, eventually, served
 
