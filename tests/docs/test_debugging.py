@@ -53,10 +53,9 @@ def test_our_own_commands(server: ServerProcess, tmp_path: Path) -> None:
     assert 'text      "Dr. Who paid $1.50 in 2026."' in explained and '"prompt": [' in explained
     lines = traced.splitlines()
     for pattern in (
-        r" > \{\"config\":",
+        r" > \{\"config\":.*\"opening\": \{.*\"text\": \"Hello, world.\", \"end\": true",
         r" < headers .*x-request-id: ",
         r" < \{\"session\":",
-        r" > u1 \{\"text\": \"Hello, world.\"\}",
         r" > half-close",
         r" < u1 \{\"started\":",
         r" < u1 \{\"audio\": \{.*\} \+ \d+ bytes",

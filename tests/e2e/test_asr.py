@@ -85,11 +85,6 @@ async def test_what_is_no_hypothesis_is_refused_with_its_line(server: ServerProc
     assert stderr.startswith("asr: line 3 of stdin: found b; one of these is needed: ")
 
 
-async def test_phrases_are_for_drafts(server: ServerProcess, tmp_path: Path) -> None:
-    status, stderr = await asr(server, tmp_path / "out.wav", "--phrase-words", "4")
-    assert status == 1 and stderr.startswith("asr: --phrase-words is for --revise")
-
-
 async def test_nothing_recognized_is_no_success(server: ServerProcess, tmp_path: Path) -> None:
     assert await asr(server, tmp_path / "out.wav") == (1, "nothing was recognized\n")
 
@@ -100,12 +95,12 @@ async def test_a_draft_is_spoken_and_corrected(server: ServerProcess, tmp_path: 
         {"partial": "good moaning two all of"},
         {"partial": "good morning to all of you"},
         {"final": "good morning to all of you"},
-        {"final": "how are you"},
+        {"partial": "how are you"},
     ]
     lines = "\n".join(map(json.dumps, messages))
-    status, stderr = await asr(server, tmp_path / "out.wav", "--revise", "--seed", "7", stdin=lines)
+    status, stderr = await asr(server, tmp_path / "out.wav", "--revise", "--agreement", "1", "--seed", "7", stdin=lines)
     assert status == 0, stderr
-    assert "words  9 spoken" in stderr
+    assert "words  9 spoken" in stderr, "the last ones, too, although no final hypothesis came for them"
     assert re.search(r"TTFA   \d+ ms", stderr), (
         "counted from the first text, which a draft sends long before it is final"
     )

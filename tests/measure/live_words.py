@@ -1,6 +1,6 @@
 """How long after a speaker's word the interpreter says it, and how many words are wrong: held back, or corrected.
 
-    python -m tests.measure.live_words [--num 6]
+    python -m tests.measure.live_words [--num 12] [--seed 1]
 
 Needs pocketsphinx. The built-in voice speaks pairs of sentences, pocketsphinx hears them, and its hypotheses go to a
 real server at the times at which they were made, through the gate of `sonorant.asr` and as a draft that is revised. The
@@ -11,28 +11,32 @@ plays it. Wrong are words of the speech that differ from the recognizer's final 
 import argparse
 import asyncio
 import difflib
+import random
+import re
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import soxr
 from pocketsphinx import Decoder
 
 from sonorant.asr.commit import CommitPolicy
-from sonorant.asr.draft import Draft
+from sonorant.asr.draft import DEFAULT_AGREEMENT, Draft
 from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.relay import Relay, RevisingRelay
 from sonorant.asr.sphinx import SAMPLE_RATE_HZ, recognize
 from sonorant.asr.words import key
-from sonorant.client import AudioChunk, Revised, SpeechClient, UtteranceDone, synthesis_config
+from sonorant.client import AudioChunk, SpeechClient, synthesis_config
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_PROGRESS, Marks
 from tests.e2e.server_process import ServerProcess
-from tests.measure.mark_error import sentences
+from tests.measure.mark_error import HELD_OUT
 
 POLICIES = {"gate": lambda: CommitPolicy()} | {
-    f"revised, {f'phrases of {n} words' if n else 'no phrases'}": lambda n=n: Draft(phrase_words=n) for n in (0, 4)
+    f"revised, agreement {n}": lambda n=n: Draft(n) for n in (2, DEFAULT_AGREEMENT)
 }
 
 
@@ -40,7 +44,10 @@ def ends_s(text: str, pcm: bytes) -> list[tuple[str, float]] | None:
     """The words of a recording and when each ends; None if they cannot be found in it."""
     decoder = Decoder(samprate=SAMPLE_RATE_HZ, loglevel="FATAL")
     words = "".join(c if c.isalpha() else " " for c in text.lower()).split()
-    decoder.set_align_text(" ".join(words))
+    try:
+        decoder.set_align_text(" ".join(words))
+    except RuntimeError:  # a word that it does not know
+        return None
     decoder.start_utt()
     decoder.process_raw(pcm, full_utt=True)
     decoder.end_utt()
@@ -98,44 +105,66 @@ async def interpret(client: SpeechClient, hypotheses: list[Hypothesis], policy: 
             tasks.create_task(relay.send(live()))
             async for event in session:
                 player.take(event.utterance_id, event.payload)
-                if isinstance(event.payload, Revised) and isinstance(relay, RevisingRelay):
-                    relay.revised(event.payload)
-                if isinstance(event.payload, UtteranceDone):
-                    relay.done(event.utterance_id)
+                relay.take(event)
     return player
 
 
+Recording: TypeAlias = tuple[list[tuple[str, float]], list[Hypothesis]]  # its words and their ends, what was heard
+
+
+async def recorded(client: SpeechClient, num: int, seed: int) -> list[Recording]:
+    """Of so many those in which the words are found."""
+    lines = [line.split("\t")[1] for line in HELD_OUT.read_text().splitlines()]
+    texts = [text for text in lines if text.isascii() and not re.search(r"\d", text) and len(text.split()) >= 4]
+    random.Random(seed).shuffle(texts)
+    recordings = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(num):
+            text = " ".join(texts[2 * number : 2 * number + 2])
+            config = synthesis_config(voice=("slt", "rms")[number % 2], encoding="wav", seed=100 + number)
+            clip = await client.synthesize(text, config)
+            (path := Path(folder) / "words.wav").write_bytes(clip.audio)
+            samples = soxr.resample(np.frombuffer(clip.audio[44:], np.int16), 24_000, SAMPLE_RATE_HZ)
+            ends = ends_s(text, samples.astype(np.int16).tobytes())
+            if ends is not None:
+                recordings.append((ends, list(recognize(path))))
+    return recordings
+
+
 async def main(args: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        with ServerProcess(folder / "log") as server:
-            async with SpeechClient(server.address) as client:
-                recordings, texts = [], sentences(2 * args.num)
-                for number in range(args.num):
-                    text = " ".join(texts[2 * number : 2 * number + 2])
-                    clip = await client.synthesize(text, synthesis_config(encoding="wav", seed=number))
-                    (path := folder / f"{number}.wav").write_bytes(clip.audio)
-                    samples = soxr.resample(np.frombuffer(clip.audio[44:], np.int16), 24_000, SAMPLE_RATE_HZ)
-                    ends = ends_s(text, samples.astype(np.int16).tobytes())
-                    if ends is not None:
-                        recordings.append((ends, list(recognize(path))))
-                for title, make in POLICIES.items():
-                    delays_s: list[float] = []
-                    num_wrong = num_words = 0
-                    for ends, hypotheses in recordings:
-                        spoken = (await interpret(client, hypotheses, make())).words()
-                        finals = [key(w) for h in hypotheses if h.is_final for w in h.text.split()]
-                        num_words += len(finals)
-                        said = [word for word, _ in spoken]
-                        same = sum(block.size for block in matching(finals, said))
-                        num_wrong += max(len(finals), len(said)) - same
-                        for block in matching([word for word, _ in ends], said):
-                            delays_s += [spoken[block.b + k][1] - ends[block.a + k][1] for k in range(block.size)]
-                    print(
-                        f"{title:26} {num_words} words, wrong {num_wrong / num_words:6.1%}; word end to speech, s: "
-                        f"p50 {np.percentile(delays_s, 50):.2f} p95 {np.percentile(delays_s, 95):.2f}",
-                        flush=True,
-                    )
+    results = {title: Result() for title in POLICIES}
+    with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder) / "log") as server:
+        async with SpeechClient(server.address) as client:
+            for ends, hypotheses in await recorded(client, args.num, args.seed):
+                # Side by side: what else the machine does meets them all.
+                players = await asyncio.gather(*(interpret(client, hypotheses, make()) for make in POLICIES.values()))
+                for result, player in zip(results.values(), players, strict=True):
+                    result.add(ends, hypotheses, player.words())
+    for title, result in results.items():
+        print(f"{title:26} {result}")
+
+
+@dataclass
+class Result:
+    delays_s: list[float] = field(default_factory=list)
+    num_wrong: int = 0
+    num_words: int = 0
+
+    def add(self, ends: list[tuple[str, float]], hypotheses: list[Hypothesis], spoken: list[tuple[str, float]]) -> None:
+        """`spoken`: words, and when each is heard."""
+        finals = [key(word) for each in hypotheses if each.is_final for word in each.text.split()]
+        said = [word for word, _ in spoken]
+        self.num_words += len(finals)
+        self.num_wrong += max(len(finals), len(said)) - sum(block.size for block in matching(finals, said))
+        for block in matching([word for word, _ in ends], said):
+            self.delays_s += [spoken[block.b + k][1] - ends[block.a + k][1] for k in range(block.size)]
+
+    def __str__(self) -> str:
+        p50, p95 = np.percentile(self.delays_s, (50, 95))
+        return (
+            f"{self.num_words} words, wrong {self.num_wrong / self.num_words:6.1%}; word end to speech, s: "
+            f"p50 {p50:.2f} p95 {p95:.2f}"
+        )
 
 
 def matching(a: list[str], b: list[str]) -> list[difflib.Match]:
@@ -144,7 +173,8 @@ def matching(a: list[str], b: list[str]) -> list[difflib.Match]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.measure.live_words", description=__doc__)
-    parser.add_argument("--num", type=int, default=6, help="recordings")
+    parser.add_argument("--num", type=int, default=12, help="recordings")
+    parser.add_argument("--seed", type=int, default=1, help="which")
     return parser
 
 

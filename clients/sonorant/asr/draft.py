@@ -1,12 +1,14 @@
-"""A recognizer's changing opinion as a text that is spoken at once and corrected while nobody has heard it. Pure.
+"""A recognizer's changing opinion as a text that is spoken in phrases, just in time, and corrected while unheard. Pure.
 
-Words are sent as soon as another word stands after them and `agreement` hypotheses in a row have them. What the
-recognizer takes back later is revised; the answer says from where on that holds, and words before that stay, right or
-wrong. What depends on the word after it waits for that (`words.may_grow`), since how it is read cannot be revised.
+Words are held back for as long as the listener has something to hear: meanwhile the recognizer may change its mind at
+no cost. When the listener is about to wait, all words that `agreement` hypotheses in a row have, with another word
+behind them, are one phrase: the model says it at once and to its end, where it would else say words only behind the
+text of the next ones, since it takes a token per frame. A phrase begins in a state of its own: behind so little speech
+a model may take the carried state for an end.
 
-A model that takes a token per frame says a word when it has had as many tokens as frames, which at the speed of speech
-is several words later, and mostly behind the end. So every few words may be a phrase that is flushed: it is said at
-once, in a state of its own, since behind so little speech a model may take the carried state for an end.
+What the recognizer takes back of a phrase is revised; the answer says from where on that holds, and words before that
+stay, right or wrong. What depends on the word after it waits for that (`words.may_grow`), since how it is read cannot
+be revised.
 """
 
 from collections import deque
@@ -16,8 +18,8 @@ from sonorant.asr.commit import ReleasedWord, num_common, place_after
 from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.words import ends_in_unspaced_script, may_grow, split_words
 
-DEFAULT_AGREEMENT = 1
-DEFAULT_PHRASE_WORDS = 0
+DEFAULT_AGREEMENT = 5
+MIN_PHRASE_WORDS = 2  # one alone sounds lost, and costs more pauses than it saves time
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,41 +33,51 @@ class Change:
 
 class Draft:
     """One stream of hypotheses in, changes of the utterance out. Each change but an append has to be answered
-    (`revised`) before the next hypothesis."""
+    (`revised`) before the next one is asked for."""
 
-    def __init__(self, agreement: int = DEFAULT_AGREEMENT, phrase_words: int = DEFAULT_PHRASE_WORDS) -> None:
-        """`phrase_words`: 0 for no phrases."""
+    def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
         if agreement < 1:
             raise ValueError(f"agreement is {agreement}; at least one hypothesis is needed")
-        if phrase_words < 0:
-            raise ValueError(f"a phrase has {phrase_words} words; 0 means no phrases")
-        self._phrase_words = phrase_words
-        self._phrase_ends: list[int] = []  # characters of the text that were there when it was flushed
         self.num_contradicted = 0  # words that were spoken, and are not what the final hypothesis has
         self._recent: deque[list[str]] = deque(maxlen=agreement)
-        self._heard_s: list[float] = []  # of each word of the latest hypothesis
+        self._latest = Hypothesis((), 0.0)
+        self._words: list[str] = []  # of the latest hypothesis, ...
+        self._heard_s: list[float] = []  # ... and since when they are there
         self._text = ""  # of the utterance, ...
         self._sent: list[ReleasedWord] = []  # ... by words
         self._num_fixed = 0  # words at its beginning that stay
+        self._phrase_ends: list[int] = []  # characters of the text that were there when it was flushed
         self._before: tuple[str, list[ReleasedWord]] = ("", [])  # both, before the last change
 
-    def feed(self, hypothesis: Hypothesis) -> Change | None:
-        """What has to change. Also right after an answer, with the same hypothesis: it may have left more to do."""
+    def hear(self, hypothesis: Hypothesis) -> None:
         words = split_words(hypothesis.text)
-        self._note(words, hypothesis)
-        end = len(words) if hypothesis.is_final else self._num_settled(words)
+        self._heard_s = [
+            self._heard_s[i] if i < len(self._words) and self._words[i] == word else hypothesis.time_s
+            for i, word in enumerate(words)
+        ]
+        self._latest, self._words = hypothesis, words
+        self._recent.append(words)
+
+    def change(self, *, listener_waits: bool) -> Change | None:
+        """What has to change now. To be asked again after an answer: it may have left more to do. `listener_waits`: or
+        is about to, so that what is settled has to be said."""
+        is_final = self._latest.is_final
         told = split_words(self._text)
-        begin, _ = place_after(told[: self._num_fixed], words)
-        wanted = words[begin : max(begin, end)]
-        drafted = told[self._num_fixed :]
-        num_same = num_common([word.strip() for word in drafted], [word.strip() for word in wanted])
-        if num_same == len(drafted) == len(wanted):
+        begin, _ = place_after(told[: self._num_fixed], self._words)
+        drafted, heard = told[self._num_fixed :], self._words[begin:]
+        num_same = num_common([word.strip() for word in drafted], [word.strip() for word in heard])
+        appends = num_same == len(drafted)
+        if not is_final and (not listener_waits if appends else num_same == len(heard)):
+            return None  # nothing is wanted yet, or the recognizer has only lost sight of the last words
+        end = len(self._words) if is_final else self._num_settled()
+        wanted = heard[: max(num_same, end - begin)]
+        if appends and len(wanted) - num_same < (1 if is_final else MIN_PHRASE_WORDS):
             return None
         num_kept = self._num_fixed + num_same
-        appends = num_same == len(drafted)
         from_char = len(self._text) if appends else _end_of(self._text, num_kept)
         new = [
-            ReleasedWord(word, heard_s, hypothesis.time_s) for word, heard_s in zip(words, self._heard_s, strict=True)
+            ReleasedWord(word, heard_s, self._latest.time_s)
+            for word, heard_s in zip(self._words, self._heard_s, strict=True)
         ][begin + num_same : begin + len(wanted)]
         text = _spaced(self._text[:from_char], [word.text for word in new])
         self._before = self._text, self._sent
@@ -86,37 +98,26 @@ class Draft:
 
     def ends_phrase(self) -> bool:
         """After a change, and its answer: whether the text is to be flushed, as it then counts to be."""
-        start = self._phrase_ends[-1] if self._phrase_ends else 0
-        if not 0 < self._phrase_words <= len(split_words(self._text[start:])):
+        spoken = self._phrase_ends[-1] if self._phrase_ends else 0
+        if self._latest.is_final or not self._text[spoken:].strip():
             return False
         self._phrase_ends.append(len(self._text))
         return True
 
-    def finish(self, hypothesis: Hypothesis) -> list[ReleasedWord]:
+    def finish(self) -> list[ReleasedWord]:
         """After a final hypothesis, and all changes that it made: what was spoken. The next one begins anew."""
-        self.num_contradicted += place_after(split_words(self._text), split_words(hypothesis.text))[1]
-        sent, self._sent, self._text, self._num_fixed, self._heard_s = self._sent, [], "", 0, []
+        self.num_contradicted += place_after(split_words(self._text), self._words)[1]
+        sent, self._sent, self._text, self._num_fixed = self._sent, [], "", 0
+        self._words, self._heard_s = [], []
         self._phrase_ends.clear()
         self._recent.clear()
         return sent
 
-    def _note(self, words: list[str], hypothesis: Hypothesis) -> None:
-        before = self._recent[-1] if self._recent else []
-        if words == before and len(self._heard_s) == len(words):
-            if not hypothesis.is_final:
-                self._recent.append(words)
-            return
-        self._heard_s = [
-            self._heard_s[i] if i < len(before) and before[i] == word else hypothesis.time_s
-            for i, word in enumerate(words)
-        ]
-        self._recent.append(words)
-
-    def _num_settled(self, words: list[str]) -> int:
+    def _num_settled(self) -> int:
         if len(self._recent) < (self._recent.maxlen or 1):
             return 0
-        end = min(len(words) - 1, *(num_common(recent, words) for recent in self._recent))
-        while end > 0 and may_grow(words[end - 1]):
+        end = min(len(self._words) - 1, *(num_common(recent, self._words) for recent in self._recent))
+        while end > 0 and may_grow(self._words[end - 1]):
             end -= 1
         return max(0, end)
 

@@ -7,13 +7,13 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from sonorant.asr.commit import DEFAULT_AGREEMENT, DEFAULT_MIN_STABILITY, CommitPolicy, ReleasedWord
 from sonorant.asr.draft import DEFAULT_AGREEMENT as DRAFT_AGREEMENT
-from sonorant.asr.draft import DEFAULT_PHRASE_WORDS, Draft
+from sonorant.asr.draft import Draft
 from sonorant.asr.hypotheses import Hypothesis, parse
 from sonorant.asr.relay import Relay, RevisingRelay
 from sonorant.asr.report import summary
@@ -24,9 +24,10 @@ from sonorant.client.client import DEFAULT_TARGET, SpeechClient, synthesis_confi
 from sonorant.client.errors import SpeechError, from_status, in_words
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
-from sonorant.client.session import Session
-from sonorant.tts.v1.speak_pb2 import Revised
+from sonorant.client.session import Event, Session
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
+
+REVISABLE_LEAD_MS = 300  # what was sent cannot be revised
 
 EXAMPLES = """\
 examples:
@@ -72,24 +73,16 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--revise",
         action="store_true",
-        help="speak words at once and correct them while nobody has heard them; --agreement is 1 then unless given",
-    )
-    add(
-        "--phrase-words",
-        type=int,
-        default=DEFAULT_PHRASE_WORDS,
-        metavar="N",
-        help="with --revise: speak every N words as a phrase, without waiting for more; 0: wait (default: %(default)s)",
+        help="speak in phrases, each when the listener is about to wait, and correct them while nobody has heard them; "
+        f"--agreement is {DRAFT_AGREEMENT} then unless given",
     )
     return parser
 
 
 async def run(args: argparse.Namespace) -> int:
     policy: CommitPolicy | Draft
-    if args.phrase_words and not args.revise:
-        raise ValueError("--phrase-words is for --revise; without it words are spoken once they are settled")
     if args.revise:
-        policy = Draft(DRAFT_AGREEMENT if args.agreement is None else args.agreement, args.phrase_words)
+        policy = Draft(DRAFT_AGREEMENT if args.agreement is None else args.agreement)
     else:
         agreement = DEFAULT_AGREEMENT if args.agreement is None else args.agreement
         policy = CommitPolicy(min_stability=args.min_stability, agreement=agreement)
@@ -99,7 +92,7 @@ async def run(args: argparse.Namespace) -> int:
     sampling = {} if args.seed is None else {"seed": args.seed}
     config = synthesis_config(voice=args.voice, language=args.language, **sampling)
     # Played speech is paced by the player, recordings are wanted at once; live text comes at its own pace.
-    max_lead_ms = 0 if args.out else None
+    max_lead_ms = 0 if args.out else REVISABLE_LEAD_MS if args.revise else None
     async with (
         SpeechClient(args.server) as client,
         client.speak(config, max_lead_ms=max_lead_ms) as session,
@@ -109,7 +102,7 @@ async def run(args: argparse.Namespace) -> int:
         try:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(interpreter.relay.send(heard))
-                await interpreter.listener.read(session)
+                await interpreter.listener.read(interpreter.events(session))
                 sending.cancel()  # the server may have ended the session while there is more to come
         except ExceptionGroup as group:
             raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
@@ -126,23 +119,24 @@ class _Interpreter:
     def __init__(self, session: Session, policy: CommitPolicy | Draft, write: audio_out.Write) -> None:
         relay: Relay | RevisingRelay
         if isinstance(policy, Draft):
-            relay = revising = RevisingRelay(session, policy, self._released, self._sent)
-            on_revised: Callable[[Revised], object] = revising.revised
+            relay = RevisingRelay(session, policy, self._released, self._sent)
         else:
             relay = Relay(session, policy, self._released, self._sent)
-            on_revised = _ignore
         self.relay = relay
         self.delays_s: list[float] = []
         self.listener = Listener(
             PlaybackMeter(session.started.audio.sample_rate_hz),
             on_audio=write,
             on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
-            on_revised=on_revised,
             on_done=self._done,
         )
 
+    async def events(self, session: Session) -> AsyncIterator[Event]:
+        async for event in session:
+            self.relay.take(event)
+            yield event
+
     def _done(self, done: UtteranceDone, utterance_id: str) -> None:
-        self.relay.done(utterance_id)
         if done.reason == FinishReason.FINISH_REASON_FAILED:
             _note(f"{utterance_id} failed: {from_status(done.error)}")
 
@@ -187,10 +181,6 @@ def _output(path: Path | None, sample_rate_hz: int) -> AbstractAsyncContextManag
     command = audio_out.player_command(sample_rate_hz)
     assert command is not None, "checked before"
     return audio_out.player(command)
-
-
-def _ignore(_revised: Revised) -> None:
-    """Nothing was revised."""
 
 
 def _note(line: str) -> None:

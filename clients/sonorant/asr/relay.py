@@ -2,21 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TypeAlias
 
 from sonorant.asr.commit import CommitPolicy, ReleasedWord
 from sonorant.asr.draft import Change, Draft
 from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.words import ends_in_unspaced_script
-from sonorant.client.session import Session
-from sonorant.tts.v1.speak_pb2 import Revised
+from sonorant.client.playback_clock import PlaybackClock
+from sonorant.client.session import Event, Session
+from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.speak_pb2 import FlushDone, Revised
+from sonorant.tts.v1.synthesis_pb2 import UtteranceDone
 
 MAX_OPEN_UTTERANCES = 8  # recognition that runs ahead of speech waits
+AHEAD_S = 0.1  # before the listener has heard all, the next phrase is asked for: it takes that long to come
 OnReleased: TypeAlias = Callable[[Sequence[ReleasedWord]], object]
 
 
 class Relay:
-    """`send` writes, while another task reads the session's events and tells each `UtteranceDone` to `done`."""
+    """`send` writes, while another task reads the session's events and tells each to `take`."""
 
     def __init__(
         self, session: Session, policy: CommitPolicy, on_released: OnReleased, on_sent: Callable[[], object]
@@ -47,42 +53,109 @@ class Relay:
                 utterance_id = ""
         await self._session.finish()
 
-    def done(self, utterance_id: str) -> None:
-        self._places.release()
+    def take(self, event: Event) -> None:
+        if isinstance(event.payload, UtteranceDone):
+            self._places.release()
 
 
 class RevisingRelay:
-    """The same with a text that is corrected while nobody has heard it; another task tells each `Revised`, too."""
+    """The same with phrases that come when the listener is about to wait, and are corrected while nobody has heard
+    them. The events tell what the listener has."""
 
-    def __init__(self, session: Session, draft: Draft, on_released: OnReleased, on_sent: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        draft: Draft,
+        on_released: OnReleased,
+        on_sent: Callable[[], object],
+        clock: PlaybackClock | None = None,
+    ) -> None:
         """`on_released` is told what was spoken of each segment in the end, `on_sent` that some text goes out."""
         self._session = session
         self._draft = draft
         self._on_released = on_released
         self._on_sent = on_sent
+        self._clock = clock or PlaybackClock()
+        self._rate_hz = session.started.audio.sample_rate_hz
         self._places = asyncio.Semaphore(MAX_OPEN_UTTERANCES)
-        self._num_utterances = 0
+        self._num_utterances = self._num_flushes = 0
+        self._current = ""  # the utterance that a hypothesis is of, if it has text
         self._asked = ""  # the utterance whose revision has no answer yet
         self._answers: asyncio.Queue[Revised | None] = asyncio.Queue()  # at most one; None: there will be none
         self._over: set[str] = set()  # ended before their text did
+        self._owed: set[tuple[str, int]] = set()  # utterances and their flushes (0: the end) that are not spoken
+        self._news = asyncio.Event()
+        self._has_nothing = True  # to say, until the next hypothesis
 
     async def send(self, hypotheses: AsyncIterator[Hypothesis]) -> None:
         """All of them, and the end of the session; what no final hypothesis came for is spoken as it was last."""
-        utterance_id = ""
-        async for hypothesis in hypotheses:
-            while (change := self._draft.feed(hypothesis)) is not None:
-                if not utterance_id:
-                    await self._places.acquire()
-                    self._num_utterances += 1
-                    utterance_id = f"segment-{self._num_utterances}"
-                await self._send(change, utterance_id)
-                if not hypothesis.is_final and self._draft.ends_phrase() and utterance_id not in self._over:
-                    await self._session.flush(utterance_id=utterance_id)
-            if hypothesis.is_final and utterance_id:
-                await self._session.end(utterance_id)
-                self._on_released(self._draft.finish(hypothesis))
-                utterance_id = ""
+        coming = self._coming(hypotheses)
+        last: Hypothesis | None = None
+        try:
+            while True:
+                if not await self._comes_first(coming):
+                    await self._speak()
+                    continue
+                if (hypothesis := coming.result()) is None:
+                    break
+                await self._follow(last := hypothesis)
+                coming = self._coming(hypotheses)
+        finally:
+            coming.cancel()
+        if last is not None and not last.is_final:
+            await self._follow(replace(last, is_final=True))
         await self._session.finish()
+
+    def _coming(self, hypotheses: AsyncIterator[Hypothesis]) -> "asyncio.Task[Hypothesis | None]":
+        async def read() -> Hypothesis | None:
+            return await anext(hypotheses, None)
+
+        task = asyncio.create_task(read())
+        task.add_done_callback(lambda _: self._news.set())
+        return task
+
+    async def _comes_first(self, coming: "asyncio.Task[Hypothesis | None]") -> bool:
+        """Whether there is a hypothesis before the listener waits for what is settled already."""
+        while not coming.done():
+            if not self._has_nothing and self._listener_waits():
+                self._has_nothing = True
+                return False
+            self._news.clear()
+            no_sooner_s = None if self._has_nothing or self._owed else self._clock.left_s() - AHEAD_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(no_sooner_s):
+                    await self._news.wait()
+        self._has_nothing = False
+        return True
+
+    def _listener_waits(self) -> bool:
+        return not self._owed and self._clock.left_s() <= AHEAD_S
+
+    async def _follow(self, hypothesis: Hypothesis) -> None:
+        self._draft.hear(hypothesis)
+        await self._speak()
+        if hypothesis.is_final and self._current:
+            await self._end()
+
+    async def _speak(self) -> None:
+        while (change := self._draft.change(listener_waits=self._listener_waits())) is not None:
+            self._has_nothing = False
+            if not self._current:
+                await self._places.acquire()
+                self._num_utterances += 1
+                self._current = f"segment-{self._num_utterances}"
+            await self._send(change, self._current)
+            if self._draft.ends_phrase() and self._current not in self._over:
+                self._num_flushes += 1
+                self._owed.add((self._current, self._num_flushes))
+                await self._session.flush(self._num_flushes, self._current)
+
+    async def _end(self) -> None:
+        if self._current not in self._over:
+            self._owed.add((self._current, 0))
+        await self._session.end(self._current)
+        self._on_released(self._draft.finish())
+        self._current = ""
 
     async def _send(self, change: Change, utterance_id: str) -> None:
         if utterance_id in self._over:
@@ -96,12 +169,23 @@ class RevisingRelay:
             if (answer := await self._answers.get()) is not None:
                 self._draft.revised(change, answer.from_char, answer.text_char)
 
-    def revised(self, answer: Revised) -> None:
-        self._asked = ""
-        self._answers.put_nowait(answer)
+    def take(self, event: Event) -> None:
+        match event.payload:
+            case AudioChunk(num_samples=num_samples):
+                self._clock.give("", num_samples / self._rate_hz)
+            case FlushDone(flush_id=flush_id):
+                self._owed.discard((event.utterance_id, flush_id))
+            case Revised() as answer:
+                self._owed -= {(event.utterance_id, flush_id) for flush_id in answer.flush_ids}
+                self._asked = ""
+                self._answers.put_nowait(answer)
+            case UtteranceDone():
+                self._done(event.utterance_id)
+        self._news.set()
 
-    def done(self, utterance_id: str) -> None:
+    def _done(self, utterance_id: str) -> None:
         self._over.add(utterance_id)
+        self._owed = {each for each in self._owed if each[0] != utterance_id}
         if utterance_id == self._asked:
             self._asked = ""
             self._answers.put_nowait(None)

@@ -7,7 +7,6 @@ from sonorant.client.errors import from_status
 from sonorant.client.playback import PlaybackMeter
 from sonorant.client.session import Event, Resumed
 from sonorant.tts.v1.audio_pb2 import AudioChunk
-from sonorant.tts.v1.speak_pb2 import Revised
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,
     FINISH_REASON_FAILED,
@@ -45,7 +44,6 @@ class Listener:
         on_warning: Callable[[Warning], object] = _ignore,
         on_marks: Callable[[Marks], object] = _ignore,
         on_resumed: Callable[[Resumed], object] = _ignore,
-        on_revised: Callable[[Revised], object] = _ignore,
         on_done: Callable[[UtteranceDone, str], object] = raise_failure,
         measure_sound: bool = False,
     ) -> None:
@@ -57,7 +55,6 @@ class Listener:
         self._on_warning = on_warning
         self._on_marks = on_marks
         self._on_resumed = on_resumed
-        self._on_revised = on_revised
         self._on_done = on_done
         self._measure_sound = measure_sound
 
@@ -80,8 +77,6 @@ class Listener:
                 self._on_marks(payload)
             case Resumed():
                 self._on_resumed(payload)
-            case Revised():
-                self._on_revised(payload)
             case UtteranceDone():
                 self._on_done(payload, utterance_id)
 

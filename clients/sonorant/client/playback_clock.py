@@ -58,6 +58,10 @@ class PlaybackClock:
         part = self._parts.get(key)
         return max(self._now_s(), part.end_s) - part.begin_s - part.audio_s if part else 0.0
 
+    def left_s(self) -> float:
+        """Until everything given so far is over."""
+        return max(0.0, self._until_s - self._now_s())
+
     def forget(self, key: str) -> None:
         self._parts.pop(key, None)
 

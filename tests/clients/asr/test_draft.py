@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from sonorant.asr.draft import Change, Draft
 from sonorant.asr.hypotheses import Hypothesis, Part
-from sonorant.asr.words import split_words
 from sonorant.service.text.revision import place
 
 WORDS = st.sampled_from(["one", "word", "or", "another", "some", "something", "twenty", "six", "你", "好"])
@@ -43,80 +42,109 @@ class Server:
             self.heard += 1
 
 
-@given(st.lists(st.tuples(TEXTS, st.integers(0, 12)), max_size=8), TEXTS, st.integers(1, 3), st.integers(0, 4))
+def say(draft: Draft, server: Server, *, waits: bool) -> None:
+    while (change := draft.change(listener_waits=waits)) is not None:
+        server.take(change, draft)
+
+
+@given(st.lists(st.tuples(TEXTS, st.integers(0, 12), st.booleans()), max_size=8), TEXTS, st.integers(1, 3))
 def test_what_was_heard_stays_and_the_rest_is_the_final_hypothesis(
-    partials: list[tuple[str, int]], final: str, agreement: int, phrase_words: int
+    partials: list[tuple[str, int, bool]], final: str, agreement: int
 ) -> None:
-    draft, server, heard = Draft(agreement, phrase_words), Server(), ""
-    for time_s, (text, num_more) in enumerate(partials):
-        while (change := draft.feed(hypothesis(text, time_s))) is not None:
-            server.take(change, draft)
-            unflushed = server.text[max(server.flushed, default=0) :]
-            assert not phrase_words or len(split_words(unflushed)) < phrase_words
+    draft, server, heard = Draft(agreement), Server(), ""
+    for time_s, (text, num_more, waits) in enumerate(partials):
+        draft.hear(hypothesis(text, time_s))
+        say(draft, server, waits=waits)
+        assert not server.text[max(server.flushed, default=0) :].strip(), "what is sent is said to its end"
         assert server.text.startswith(heard)
         server.hear(server.heard + num_more)
         heard = server.text[: server.heard]
-    while (change := draft.feed(hypothesis(final, 99.0, final=True))) is not None:
-        server.take(change, draft)
+    draft.hear(hypothesis(final, 99.0, final=True))
+    say(draft, server, waits=False)
     assert server.text.startswith(heard)
-    sent = draft.finish(hypothesis(final, 99.0, final=True))
+    sent = draft.finish()
     assert "".join(word.text.replace(" ", "") for word in sent) == server.text.replace(" ", "")
     if not server.heard:
         assert draft.num_contradicted == 0
 
 
-def test_a_word_is_sent_with_the_first_hypothesis_that_has_one_behind_it_and_corrected() -> None:
-    draft = Draft()
-    assert draft.feed(hypothesis("good", 0.1)) is None
-    assert draft.feed(hypothesis("good moaning", 0.2)) == Change(0, "good ", appends=True)
-    assert draft.feed(hypothesis("good moaning to", 0.3)) == Change(5, "moaning ", appends=True)
-    change = draft.feed(hypothesis("good morning to you", 0.4))
-    assert change == Change(4, " morning to ", appends=False)
-    draft.revised(change, 4, 0)
-    assert draft.feed(hypothesis("good morning to you", 0.5, final=True)) == Change(16, "you ", appends=True)
-    assert draft.feed(hypothesis("good morning to you", 0.5, final=True)) is None
-    sent = draft.finish(hypothesis("good morning to you", 0.5, final=True))
-    assert [(word.text, word.released_s) for word in sent] == [
-        ("good", 0.2),
-        (" morning", 0.4),
-        (" to", 0.4),
-        (" you", 0.5),
+def test_words_wait_while_the_listener_has_something_to_hear_and_may_change_meanwhile() -> None:
+    draft = Draft(agreement=1)
+    draft.hear(hypothesis("good moaning to", 0.1))
+    assert draft.change(listener_waits=False) is None
+    draft.hear(hypothesis("good morning to", 0.2))
+    assert draft.change(listener_waits=True) == Change(0, "good morning ", appends=True)
+    assert draft.ends_phrase() and not draft.ends_phrase()
+    draft.hear(hypothesis("good morning to you", 0.3))
+    assert draft.change(listener_waits=True) is None, "a word alone is no phrase"
+    draft.hear(hypothesis("good morning to you all", 0.4))
+    assert draft.change(listener_waits=True) == Change(13, "to you ", appends=True)
+    assert draft.ends_phrase()
+    draft.hear(hypothesis("good morning to you all", 0.5, final=True))
+    assert draft.change(listener_waits=False) == Change(20, "all ", appends=True), "it is all: nothing will change"
+    assert not draft.ends_phrase(), "the end is enough"
+    assert [(word.text, word.heard_s, word.released_s) for word in draft.finish()] == [
+        ("good", 0.1, 0.2),
+        (" morning", 0.2, 0.2),
+        (" to", 0.1, 0.4),
+        (" you", 0.3, 0.4),
+        (" all", 0.4, 0.5),
     ]
     assert draft.num_contradicted == 0
 
 
+def test_so_many_hypotheses_in_a_row_have_a_word_that_is_said() -> None:
+    draft = Draft(agreement=2)
+    for text, change in (
+        ("good morning to", None),
+        ("good moaning to", None),
+        ("good moaning to you", Change(0, "good moaning to ", appends=True)),
+    ):
+        draft.hear(hypothesis(text))
+        assert draft.change(listener_waits=True) == change
+        assert draft.change(listener_waits=True) is None, "asked again, it is no further hypothesis"
+
+
+def test_what_is_taken_back_is_revised_at_once_and_the_rest_flushed_again() -> None:
+    draft = Draft(agreement=2)
+    for _ in range(2):
+        draft.hear(hypothesis("this is good moaning to"))
+    assert draft.change(listener_waits=True) == Change(0, "this is good moaning ", appends=True)
+    assert draft.ends_phrase()
+    draft.hear(hypothesis("this is"))
+    assert draft.change(listener_waits=True) is None, "the recognizer has lost sight of the rest, no more"
+    draft.hear(hypothesis("this is good morning to"))
+    change = draft.change(listener_waits=False)
+    assert change == Change(12, "", appends=False), "what stands there now is not settled"
+    draft.revised(change, 12, 0)
+    assert draft.ends_phrase(), "the flush was taken back with its text"
+    assert draft.change(listener_waits=False) is None
+
+
 def test_a_word_that_was_heard_stays_and_counts() -> None:
-    draft = Draft()
-    draft.feed(hypothesis("good moaning to"))
-    change = draft.feed(hypothesis("good morning to you"))
+    draft = Draft(agreement=1)
+    draft.hear(hypothesis("good moaning to"))
+    assert draft.change(listener_waits=True) == Change(0, "good moaning ", appends=True)
+    assert draft.ends_phrase()
+    draft.hear(hypothesis("good morning to you"))
+    change = draft.change(listener_waits=False)
     assert change == Change(4, " morning to ", appends=False)
     draft.revised(change, 12, 8)  # as many words of the revision are left out
-    assert draft.feed(hypothesis("good morning to you")) is None
-    final = hypothesis("good morning to you", final=True)
-    assert draft.feed(final) == Change(16, "you ", appends=True)
-    assert [word.text for word in draft.finish(final)] == ["good", " moaning", " to", " you"]
+    assert draft.change(listener_waits=False) is None
+    assert draft.ends_phrase()
+    draft.hear(hypothesis("good morning to you", final=True))
+    assert draft.change(listener_waits=False) == Change(16, "you ", appends=True)
+    assert [word.text for word in draft.finish()] == ["good", " moaning", " to", " you"]
     assert draft.num_contradicted == 1
 
 
-def test_every_few_words_are_a_phrase_and_a_revision_takes_it_back() -> None:
-    draft = Draft(phrase_words=2)
-    assert draft.feed(hypothesis("good moaning to")) == Change(0, "good moaning ", appends=True)
-    assert draft.ends_phrase()
-    change = draft.feed(hypothesis("good morning to you"))
-    assert change == Change(4, " morning to ", appends=False)
-    assert not draft.ends_phrase(), "not a second time"
-    draft.revised(change, 4, 0)
-    assert draft.ends_phrase()
-    assert draft.feed(hypothesis("good morning to you all")) == Change(16, "you ", appends=True)
-    assert not draft.ends_phrase()
-
-
 def test_a_word_that_stays_in_the_place_of_a_character_does_not_melt_into_the_next_one() -> None:
-    draft = Draft(phrase_words=0)
-    assert draft.feed(hypothesis("one word two")) == Change(0, "one word ", appends=True)
-    final = hypothesis("one 你 two", final=True)
-    change = draft.feed(final)
+    draft = Draft(agreement=1)
+    draft.hear(hypothesis("one word two"))
+    assert draft.change(listener_waits=True) == Change(0, "one word ", appends=True)
+    draft.hear(hypothesis("one 你 two", final=True))
+    change = draft.change(listener_waits=True)
     assert change == Change(3, " 你 two ", appends=False)
     draft.revised(change, 8, 2)
-    assert draft.feed(final) is None
-    assert [word.text for word in draft.finish(final)] == ["one", " word", " two"]
+    assert draft.change(listener_waits=True) is None
+    assert [word.text for word in draft.finish()] == ["one", " word", " two"]
