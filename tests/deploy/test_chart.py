@@ -1,4 +1,4 @@
-"""The chart, offline: every variant is what each Kubernetes takes and what the server takes, and a typo is not."""
+"""The chart and the dashboard, offline: they are what each Kubernetes, the server and Grafana take, and a typo is not."""
 
 import copy
 import json
@@ -16,6 +16,10 @@ from tests.deploy.replicas import ROOT
 helm = pytest.importorskip("helm_python", reason="make test-chart")
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="make test-chart")
 jsonschema = pytest.importorskip("jsonschema", reason="make test-chart")
+grafana = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason="make test-chart")
+
+from grafana_foundation_sdk.cog.encoder import JSONEncoder  # noqa: E402
+from grafana_foundation_sdk.cog.plugins import register_default_plugins  # noqa: E402
 
 CHART = ROOT / "deploy" / "chart"
 CRDS = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "crds").glob("*.json")}
@@ -27,6 +31,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fixed": {"autoscaling": {"by": "none"}, "replicas": 3},
     "with keys": {"apiKeys": {"secret": "keys"}, "test": {"secret": "key"}, "networkPolicy": {"enabled": True}},
 }
+PLAIN = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()))
 Manifest = dict[str, Any]
 
 
@@ -73,8 +78,14 @@ def test_every_variant_is_valid(variant: str, version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_plain_manifests_are_valid(version: str) -> None:
-    for manifest in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()):
+    for manifest in PLAIN:
         check(manifest, version)
+
+
+def test_what_is_off_by_default() -> None:
+    assert {each["kind"] for each in render({})} == {
+        *("Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler", "Pod"),
+    }
 
 
 def test_helm_finds_nothing_wrong() -> None:
@@ -142,21 +153,55 @@ def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
             yield from places(inner, (*path, index))
 
 
-def test_a_typo_in_any_manifest_is_caught() -> None:
+def misspelt(value: Manifest) -> Iterator[tuple[Manifest, str]]:
+    """With each key in turn."""
+    for path, key in places(value):
+        broken = copy.deepcopy(value)
+        inner = broken
+        for step in path:
+            inner = inner[step]
+        inner[f"{key}x"] = inner.pop(key)
+        yield broken, ".".join(map(str, (*path, key)))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_typo_in_any_manifest_is_caught(version: str) -> None:
     kinds: set[str] = set()
-    for manifest in [*render(VARIANTS["everything"]), found(render({}), "HorizontalPodAutoscaler")]:
-        for path, key in places(manifest):
-            broken = copy.deepcopy(manifest)
-            inner = broken
-            for step in path:
-                inner = inner[step]
-            inner[f"{key}x"] = inner.pop(key)
+    for manifest in [*PLAIN, *render(VARIANTS["everything"]), found(render({}), "HorizontalPodAutoscaler")]:
+        for broken, place in misspelt(manifest):
             if broken.get("kind") is None or broken.get("apiVersion") is None:
                 continue  # that one of these is missing is seen by everybody
             with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
-                check(broken, "1.33")
+                check(broken, version)
+                pytest.fail(f"{manifest['kind']}: {place}")
             kinds.add(manifest["kind"])
     assert {*CRDS, "Deployment", "HorizontalPodAutoscaler", "NetworkPolicy", "Pod"} <= kinds
+
+
+def keeps(given: Any, wanted: Any) -> bool:
+    """Whether all that is wanted is there, beside defaults."""
+    if isinstance(wanted, dict):
+        return all(key in given and keeps(given[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        return len(given) == len(wanted) and all(map(keeps, given, wanted))
+    return bool(given == wanted)
+
+
+def test_grafana_knows_every_key_of_the_dashboard() -> None:
+    """Read and written by Grafana's own types it is the same; a key that they do not know, and any typo, is gone."""
+
+    def is_known(dashboard: dict[str, Any]) -> bool:
+        try:
+            read = grafana.Dashboard.from_json(dashboard)
+        except KeyError:  # of a type that there is none of
+            return False
+        return keeps(json.loads(json.dumps(read, cls=JSONEncoder)), dashboard)
+
+    register_default_plugins()
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_text())
+    assert is_known(dashboard)
+    dashboard["panels"] = dashboard["panels"][:1]  # they are alike
+    assert [place for broken, place in misspelt(dashboard) if is_known(broken)] == []
 
 
 @pytest.mark.parametrize(
