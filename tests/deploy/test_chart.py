@@ -1,4 +1,4 @@
-"""The chart and the dashboard, offline: they are what each Kubernetes, the server and Grafana take, and a typo is not."""
+"""The chart and the dashboard, offline: they are what Kubernetes, the server and Grafana take, and a typo is not."""
 
 import copy
 import json
