@@ -101,6 +101,7 @@ def from_speech_error(error: SpeechError) -> Refusal:
     if where := _PATH.match(message):
         param = param_of(where[1])
         message = f"{param}: {message[where.end() :]}"
+    message = message.replace("ListVoices", "GET /v1/audio/voices")
     code = _CODES.get(error.reason, error.reason.lower()) or None
     return Refusal(status, message, param=param, code=code, retry_after_s=retry_after_s)
 

@@ -194,6 +194,7 @@ async def test_errors_have_openais_shape(fields: dict[str, Any], status: int, pa
         got, error = await door.refusal(text, **fields)
     assert (got, error["param"], error["code"]) == (status, param, code)
     assert error["type"] and error["message"].startswith(param)
+    assert code != "voice_not_found" or error["message"].endswith("; GET /v1/audio/voices tells which there are")
 
 
 async def test_the_sdk_raises_its_own_errors(tmp_path: Any) -> None:

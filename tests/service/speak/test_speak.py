@@ -155,8 +155,10 @@ async def test_cancel_of_the_speaking_utterance_leaves_the_session_alive() -> No
         await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
         await call.write(say("a long story " * 20))
         await read_until(call, transcript, "audio")
+        engine.hold()
         await call.write(cancel(played_ms=60))
-        await read_until(call, transcript, "done")
+        await read_until(call, transcript, "done")  # which waits for no step of the engine
+        engine.release()
         assert transcript.done["u1"].reason == CANCELLED
         assert transcript.done["u1"].stats.played_ms == 60
         assert transcript.done["u1"].stats.sent_ms == len(transcript.pcm["u1"]) // 48
