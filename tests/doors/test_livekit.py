@@ -21,6 +21,7 @@ from livekit.plugins import nvidia
 
 from clients.examples.livekit_agent import ANSWERS, talk
 from sonorant.livekit import TTS, Heard
+from tests.cutting_proxy import CuttingProxy
 from tests.doors.judge import HEARING_HZ, assert_agree, assert_idle, assert_says, beginning_of
 
 TEXT = "The quick brown fox jumps over the lazy dog. It (really) was three o'clock, or four."
@@ -96,6 +97,22 @@ async def test_it_speaks_before_the_text_ends(speech: TTS) -> None:
         push(stream, " the lazy dog.")
         stream.end_input()
         assert_conforms([first, *[event async for event in stream]])
+
+
+async def test_a_connection_that_is_cut_in_mid_speech_is_not_heard(server: str) -> None:
+    """The library resumes what was said, so that no frame and no word is missing or comes twice."""
+    port = int(server.rpartition(":")[2])
+    async with CuttingProxy(port) as proxy, TTS(target=f"127.0.0.1:{proxy.port}", sample_rate=HEARING_HZ) as speech:
+        stream = speech.stream(conn_options=AT_ONCE)
+        push(stream, TEXT)
+        stream.end_input()
+        events = [await anext(stream) for _ in range(4)]
+        assert proxy.cut()
+        events += [event async for event in stream]
+        await stream.aclose()
+    assert_conforms(events)
+    assert "".join(words(events)) == TEXT
+    assert_says(pcm(events), TEXT)
 
 
 async def test_an_empty_stream_is_clean_and_text_without_speech_is_a_moment_of_silence(speech: TTS) -> None:

@@ -174,4 +174,8 @@ def test_everything_has_a_name_and_a_phone_needs_no_sideways_scroll(browser: Bro
     )
     assert nameless == []
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.goto(f"{url}/docs")
+    expect(page.get_by_role("main")).to_contain_text("SpeechRequest")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => (each.open = true))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     page.close()
