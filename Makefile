@@ -31,9 +31,10 @@ demo: setup ## speak a sentence word by word through a server of its own, into d
 	@$(BIN)/python -m sonorant.cli.demo $(ARGS)
 
 serve: setup ## run the server, and a gateway to it, in the foreground (ARGS="--model DIR", GATEWAY="--listen HOST:PORT")
-	@# Both in the background: a shell hears no signal while it waits for a command in the foreground.
+	@# Both in the background: a shell hears no SIGTERM while it waits for a command in the foreground. Ctrl-C reaches them by itself,
+	@# and would stop them at once if it came twice.
 	@$(BIN)/sonorant-gateway $(GATEWAY) & gateway=$$!; $(BIN)/sonorant-server $(ARGS) & server=$$!; \
-	  trap 'kill $$server $$gateway 2>/dev/null' INT TERM; status=0; wait $$server || status=$$?; \
+	  trap : INT; trap 'kill $$server $$gateway 2>/dev/null' TERM; status=0; wait $$server || status=$$?; \
 	  while kill -0 $$server 2>/dev/null; do wait $$server; status=$$?; done; kill $$gateway 2>/dev/null; wait $$gateway; exit $$status
 
 test: setup ## run the tests that are quick and need no GPU

@@ -7,8 +7,9 @@ import shutil
 import signal
 import socket
 import subprocess
+import urllib.request
 import wave
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -48,9 +49,19 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+def terminate(make: "subprocess.Popen[bytes]") -> None:
+    """As a supervisor does it."""
+    make.terminate()
+
+
+def interrupt(make: "subprocess.Popen[bytes]") -> None:
+    """As Ctrl-C does it."""
+    os.killpg(make.pid, signal.SIGINT)
+
+
 @contextmanager
-def made_to_serve(tmp_path: Path) -> Iterator[str]:
-    """The URL of the gateway of `make serve`; afterwards nothing of it is left."""
+def made_to_serve(tmp_path: Path, stop: Callable[["subprocess.Popen[bytes]"], None]) -> Iterator[str]:
+    """The URL of the gateway of `make serve`; stopped in mid-speech, it ends that, and nothing is left."""
     server, gateway = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     arguments = [f"ARGS=--listen {server} --num-slots 4", f"GATEWAY=--listen {gateway} --server {server}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
@@ -66,7 +77,11 @@ def made_to_serve(tmp_path: Path) -> Iterator[str]:
     try:
         wait_until_ready(f"http://{gateway}")
         yield f"http://{gateway}"
-        process.terminate()
+        body = json.dumps({"input": "The house is by the river. " * 40, "response_format": "pcm", "seed": 1})
+        speech = urllib.request.Request(f"http://{gateway}/v1/audio/speech", body.encode())
+        with urllib.request.urlopen(speech, timeout=60) as response:
+            stop(process)
+            assert len(response.read()) > 20 * 48_000
         process.wait(30)
         with pytest.raises(ProcessLookupError):
             os.killpg(process.pid, 0)
@@ -75,8 +90,13 @@ def made_to_serve(tmp_path: Path) -> Iterator[str]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+def test_make_serve_ends_in_good_order_on_ctrl_c(tmp_path: Path) -> None:
+    with made_to_serve(tmp_path, interrupt):
+        pass
+
+
 def test_curl_gets_files_and_streams_of_what_make_serve_starts(tmp_path: Path) -> None:
-    with made_to_serve(tmp_path) as url:
+    with made_to_serve(tmp_path, terminate) as url:
         script = ROOT / "clients/examples/curl.sh"
         subprocess.run(["sh", script, url, tmp_path], check=True, timeout=60)
     assert "data" in json.loads((tmp_path / "voices.json").read_text())
