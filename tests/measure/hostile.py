@@ -57,6 +57,7 @@ class Heard:
     def __init__(self) -> None:
         self.utterances = 0
         self.lost = 0
+        self.first_ms: list[float] = []  # from the text to the first audio
         self.gaps_ms: list[float] = []  # silence within an utterance, where audio came too late
         self.refusals: Counter[str] = Counter()
 
@@ -82,12 +83,14 @@ async def utterance(stub: Any, heard: Heard) -> bytes:
     for request in (speak_pb2.SpeakRequest(config=CONFIG), say(TEXT), end()):
         await call.write(request)
     await call.done_writing()
-    pcm, plays_until_s = bytearray(), 0.0
+    pcm, plays_until_s, begun_s = bytearray(), 0.0, time.monotonic()
     async for response in call:
         if response.HasField("audio"):
             now_s = time.monotonic()
             if plays_until_s and now_s > plays_until_s:
                 heard.gaps_ms.append((now_s - plays_until_s) * 1000)
+            if not pcm:
+                heard.first_ms.append((now_s - begun_s) * 1000)
             pcm += response.audio.data
             plays_until_s = max(now_s, plays_until_s) + response.audio.num_samples / 24_000
         elif response.HasField("done") and response.done.error.code:
@@ -139,7 +142,8 @@ async def phase(
     median, p99, most = np.percentile([each.ms for each in waits], (50, 99, 100))
     longest_ms = max(heard.gaps_ms, default=0)
     print(
-        f"{name:>6}: {heard.utterances} utterances, {heard.lost} not whole; {len(heard.gaps_ms)} gaps of at most "
+        f"{name:>6}: {heard.utterances} utterances, {heard.lost} not whole, first audio after at most "
+        f"{max(heard.first_ms, default=0):.0f} ms; {len(heard.gaps_ms)} gaps of at most "
         f"{longest_ms:.0f} ms; {len(waits)} calls: median {median:.0f}, p99 {p99:.0f}, at most {most:.0f} ms"
     )
     print(f"{'':>6}  cores: {shares.told()}")
