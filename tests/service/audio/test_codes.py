@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.service.audio.codes import MAX_COUNT, CodesHeader, Kind, join, parse, record
+from sonorant.service.audio.codes import (
+    FRAMES_AT_ONCE,
+    MAX_COUNT,
+    RECORDS_AT_ONCE,
+    CodesHeader,
+    Kind,
+    join,
+    parse,
+    parsing,
+    record,
+)
 
 PUBLISHED = CodesHeader(16, 11, 24_000, 1920, "0123456789abcdef", "fedcba9876543210")
 headers = st.builds(
@@ -109,3 +119,14 @@ def test_what_is_no_codes_is_refused_in_words(data: bytes, told: str) -> None:
 def test_noise_is_parsed_or_refused(noise: bytes, kept: int) -> None:
     with suppress(ValueError):
         parse(WHOLE[:kept] + noise)
+
+
+def test_many_records_are_read_in_steps() -> None:
+    """Between which the event loop does what is due."""
+    num_frames = 4 * FRAMES_AT_ONCE
+    frames = PUBLISHED.pack(np.arange(num_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048)
+    size = PUBLISHED.frame_bytes
+    records = [record(Kind.FRAMES, 1, frames[at : at + size]) for at in range(0, len(frames), size)]
+    *steps, stored = parsing(PUBLISHED.to_bytes() + b"".join(records))
+    assert steps == [None] * (num_frames // RECORDS_AT_ONCE + num_frames // FRAMES_AT_ONCE)
+    assert stored is not None and PUBLISHED.pack(stored.segments[0]) == frames

@@ -4,7 +4,7 @@ A frame is packed by itself, into whole bytes, and each record is whole: whereve
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -17,6 +17,8 @@ VERSION = 1
 MAX_DURATION_S = 3600
 MAX_RECORDS = 100_000
 MAX_PARTS = 4096  # segments and pauses; each is looked at by itself, by everybody's event loop
+RECORDS_AT_ONCE = 500
+FRAMES_AT_ONCE = 4096
 MAX_COUNT = (1 << 14) - 1  # of one record
 
 _HEADER = struct.Struct("<4sBBBxII8s8s")
@@ -118,10 +120,17 @@ class StoredCodes:
 
 def parse(data: bytes) -> StoredCodes:
     """Raises ValueError with what is wrong, and where."""
+    *_, stored = parsing(data)
+    assert stored is not None, "it comes last"
+    return stored
+
+
+def parsing(data: bytes) -> Iterator[StoredCodes | None]:
+    """The same in steps of about a millisecond: an hour of codes takes a hundred. Yields None until all is read."""
     header = _header(data)
     past: list[bytes] = []
     parts: list[list[bytes] | int] = []  # of a segment the bytes of its frames
-    for kind, count, frames in _records(data, header):
+    for number, (kind, count, frames) in enumerate(_records(data, header), 1):
         match kind:
             case Kind.PAST:
                 past.append(frames)
@@ -133,11 +142,22 @@ def parse(data: bytes) -> StoredCodes:
                 parts.append([frames])
         if len(parts) > MAX_PARTS:
             raise ValueError(f"they have over {MAX_PARTS} segments and pauses; cut them")
-    return StoredCodes(
-        header,
-        header.unpack(b"".join(past)) if past else None,
-        tuple(part if isinstance(part, int) else header.unpack(b"".join(part)) for part in parts),
-    )
+        if number % RECORDS_AT_ONCE == 0:
+            yield None
+    past_codes = (yield from _unpacking(header, past)) if past else None
+    unpacked: list[Int16Array | int] = []
+    for part in parts:
+        unpacked.append(part if isinstance(part, int) else (yield from _unpacking(header, part)))
+    yield StoredCodes(header, past_codes, tuple(unpacked))
+
+
+def _unpacking(header: CodesHeader, frames: Sequence[bytes]) -> Generator[None, None, Int16Array]:
+    data, size = b"".join(frames), FRAMES_AT_ONCE * header.frame_bytes
+    pieces = []
+    for at in range(0, max(1, len(data)), size):
+        pieces.append(header.unpack(data[at : at + size]))
+        yield
+    return np.concatenate(pieces)
 
 
 def _header(data: bytes) -> CodesHeader:

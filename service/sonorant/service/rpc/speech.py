@@ -158,8 +158,9 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
         call_context.when_over(self._admission.enter(call.caller))
         await self._limits.enter(call.caller, call_context.when_over)
-        # In a thread, since an hour of codes takes long enough to be heard by others.
-        spec = await asyncio.to_thread(check_decode, request, self._engine)
+        steps, part, spec = check_decode(request, self._engine), self._loop_share.of(call.caller.counted_as), None
+        while spec is None:
+            spec = await part.do(next, steps)
         await self._limits.prepare(call.caller, spec.num_chars)
         self._limits.take(call.caller, spec.num_chars)
         decoding = Decoding(spec, self._engine, max_lead_ms)

@@ -3,7 +3,7 @@
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeAlias
@@ -17,7 +17,7 @@ from sonorant.engine import (
     StoredStream,
     StreamFailed,
 )
-from sonorant.service.audio.codes import CodesHeader, StoredCodes, parse
+from sonorant.service.audio.codes import CodesHeader, StoredCodes, parsing
 from sonorant.service.audio.formats import check_audio
 from sonorant.service.audio.output import joined
 from sonorant.service.audio.writer import AudioSpec, AudioWriter, Piece
@@ -57,14 +57,18 @@ class DecodeSpec:
         return int(self.stored.duration_s * 1000 / self.audio.speed)
 
 
-def check_decode(request: DecodeRequest, engine: EnginePool) -> DecodeSpec:
-    """Raises InvalidField, or CodecDiffers. An hour of codes takes some tens of milliseconds."""
+def check_decode(request: DecodeRequest, engine: EnginePool) -> Iterator[DecodeSpec | None]:
+    """In steps, as `parsing`; yields None until it is done. Raises InvalidField, or CodecDiffers."""
     if request.config.audio.encoding == audio_pb2.AUDIO_ENCODING_CODES:
         raise InvalidField("config.audio.encoding", "these are codes already; choose what they are to become")
+    stored: StoredCodes | None = None
     try:
-        stored = parse(request.codes)
+        for stored in parsing(request.codes):
+            if stored is None:
+                yield None
     except ValueError as error:
         raise InvalidField("codes", str(error), "CODES_UNREADABLE") from error
+    assert stored is not None, "it comes last"
     info = engine.info_for_codec(stored.header.codec)
     made_here = CodesHeader.of(info)
     if replace(stored.header, checkpoint=made_here.checkpoint) != made_here:  # what is charged follows from it
@@ -72,7 +76,7 @@ def check_decode(request: DecodeRequest, engine: EnginePool) -> DecodeSpec:
     if not stored.segments:
         raise InvalidField("codes", "there are no frames in them; give those of an utterance", "CODES_UNREADABLE")
     audio = check_audio(request.config, info, "config", whole=False)
-    return DecodeSpec(stored, audio, info, zlib.crc32(request.codes))
+    yield DecodeSpec(stored, audio, info, zlib.crc32(request.codes))
 
 
 class Decoding:
