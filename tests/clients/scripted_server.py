@@ -62,6 +62,7 @@ class Speech(TextToSpeechServiceServicer):
         self.thaw = asyncio.Event()
         self.num_sessions = 0
         self.clips_lost_after: int | None = None
+        self.clips_frozen_after: int | None = None
         self.greets_after_text = False  # its answer to the config comes behind the first text
         self.takes_opening = True
 
@@ -169,12 +170,16 @@ class Speech(TextToSpeechServiceServicer):
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
         if request.config.sampling.temperature:
             await context.abort_with_status(rpc_status.to_status(BAD_TEMPERATURE))
-        started = synthesis_pb2.UtteranceStarted(checkpoint="c", replay=request.config)
-        if self.clips_lost_after is not None:
+        started = synthesis_pb2.UtteranceStarted(
+            checkpoint="c", replay=request.config, audio=FORMAT, max_silence_ms=self.max_silence_ms
+        )
+        if self.clips_lost_after is not None or self.clips_frozen_after is not None:
             yield text_to_speech_service_pb2.SynthesizeStreamResponse(started=started)
         for number, char in enumerate(request.text):
             if number == self.clips_lost_after:
                 await context.abort(grpc.StatusCode.INTERNAL, "the balancer's own words")
+            if number == self.clips_frozen_after:
+                await self.thaw.wait()
             audio = audio_pb2.AudioChunk(data=LOUD, num_samples=len(char))
             yield text_to_speech_service_pb2.SynthesizeStreamResponse(audio=audio)
         finished = synthesis_pb2.UtteranceDone(reason=synthesis_pb2.FINISH_REASON_COMPLETED)

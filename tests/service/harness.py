@@ -160,6 +160,16 @@ class Transcript:
         return kind
 
 
+def codes_told(responses: Iterable[speak_pb2.SpeakResponse]) -> bytes:
+    """Of all segments, as a client keeps them."""
+    kept: dict[int, bytearray] = {}
+    for told in (told for response in responses for told in response.audio.codes):
+        codes = kept.setdefault(told.segment, bytearray())
+        assert told.offset <= len(codes), "none are left out"
+        codes[told.offset :] = told.codes
+    return b"".join(codes for _, codes in sorted(kept.items()))
+
+
 async def speak(stub: Any, requests: Iterable[speak_pb2.SpeakRequest | speak_pb2.SpeakConfig]) -> Transcript:
     """A whole session: everything sent, half-closed, everything read."""
     call = stub.Speak()

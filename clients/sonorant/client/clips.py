@@ -7,12 +7,14 @@ from typing import Any, TypeVar
 import grpc
 
 from sonorant.client.backoff import delays_s
-from sonorant.client.errors import ServerUnavailable, from_rpc_error, is_lost
+from sonorant.client.errors import ServerUnavailable, from_rpc_error
 from sonorant.client.journal import Journal
 from sonorant.client.lines import Lines
 from sonorant.client.patience import silence_to_ask_ms
+from sonorant.client.seeking import Found
 from sonorant.client.session import RECONNECT_S, Payload, Session
-from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakResponse
+from sonorant.tts.v1.speak_pb2 import SessionStarted, SpeakConfig, SpeakResponse
+from sonorant.tts.v1.synthesis_pb2 import UtteranceStarted
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 T = TypeVar("T")
@@ -37,6 +39,28 @@ async def until_reached(call: Callable[[], Awaitable[T]], target: str) -> T:
     raise AssertionError("delays never end")
 
 
+class Whole:
+    """A call of SynthesizeStream, for a session that goes on with it should its server be lost."""
+
+    def __init__(self, stub: Any, request: SynthesizeStreamRequest) -> None:
+        self._stub = stub
+        self._call: Any = stub.SynthesizeStream(request)
+        self.cancel = self._call.cancel
+
+    async def read(self) -> Any:
+        response = await self._call.read()
+        if response is grpc.aio.EOF:
+            return response
+        if response.HasField("alive"):
+            return SpeakResponse(alive=response.alive)
+        payload = response.WhichOneof("payload")
+        return SpeakResponse(utterance_id=_ID, **{payload: getattr(response, payload)})
+
+    def found(self, receipt: UtteranceStarted) -> Found:
+        started = SessionStarted(audio=receipt.audio, resumable=True, max_silence_ms=receipt.max_silence_ms)
+        return Found(self._stub, self, started)
+
+
 async def stream(lines: Lines, target: str, request: SynthesizeStreamRequest) -> AsyncGenerator[Payload, None]:
     """Everything of SynthesizeStream. After a lost server comes a `Resumed`, and the rest from another one."""
     voice = request.config.voice if request.config.HasField("voice") else None
@@ -44,18 +68,6 @@ async def stream(lines: Lines, target: str, request: SynthesizeStreamRequest) ->
     journal.text(_ID, request.text)
     journal.end(_ID)
     journal.finished = True
-    call: Any = lines.stub.SynthesizeStream(request)
-    try:
-        while (response := await call.read()) is not grpc.aio.EOF:
-            payload = response.WhichOneof("payload")
-            journal.take(SpeakResponse(utterance_id=_ID, **{payload: getattr(response, payload)}))
-            yield getattr(response, payload)
-        return
-    except grpc.aio.AioRpcError as error:
-        if not (is_lost(error) and journal.has_begun):
-            raise from_rpc_error(error, target) from None
-    finally:
-        call.cancel()
     config = SpeakConfig(
         max_lead_ms=request.max_lead_ms,
         timestamps=request.timestamps,
@@ -65,6 +77,8 @@ async def stream(lines: Lines, target: str, request: SynthesizeStreamRequest) ->
     )
     if voice is not None:
         config.synthesis.voice.CopyFrom(voice)
-    async with Session(lines, target, config, journal=journal) as session:
+    request.max_silence_ms = config.max_silence_ms
+    whole = Whole(lines.stub, request)
+    async with Session(lines, target, config, journal=journal, begun=whole) as session:
         async for event in session:
             yield event.payload

@@ -96,9 +96,10 @@ class Session:
         text: str = "",
         end: bool = False,
         journal: Journal | None = None,
+        begun: Any = None,
     ) -> None:
-        """`text`: the first of it; `end`: that is all. `journal`: of what another call began and lost; this session
-        goes on with it."""
+        """`text`: the first of it; `end`: that is all. `begun`: a call that speaks already, of the one utterance in
+        `journal`."""
         self._lines = lines
         self._target = target
         self._config = config
@@ -106,7 +107,7 @@ class Session:
         self._text, self._end = text, end
         self._opening: list[SpeakRequest] = []  # both, for a server that does not take them with the config
         self._journal = journal or Journal(config.synthesis.voice if config.synthesis.HasField("voice") else None)
-        self._begins_lost = journal is not None
+        self._begun = begun
         self._hearing = Hearing(lines, self._go_on, lambda: self._live and self._journal.waits)
         self._call: Any = None
         self._left: Any = None  # a call that was given up for another
@@ -116,12 +117,12 @@ class Session:
         self._owed: list[SpeakResponse] = []  # by a server that was lost
         self._losses_without_news = 0
         self._nothing_left = False  # that another server could say
-        self._over = False
-        self._entered = False
+        self._over = self._entered = False
 
     async def __aenter__(self) -> Self:
         self._entered = True
-        if self._begins_lost:
+        if self._begun is not None:
+            self._call, self.started, self._live = self._begun, SessionStarted(), True
             return self
         try:
             self._take_up(await self._newcomer())
@@ -210,24 +211,23 @@ class Session:
                 return _event(self._owed.pop(0))
             if self._nothing_left:
                 raise StopAsyncIteration
-            if self._begins_lost:
-                self._begins_lost = False
-                return await self._resume(None)
             try:
                 response = await self._hearing.read(self._call)
             except grpc.aio.AioRpcError as error:
                 return await self._resume(error)
-            if response is None:
-                return await self._resume(None)
             if response is grpc.aio.EOF:
                 if self._trace is not None:
                     self._trace.metadata("trailers", await self._call.trailing_metadata())
                 if not await self._needs_another_server():
                     raise StopAsyncIteration
+            if response is None or response is grpc.aio.EOF:
                 return await self._resume(None)
             if self._trace is not None:
                 self._trace.received(response)
             self._losses_without_news = 0
+            if self._call is self._begun and response.HasField("started"):
+                self._take_up(self._begun.found(response.started))  # from here on it can go on elsewhere
+                self._hearing.expect()
             if self._journal.take(response):
                 return _event(response)
 

@@ -174,6 +174,15 @@ async def test_a_write_that_a_frozen_server_does_not_take_is_no_obstacle() -> No
     assert samples == sum(map(len, words)) and resumed >= 1
 
 
+@pytest.mark.usefixtures("impatient")
+async def test_the_stream_of_a_whole_text_leaves_a_silent_server_too() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.max_silence_ms, speech.clips_frozen_after = True, 20, 3
+        payloads = [payload async for payload in client.stream("one two", max_lead_ms=100)]
+        assert heard(payloads) == (len("one two"), 1)
+        assert isinstance(payloads[-1], UtteranceDone) and speech.num_sessions >= 1
+
+
 async def test_nothing_is_due_between_utterances_or_from_a_server_that_promised_nothing() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.max_silence_ms = True, 1

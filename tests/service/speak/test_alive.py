@@ -2,11 +2,13 @@
 
 import asyncio
 
+import grpc
 import pytest
 
 from sonorant.service.speak.alive import LOOK_S, Quiet, SignsOfLife
 from sonorant.service.speak.outbox import Outbox
 from sonorant.tts.v1 import speak_pb2
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 from tests.fake_loop import FakeLoop
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Transcript, end, failure, read_all, read_until, say, served
@@ -37,7 +39,7 @@ class Posted(Outbox[speak_pb2.SpeakResponse]):
 def test_they_come_where_nothing_else_does_and_only_while_something_is_open() -> None:
     loop = FakeLoop()
     outbox, is_open = Posted(loop), [True]
-    quiet = Quiet(outbox, 0.5, lambda: is_open[0])
+    quiet = Quiet(outbox, lambda: speak_pb2.SpeakResponse(alive={}), 0.5, lambda: is_open[0])
     signs = SignsOfLife(loop)
     signs.follow(quiet)
     loop.run(1.2)
@@ -91,9 +93,30 @@ async def test_a_session_that_asks_hears_them_while_its_text_pauses_and_no_other
         assert "alive" not in [kind for _, kind in heard[None].kinds]
 
 
+async def test_the_stream_of_a_whole_text_has_them_too() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        for silence_ms in (100, None):
+            engine.hold()
+            call = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="ab", max_silence_ms=silence_ms))
+            kinds = []
+            while (response := await call.read()) is not grpc.aio.EOF:
+                kinds.append(response.WhichOneof("payload"))
+                if response.HasField("started"):
+                    assert response.started.max_silence_ms == (silence_ms or 0)
+                if kinds.count("alive") == 2 or silence_ms is None:
+                    engine.release()
+            assert (kinds[-1], kinds.count("started")) == ("done", 1)
+            assert kinds.count("alive") >= 2 if silence_ms else "alive" not in kinds
+
+
 @pytest.mark.parametrize("silence_ms", [0, 99, 60_001])
 async def test_silences_have_limits(silence_ms: int) -> None:
     async with served(FakeEngine()) as server:
+        _, message, _ = await failure(
+            server.stub.SynthesizeStream(SynthesizeStreamRequest(text="ab", max_silence_ms=silence_ms))
+        )
+        assert "max_silence_ms" in message
         call = server.stub.Speak()
         await call.write(speak_pb2.SpeakRequest(config={"max_silence_ms": silence_ms}))
         _, message, _ = await failure(call)

@@ -123,7 +123,7 @@ async def test_what_goes_on_may_be_revised() -> None:
         transcript = await talk.finish()
     text = old[: answer.from_char] + "is."[answer.text_char :]
     assert talk.pcm == spoken(text, SEED)
-    check_codes(transcript, text, engine)
+    check_codes(transcript, text)
 
 
 async def test_it_goes_on_in_another_session_too() -> None:

@@ -10,7 +10,7 @@ from sonorant.service.speak.segments import SEED_STEP
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, frame_samples, spoken
-from tests.service.harness import Served, Transcript, config, end, flush, say, served, speak
+from tests.service.harness import Served, Transcript, codes_told, config, end, flush, say, served, speak
 
 TEXT = "The quick brown fox jumps over the lazy dog."
 SEED = 7
@@ -98,13 +98,14 @@ async def test_codes_are_told_of_what_is_heard_and_say_which_draw_it_was(server:
     engine.silent_from = {SEED: 21}
     transcript = await spoken_by(server, max_lead_ms=0, resumable=True)
     told = [codes for each in transcript.responses if each.HasField("audio") for codes in each.audio.codes]
-    assert sum(len(codes.codes) for codes in told) == len(TEXT) * FRAMES_PER_CHAR * engine.info.num_codebooks * 2
+    kept = codes_told(transcript.responses)
+    assert len(kept) == len(TEXT) * FRAMES_PER_CHAR * engine.info.num_codebooks * 2
     assert [codes.draw for codes in told] == sorted(codes.draw for codes in told)
     assert (told[-1].draw, told[-1].complete) == (1, True)
     # It goes on elsewhere with the same draws.
     started = next(each.started for each in transcript.responses if each.HasField("started"))
     num_heard = 30
-    known = b"".join(codes.codes for codes in told)[: num_heard * engine.info.num_codebooks * 2]
+    known = kept[: num_heard * engine.info.num_codebooks * 2]
     resume = speak_pb2.Resume(
         replay=started.replay,
         checkpoint=started.checkpoint,

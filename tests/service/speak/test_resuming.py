@@ -17,8 +17,8 @@ from sonorant.service.audio.codes import parse
 from sonorant.service.audio.opus import available
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
-from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, spoken
-from tests.service.harness import Served, details_of, served
+from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, NUM_CODEBOOKS, spoken
+from tests.service.harness import Served, codes_told, details_of, end, say, served
 
 TEXT = "Hello there. How are you? "
 SEED = {"seed": 7}
@@ -271,6 +271,25 @@ async def test_codes_are_told_only_to_those_who_ask() -> None:
         responses = [response async for response in converse(server, requests)]
     assert not responses[0].session.resumable
     assert not any(response.audio.codes for response in responses)
+
+
+async def test_codes_are_told_of_many_frames_at_once_and_of_none_too_late() -> None:
+    speak = config()
+    speak.max_lead_ms = 200  # a message for each frame
+    async with served(FakeEngine()) as server:
+        call = server.stub.Speak()
+        for request in (speak_pb2.SpeakRequest(config=speak), say(TEXT), end()):
+            await call.write(request)
+        heard: list[Any] = []
+        num_samples = 0
+        while num_samples < 2 * len(TEXT) * FRAME_SAMPLES:
+            if (response := await call.read()).HasField("audio"):
+                heard.append(response)
+                num_samples += response.audio.num_samples
+                assert len(codes_told(heard)) >= num_samples // FRAME_SAMPLES * 2 * NUM_CODEBOOKS
+                await call.write(speak_pb2.SpeakRequest(playback={"played_ms": 10**6}))
+        call.cancel()
+    assert len(heard) == 2 * len(TEXT) > 4 * sum(len(response.audio.codes) > 0 for response in heard)
 
 
 @pytest.mark.parametrize("is_answered", [True, False])

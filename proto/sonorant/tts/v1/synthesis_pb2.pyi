@@ -129,7 +129,7 @@ class Warning(_message.Message):
     def __init__(self, code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class UtteranceStarted(_message.Message):
-    __slots__ = ("audio", "voice_id", "seed", "replay", "checkpoint", "from_phrase_cache", "codebooks", "code_bits")
+    __slots__ = ("audio", "voice_id", "seed", "replay", "checkpoint", "from_phrase_cache", "codebooks", "code_bits", "max_silence_ms")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     VOICE_ID_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,7 @@ class UtteranceStarted(_message.Message):
     FROM_PHRASE_CACHE_FIELD_NUMBER: _ClassVar[int]
     CODEBOOKS_FIELD_NUMBER: _ClassVar[int]
     CODE_BITS_FIELD_NUMBER: _ClassVar[int]
+    MAX_SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
     audio: _audio_pb2.AudioFormat
     voice_id: str
     seed: int
@@ -146,7 +147,8 @@ class UtteranceStarted(_message.Message):
     from_phrase_cache: bool
     codebooks: int
     code_bits: int
-    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., replay: _Optional[_Union[SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., from_phrase_cache: bool = ..., codebooks: _Optional[int] = ..., code_bits: _Optional[int] = ...) -> None: ...
+    max_silence_ms: int
+    def __init__(self, audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., replay: _Optional[_Union[SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., from_phrase_cache: bool = ..., codebooks: _Optional[int] = ..., code_bits: _Optional[int] = ..., max_silence_ms: _Optional[int] = ...) -> None: ...
 
 class SynthesisStats(_message.Message):
     __slots__ = ("input_chars", "audio_ms", "sent_ms", "played_ms", "spoken_chars", "queue_ms", "first_audio_ms", "generation_ms", "codec_frames", "real_time_factor", "first_audio_budget", "heals", "dropped_frames", "kept_frames", "missed_ends")

@@ -20,6 +20,7 @@ MAX_PARTS = 4096  # segments and pauses; each is looked at by itself, by everybo
 RECORDS_AT_ONCE = 500
 FRAMES_AT_ONCE = 4096
 MAX_COUNT = (1 << 14) - 1  # of one record
+FEW = 4  # frames, for which NumPy is slower
 
 _HEADER = struct.Struct("<4sBBBxII8s8s")
 _RECORD = struct.Struct("<H")  # the kind in the upper two bits, the count in the lower fourteen
@@ -57,13 +58,17 @@ class CodesHeader:
         return _HEADER.pack(MAGIC, VERSION, *shape, *fingerprints)
 
     def pack(self, codes: Int16Array) -> bytes:  # [frames, codebooks]
-        packed = []
-        for frame in codes.tolist():  # most often one or a few, for which NumPy is slower
-            number = 0
-            for code in reversed(frame):
-                number = number << self.bits | code
-            packed.append(number.to_bytes(self.frame_bytes, "little"))
-        return b"".join(packed)
+        if len(codes) < FEW:
+            packed = []
+            for frame in codes.tolist():
+                number = 0
+                for code in reversed(frame):
+                    number = number << self.bits | code
+                packed.append(number.to_bytes(self.frame_bytes, "little"))
+            return b"".join(packed)
+        pairs = codes.astype("<i2").view(np.uint8).reshape(len(codes), -1, 2)
+        bits = np.unpackbits(pairs, axis=2, count=self.bits, bitorder="little")
+        return np.packbits(bits.reshape(len(codes), -1), axis=1, bitorder="little").tobytes()
 
     def unpack(self, data: bytes) -> Int16Array:  # [frames, codebooks]
         rows = np.frombuffer(data, np.uint8).reshape(-1, self.frame_bytes)

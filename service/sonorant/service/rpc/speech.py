@@ -19,14 +19,14 @@ from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import AudioTooLong
 from sonorant.service.rpc.explain import explain
 from sonorant.service.rpc.unhurried import Unhurried
-from sonorant.service.speak.alive import SignsOfLife
+from sonorant.service.speak.alive import Quiet, SignsOfLife
 from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.speak.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.speak.delivery import Message
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
-from sonorant.service.speak.requests import check_lead, check_synthesis, check_timestamps
+from sonorant.service.speak.requests import check_lead, check_silence, check_synthesis, check_timestamps
 from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.session import Session
 from sonorant.service.speak.turns import PAYLOADS
@@ -116,10 +116,16 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     ) -> AsyncIterator[text_to_speech_service_pb2.SynthesizeStreamResponse]:
         call = call_context.current()
         max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
+        max_silence_s = check_silence(request, "max_silence_ms")
         utterance = await self._whole_text(request, max_lead_ms, call.caller, whole=False)
         outbox: Outbox[text_to_speech_service_pb2.SynthesizeStreamResponse] = Outbox()
-        self._run(_speak_whole(utterance, outbox), outbox)  # it begins while the greeting is on its way
+        # It begins while the greeting is on its way.
+        self._run(_speak_whole(utterance, outbox, request.max_silence_ms), outbox)
         await self._greet(context, call)
+        if max_silence_s is not None:
+            quiet = Quiet(outbox, _sign, max_silence_s, is_open=lambda: True)
+            call_context.when_over(lambda _call: self._signs.forget(quiet))
+            self._signs.follow(quiet)
         async for response in outbox.responses():
             yield response
 
@@ -265,12 +271,18 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         )
 
 
+def _sign() -> text_to_speech_service_pb2.SynthesizeStreamResponse:
+    return text_to_speech_service_pb2.SynthesizeStreamResponse(alive=speak_pb2.Alive())
+
+
 async def _speak_whole(
-    utterance: Utterance, outbox: Outbox[text_to_speech_service_pb2.SynthesizeStreamResponse]
+    utterance: Utterance, outbox: Outbox[text_to_speech_service_pb2.SynthesizeStreamResponse], max_silence_ms: int
 ) -> None:
     respond = text_to_speech_service_pb2.SynthesizeStreamResponse
 
     async def send(message: Message, on_taken: Callable[[], None] | None = None) -> None:
+        if isinstance(message, synthesis_pb2.UtteranceStarted):
+            message.max_silence_ms = max_silence_ms
         await outbox.send(respond(**{PAYLOADS[type(message)]: message}), on_taken)
 
     try:

@@ -1,68 +1,98 @@
 """Signs of life: a session whose client asked for them says something at least so often while anything is open.
 
-All sessions are looked at together, at times when audio goes out anyway: a timer for each would wake the event loop for
-nothing, several times a second while audio flows.
+Sessions are looked at together, at times when audio goes out anyway: a timer for each would wake the event loop for
+nothing, several times a second while audio flows. Each is looked at when it might have been silent for long enough, and
+no sooner: what is written meanwhile costs nothing.
 """
 
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Any
 
 from sonorant.service.speak.outbox import Outbox
-from sonorant.tts.v1 import speak_pb2
 
 LOOK_S = 0.06  # six ticks of the pacer, and less than one frame
 
 
 class Quiet:
-    """What is known of one session."""
+    """What is known of one session, or of one call of SynthesizeStream."""
 
-    __slots__ = ("is_open", "latest_s", "outbox", "since_s")
+    __slots__ = ("is_open", "latest_s", "look", "outbox", "sign", "since_s")
 
     def __init__(
-        self, outbox: Outbox[speak_pb2.SpeakResponse], max_silence_s: float, is_open: Callable[[], bool]
+        self, outbox: Outbox[Any], sign: Callable[[], Any], max_silence_s: float, is_open: Callable[[], bool]
     ) -> None:
+        """`sign` makes the response that says nothing else."""
         self.outbox = outbox
+        self.sign = sign
         self.latest_s = max_silence_s - LOOK_S  # the next look would be too late
         self.is_open = is_open
         self.since_s = 0.0  # from when on silence counts: nothing was open before
+        self.look: int | None = None  # at which it is looked at next; None: it is not followed
 
 
 class SignsOfLife:
-    """One timer for all, which runs only while somebody has something open."""
+    """One timer for all, which runs only while somebody has something open. Looks are numbered by the loop's clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop
-        self._followed: set[Quiet] = set()
+        self._due: dict[int, set[Quiet]] = {}  # by look
+        self._next: int | None = None  # look
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self, quiet: Quiet) -> None:
         """Something may have been opened. Followed until nothing is."""
-        if quiet in self._followed:
+        if quiet.look is not None:
             return
         self._loop = self._loop or asyncio.get_running_loop()
         quiet.since_s = self._loop.time()
-        self._followed.add(quiet)
-        if self._timer is None:
-            self._look_soon(self._loop)
+        self._file(quiet, _too_late(quiet, quiet.since_s))
+        self._look_in_time(self._loop)
 
     def forget(self, quiet: Quiet) -> None:
-        self._followed.discard(quiet)
+        if quiet.look is None or self._loop is None:
+            return
+        due = self._due[quiet.look]
+        due.discard(quiet)
+        if not due:
+            del self._due[quiet.look]
+        quiet.look = None
+        self._look_in_time(self._loop)
 
-    def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_at((math.floor(loop.time() / LOOK_S) + 1) * LOOK_S, self._look, loop)
+    def _file(self, quiet: Quiet, look: int) -> None:
+        quiet.look = look
+        self._due.setdefault(look, set()).add(quiet)
+
+    def _look_in_time(self, loop: asyncio.AbstractEventLoop) -> None:
+        first = min(self._due, default=None)
+        if first == self._next:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = first
+        self._timer = None if first is None else loop.call_at(first * LOOK_S, self._look, loop)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        now_s = loop.time()
-        over = []
-        for quiet in self._followed:
-            if not quiet.is_open():
-                over.append(quiet)
-                continue
-            since_s = quiet.outbox.quiet_since_s  # None: it is writing, and a client that does not read gets no sign
-            if since_s is not None and now_s - max(since_s, quiet.since_s) > quiet.latest_s:
-                quiet.outbox.post(speak_pb2.SpeakResponse(alive=speak_pb2.Alive()))
-        self._followed.difference_update(over)
-        self._timer = None
-        if self._followed:
-            self._look_soon(loop)
+        now_s, self._next, self._timer = loop.time(), None, None
+        for look in [look for look in self._due if look * LOOK_S <= now_s]:
+            for quiet in self._due.pop(look):
+                self._look_at(quiet, look, now_s)
+        self._look_in_time(loop)
+
+    def _look_at(self, quiet: Quiet, look: int, now_s: float) -> None:
+        if not quiet.is_open():
+            quiet.look = None
+            return
+        since_s = quiet.outbox.quiet_since_s
+        if since_s is None:  # it is writing, and a client that does not read gets no sign
+            since_s = now_s
+        elif _too_late(quiet, since_s) <= look:
+            quiet.outbox.post(quiet.sign())
+            since_s = now_s
+        self._file(quiet, _too_late(quiet, since_s))
+
+
+def _too_late(quiet: Quiet, since_s: float) -> int:
+    """The first look at which it will have been silent for too long, should it say nothing from then on."""
+    return math.floor((max(since_s, quiet.since_s) + quiet.latest_s) / LOOK_S) + 1

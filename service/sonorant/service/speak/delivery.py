@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from sonorant.engine import EngineUnavailable, FinishReason, Int16Array, StreamEnd, StreamFailed
+from sonorant.engine import EngineUnavailable, FinishReason, StreamEnd, StreamFailed
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import joined, writer_for
 from sonorant.service.audio.writer import Piece
@@ -141,7 +141,6 @@ class Delivery:
         await self._start(segment, send)
         self._begin_writing(segment)
         if known is not None:
-            segment.codes_bytes = known.size * 2
             making.skip(known)
             silence = np.zeros(len(known) * self._state.spec.info.frame_samples, np.int16)
             self._encoded(self._writer.speech(silence, known))  # in its place, and to be dropped
@@ -183,13 +182,14 @@ class Delivery:
                 self._give(segment, num_frames)
         if making.end is not None and not making.made.num_waiting:
             if self._state.spec.resumable and making.end.reason is FinishReason.COMPLETED:
-                self._tell_codes(segment, None)
+                self._tell_codes(segment, complete=True)
             self._finish(segment)
 
     def _give(self, segment: Segment, num_frames: int) -> None:
-        codes, samples = self._making.made.give(num_frames)
-        if self._state.spec.resumable:
-            self._tell_codes(segment, codes)
+        made = self._making.made
+        codes, samples = made.give(num_frames)
+        if self._state.spec.resumable and made.num_told < made.num_given:
+            self._tell_codes(segment)
         start_s = time.monotonic()
         self._encoded(self._writer.speech(samples, codes))
         if self._statistics.awaits_budget:
@@ -242,17 +242,17 @@ class Delivery:
         for warned in spec.warnings:
             await send(warned.to_proto())
 
-    def _tell_codes(self, segment: Segment, codes: Int16Array | None) -> None:
-        """With the next audio; None: there are no more of this segment."""
-        told = audio_pb2.SegmentCodes(
-            segment=segment.number, offset=segment.codes_bytes, complete=codes is None, draw=segment.draw
-        )
-        if codes is not None:
-            if self._state.spec.packs_codes:
-                told.packed = self._packing.pack(codes)
-            else:
-                told.codes = codes.astype("<u2").tobytes()
-            segment.codes_bytes += 2 * codes.size
+    def _tell_codes(self, segment: Segment, *, complete: bool = False) -> None:
+        """With the next audio, of all that is due: what is told by many frames at once costs each of them little.
+        `complete`: there are no more of this segment."""
+        made = self._making.made
+        num_before, codes = made.tell(made.num_given + self._making.num_due)
+        offset = 2 * num_before * self._packing.num_codebooks  # as if they were not packed
+        told = audio_pb2.SegmentCodes(segment=segment.number, offset=offset, complete=complete, draw=segment.draw)
+        if self._state.spec.packs_codes:
+            told.packed = self._packing.pack(codes)
+        else:
+            told.codes = codes.astype("<u2").tobytes()
         self._codes.append(told)
 
     def _after(self, segment: Segment) -> list[Piece]:

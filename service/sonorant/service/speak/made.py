@@ -11,6 +11,8 @@ import numpy as np
 from sonorant.engine import Int16Array, PcmChunk
 from sonorant.service.speak.signs import BAD_REPEATED, BAD_SILENT, SUSPECT_REPEATED, SUSPECT_SILENT, Signs
 
+FIRST_ROOM = 64  # frames
+
 
 class Made:
     """Frames are counted from the first of the segment, those that another session made included."""
@@ -18,11 +20,12 @@ class Made:
     def __init__(self, frame_samples: int, num_codebooks: int) -> None:
         """`frame_samples` at the engine's rate."""
         self._frame_samples = frame_samples
-        self._codes: list[Int16Array] = [np.empty((0, num_codebooks), np.int16)]  # [frames, codebooks] each, of all
+        self._codes: Int16Array = np.empty((FIRST_ROOM, num_codebooks), np.int16)  # of all frames, and room for more
         self._waiting: deque[Int16Array] = deque()  # samples that were not given out
         self._signs = Signs()
         self.num_frames = 0
         self.num_waiting = 0  # the last of them, not given out
+        self.num_told = 0  # the first of them: the client knows their codes
 
     @property
     def num_given(self) -> int:
@@ -30,23 +33,22 @@ class Made:
 
     def known(self, codes: Int16Array) -> None:
         """Frames [frames, codebooks] that need no audio; before all others."""
-        self._codes.append(codes)
+        self._append(codes)
         self._signs.push(codes)
-        self.num_frames += len(codes)
+        self.num_told += len(codes)
 
     def push(self, chunk: PcmChunk, *, is_kept: bool = False, said_at: int | None = None) -> None:
         """`is_kept`: it was spoken before, and known to be speech then. `said_at`: see `Signs.push`."""
-        self._codes.append(chunk.codes)
+        self._append(chunk.codes)
         self._waiting.append(chunk.samples)
         if not is_kept:
             self._signs.push(chunk.codes, chunk.samples, said_at)
-        self.num_frames += chunk.num_frames
         self.num_waiting += chunk.num_frames
 
     def give(self, num_frames: int) -> tuple[Int16Array, Int16Array]:
         """The next of those that wait: their codes [frames, codebooks] and samples. They cannot be taken back."""
         num_frames = min(num_frames, self.num_waiting)
-        codes = self.codes(self.num_frames)[self.num_given : self.num_given + num_frames]
+        codes = self._codes[self.num_given : self.num_given + num_frames]
         samples: list[Int16Array] = []
         missing = num_frames * self._frame_samples
         while missing:
@@ -59,22 +61,37 @@ class Made:
         self.num_waiting -= num_frames
         return codes, samples[0] if len(samples) == 1 else np.concatenate(samples)
 
+    def tell(self, num_frames: int) -> tuple[int, Int16Array]:
+        """The codes [frames, codebooks] of the first so many frames that the client does not know yet, and behind how
+        many frames they come. What is taken back later is told again, from there on."""
+        num_before, self.num_told = self.num_told, num_frames
+        return num_before, self._codes[num_before:num_frames]
+
     def take_back(self, num_frames: int) -> int:
         """Keep so many, or as many as were given out; how many that are."""
         num_kept = min(max(num_frames, self.num_given), self.num_frames)
-        codes, rest = self.codes(num_kept), (num_kept - self.num_given) * self._frame_samples
+        rest = (num_kept - self.num_given) * self._frame_samples
         samples = np.concatenate(self._waiting)[:rest] if self._waiting else np.empty(0, np.int16)
-        self._codes, self._waiting = [codes], deque([samples] if len(samples) else ())
+        self._waiting = deque([samples] if len(samples) else ())
+        self._codes = self._codes.copy()  # some have what is not to change
+        self.num_told = min(self.num_told, self.num_given)
         self.num_frames, self.num_waiting = num_kept, num_kept - self.num_given
         self._signs = Signs()
-        self._signs.push(codes)
+        self._signs.push(self.codes(num_kept))
         return num_kept
 
     def codes(self, num_frames: int) -> Int16Array:
         """Of the first so many frames: [frames, codebooks]."""
-        if len(self._codes) > 1:
-            self._codes = [np.concatenate(self._codes)]
-        return self._codes[0][:num_frames]
+        return self._codes[:num_frames]
+
+    def _append(self, codes: Int16Array) -> None:
+        num_frames = self.num_frames + len(codes)
+        if num_frames > len(self._codes):
+            more = np.empty((2 * num_frames, codes.shape[1]), np.int16)
+            more[: self.num_frames] = self.codes(self.num_frames)
+            self._codes = more
+        self._codes[self.num_frames : num_frames] = codes
+        self.num_frames = num_frames
 
     # Signs of speech gone wrong
 

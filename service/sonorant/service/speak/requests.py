@@ -18,7 +18,7 @@ from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters
 from sonorant.service.text.pronunciations import Lexicon, check_pronunciations
 from sonorant.service.text.sentences import language_code
 from sonorant.service.voices.choice import VoiceChoice
-from sonorant.tts.v1 import speak_pb2, synthesis_pb2
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 
 MAX_LEAD_MS = 600_000
 DEFAULT_LEAD_MS = 2000
@@ -114,10 +114,6 @@ def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engin
         raise InvalidField(
             "config.idle_timeout_ms", f"{idle_ms} is not within {IDLE_TIMEOUTS_MS.start} to {IDLE_TIMEOUTS_MS.stop - 1}"
         )
-    silence_ms = config.max_silence_ms if config.HasField("max_silence_ms") else None
-    if silence_ms is not None and silence_ms not in SILENCES_MS:
-        message = f"{silence_ms} is not within {SILENCES_MS.start} to {SILENCES_MS.stop - 1}"
-        raise InvalidField("config.max_silence_ms", message)
     lead_ms = config.max_lead_ms if config.HasField("max_lead_ms") else DEFAULT_LEAD_MS
     synthesis = check_synthesis(config.synthesis, choice, engine, "config.synthesis", non_streaming_default=False)
     return SpeakSpec(
@@ -130,8 +126,20 @@ def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engin
         ),
         max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
         idle_timeout_s=idle_ms / 1000,
-        max_silence_s=silence_ms / 1000 if silence_ms is not None else None,
+        max_silence_s=check_silence(config, "config.max_silence_ms"),
     )
+
+
+def check_silence(
+    request: speak_pb2.SpeakConfig | text_to_speech_service_pb2.SynthesizeStreamRequest, field: str
+) -> float | None:
+    """In seconds; None: the server may be silent for as long as it has nothing to say."""
+    if not request.HasField("max_silence_ms"):
+        return None
+    if request.max_silence_ms not in SILENCES_MS:
+        message = f"{request.max_silence_ms} is not within {SILENCES_MS.start} to {SILENCES_MS.stop - 1}"
+        raise InvalidField(field, message)
+    return request.max_silence_ms / 1000
 
 
 def check_lead(max_lead_ms: int, field: str) -> int:

@@ -43,7 +43,6 @@ class Segment:
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # there is an `end`
     draw: int = 0  # counts up with each time that the model is to say it differently
-    codes_bytes: int = 0  # of the codes that were told, those of the session that began it included
     revised: bool = False  # its text, while it was spoken: it has no stream until it is set back
     text_positions: tuple[float, ...] = ()  # of the frames of streams that it had before, if they were told
     stream: EngineStream | PhraseStream | None = None

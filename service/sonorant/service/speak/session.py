@@ -162,7 +162,7 @@ class Session:
         self._spec = self._commands.spec = spec
         self._watch_idle()
         if spec.max_silence_s is not None:
-            self._quiet = Quiet(self.outbox, spec.max_silence_s, self._is_open)
+            self._quiet = Quiet(self.outbox, _sign, spec.max_silence_s, self._is_open)
         if self._drain_ms is not None:
             self._say_go_away()
         if config.HasField("opening"):
@@ -215,3 +215,7 @@ class Session:
                 self._tasks.create_task(self._commands.finish())
             wait_s = self._spec.idle_timeout_s
         self._idle_timer = asyncio.get_running_loop().call_later(wait_s, self._watch_idle)
+
+
+def _sign() -> speak_pb2.SpeakResponse:
+    return speak_pb2.SpeakResponse(alive=speak_pb2.Alive())
