@@ -1,8 +1,13 @@
 """The children of this process."""
 
+from contextlib import suppress
 from pathlib import Path
 
 
 def child_pids() -> set[int]:
     """Those that have ended, and that nobody has waited for, included."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    pids: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            pids.update(map(int, (task / "children").read_text().split()))
+    return pids
