@@ -45,7 +45,7 @@ def running_server(*arguments: str) -> Iterator[str]:
 
 def wait_until_ready(url: str) -> None:
     """Until the gateway there has a server that serves."""
-    for _ in range(600):
+    for _ in range(1200):
         try:
             urllib.request.urlopen(f"{url}/ready", timeout=5).close()
             return
