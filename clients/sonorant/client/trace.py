@@ -38,7 +38,7 @@ class Trace:
         if isinstance(shown, SpeakResponse) and shown.HasField("audio"):
             left_out.append(f"+ {len(shown.audio.data)} bytes")
             if shown.audio.codes:
-                left_out.append(f"+ {sum(len(told.codes) for told in shown.audio.codes)} of codes")
+                left_out.append(f"+ {sum(len(told.codes) + len(told.packed) for told in shown.audio.codes)} of codes")
             shown.audio.ClearField("data")
             shown.audio.ClearField("codes")
         words = [message.utterance_id] if message.utterance_id else []

@@ -13,6 +13,8 @@ from sonorant.client import (
     UtteranceDone,
     UtteranceStarted,
 )
+from sonorant.client.trace import Trace
+from sonorant.tts.v1.speak_pb2 import SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_COMPLETED
 from tests.clients.scripted_server import scripted_server
 from tests.service.harness import eventually
@@ -203,3 +205,10 @@ async def test_a_newcomer_that_is_not_answered_asks_once_more(monkeypatch: pytes
         speech.resumable, speech.frozen_after = True, {1: -1}
         assert heard(await speak_to_the_end(client, "one")) == (3, 0)
         assert speech.num_sessions == 2
+
+
+@pytest.mark.parametrize("field", ["codes", "packed"])
+def test_a_trace_tells_how_many_bytes_of_codes_came(field: str) -> None:
+    lines: list[str] = []
+    Trace(lines.append).received(SpeakResponse(audio={"data": bytes(8), "codes": [{field: bytes(22)}]}))
+    assert lines[0].endswith("+ 8 bytes + 22 of codes")
