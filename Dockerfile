@@ -22,11 +22,15 @@ RUN python -m venv /opt/sonorant
 WORKDIR /src
 COPY constraints.txt .
 
+# Both end without what only serves to build against torch and to test it, and fail if what is in C was not compiled.
 FROM build AS build-cuda
 ARG TORCH=torch==2.13.0
 RUN pip install "${TORCH}"
 COPY . .
 RUN pip install --constraint constraints.txt ./clients '.[opus,channelz,otel,postgres,gateway]'
+RUN cd /opt/sonorant/lib/python3.*/site-packages && rm -rf torch/include torch/test && find . -name '*.a' -delete \
+    && find torch/bin -mindepth 1 ! -name torch_shm_manager -delete \
+    && python -c 'from sonorant.engine.cpu.library import library; assert library(), "the functions in C are missing"'
 
 FROM build AS build-cpu
 ARG TORCH=torch==2.13.0
@@ -34,6 +38,9 @@ ARG TORCH_INDEX_URL
 RUN pip install ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} "${TORCH}"
 COPY . .
 RUN pip install --constraint constraints.txt ./clients '.[opus,channelz,otel,postgres,gateway]'
+RUN cd /opt/sonorant/lib/python3.*/site-packages && rm -rf torch/include torch/test && find . -name '*.a' -delete \
+    && find torch/bin -mindepth 1 ! -name torch_shm_manager -delete \
+    && python -c 'from sonorant.engine.cpu.library import library; assert library(), "the functions in C are missing"'
 
 FROM base AS runtime
 RUN useradd --uid 10001 --create-home --shell /usr/sbin/nologin sonorant \

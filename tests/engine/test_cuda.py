@@ -1,3 +1,5 @@
+import ctypes
+
 import pytest
 import torch
 
@@ -13,6 +15,24 @@ def test_devices() -> None:
     for name, message in (("gpu", "is no device"), ("meta", "is not supported"), ("cuda:99", "does not exist here")):
         with pytest.raises(EngineError, match=f"'{name}' {message}"):
             find_device(name)
+
+
+def test_where_there_is_no_device_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(EngineError, match=r"'cuda' does not exist here; torch \S+ is built for the CPU only"):
+        find_device("cuda")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
+    with pytest.raises(EngineError, match=r"driver is here, but .* new enough for CUDA 13\.0"):
+        find_device("cuda")
+
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(EngineError, match=r"NVIDIA's driver \(libcuda\.so\.1\) is not here; .*--gpus all"):
+        find_device("cuda")
 
 
 def test_number_formats() -> None:

@@ -66,6 +66,7 @@ def test_the_device_of_the_encoder_is_looked_at() -> None:
     config = EngineConfig.of(BUILTIN_VOICE_DIR, talker_device="cpu", code2wav_device="cpu", encoder_device="cuda:7")
     _, torch, gpu = itertools.islice(engine_findings(Examined([config])), 3)
     assert gpu.verdict is Verdict.FAIL and "'cuda:7' does not exist here" in gpu.text
+    assert torch.verdict is Verdict.PASS or "finds none: " in torch.text
     _, torch, gpu = itertools.islice(engine_findings(Examined([config.but(encoder_device="cpu")])), 3)
     assert (torch.verdict, gpu.verdict) == (Verdict.PASS, Verdict.PASS)
 

@@ -1,5 +1,6 @@
 """Which device and number format a worker computes with; copies from and to it; CUDA graphs by bucket."""
 
+import ctypes
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +29,27 @@ def find_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise EngineError(f"{name!r} is not supported; use auto, cpu, or cuda:0 and so on")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise EngineError(f"{name!r} does not exist here; there are {torch.cuda.device_count()} CUDA devices")
+        count = torch.cuda.device_count()
+        there = f"there are {count} CUDA devices" if count else why_no_device()
+        raise EngineError(f"{name!r} does not exist here; {there}")
     return device
+
+
+def why_no_device() -> str:
+    """Where torch finds no CUDA device: what is missing, and what brings it."""
+    if torch.version.cuda is None:
+        return f"torch {torch.__version__} is built for the CPU only"
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return (
+            "NVIDIA's driver (libcuda.so.1) is not here; "
+            "a container gets it from the host, by NVIDIA's container toolkit and `--gpus all`"
+        )
+    return (
+        "NVIDIA's driver is here, but torch finds no device; look at nvidia-smi, at CUDA_VISIBLE_DEVICES, "
+        f"and whether the driver is new enough for CUDA {torch.version.cuda}"
+    )
 
 
 def use_device(name: str) -> torch.device:

@@ -93,10 +93,12 @@ def _platform(examined: Examined) -> tuple[Verdict, str]:
 def _torch(examined: Examined) -> tuple[Verdict, str]:
     import torch
 
+    from sonorant.engine.cuda import why_no_device
+
     built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     text = f"{torch.__version__}, built for {built_for}"
     if "cuda" in "".join(_device_names(examined)) and not torch.cuda.is_available():
-        return Verdict.FAIL, f"{text}; a CUDA device is asked for and torch finds none"
+        return Verdict.FAIL, f"{text}; a CUDA device is asked for and torch finds none: {why_no_device()}"
     return Verdict.PASS, text
 
 
@@ -109,12 +111,12 @@ def _device_names(examined: Examined) -> list[str]:
 def _gpu(examined: Examined) -> tuple[Verdict, str]:
     import torch
 
-    from sonorant.engine.cuda import find_device
+    from sonorant.engine.cuda import find_device, why_no_device
 
     names = _device_names(examined)
     devices = {find_device(name) for name in names}
     if not torch.cuda.is_available():
-        hint = "" if "cpu" in names else "; the CPU is used, which is slow"
+        hint = "" if "cpu" in names else f"; the CPU is used, which is slow: {why_no_device()}"
         return Verdict.PASS if not hint else Verdict.WARN, f"no CUDA device{hint}"
     driver = "unknown driver"
     with suppress(OSError):
