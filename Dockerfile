@@ -6,6 +6,7 @@
 #   docker run --gpus all -p 50051:50051 -v /path/to/checkpoint:/models:ro -v kernels:/home/sonorant/.triton \
 #     sonorant --model /models
 #
+# With TLS: --env SONORANT_CLIENT_CA=/path/in/it.pem --health-cmd 'sonorant health --server NAME.OF.THE.CERTIFICATE:50051'
 # Without --model the checkpoint inside the package is served. The volume keeps the kernels that the first start compiles.
 
 FROM python:3.11-slim-bookworm AS base
