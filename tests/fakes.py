@@ -81,6 +81,7 @@ def open_stream(
     opened_s: float = 1000.0,
     voice: int | None = None,
     known_codes: Int16Array | None = None,
+    caller: int = 0,
 ) -> OpenStream:
     """A stream whose seed and reference are its own, and its prompt, too, unless `voice` says what it begins with."""
     sampling = SamplingParams(
@@ -107,7 +108,7 @@ def open_stream(
     )
     reference = np.arange(num_reference_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048
     codes = reference if num_reference_frames else None
-    return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes, known_codes)
+    return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes, known_codes, caller=caller)
 
 
 def reopened(

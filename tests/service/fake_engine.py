@@ -72,6 +72,7 @@ class FakeEngine(FakeWorkers):
         self.on_state: Callable[[EngineState], None] = lambda state: None
         self.num_encoded = 0
         self.opened: list[SynthesisParams] = []
+        self.callers: list[int] = []  # of each of these
         self.info = EngineInfo(
             model="fake",
             task=task,
@@ -143,6 +144,7 @@ class FakeEngine(FakeWorkers):
         *,
         spare: int = 0,
         waits: bool = False,
+        caller: int = 0,
     ) -> FakeStream:
         if self.state is not EngineState.READY and not (waits and self.state is EngineState.RESTARTING):
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
@@ -150,6 +152,7 @@ class FakeEngine(FakeWorkers):
             raise EngineOverloaded(f"all {self.max_streams} streams are in use; try again later")
         self.check(params)
         self.opened.append(params)
+        self.callers.append(caller)
         stream = FakeStream(self._next_id, replace(params), self, credit=min(credit_frames, CREDIT_FRAMES))
         self._next_id += 1
         if known_codes is not None:

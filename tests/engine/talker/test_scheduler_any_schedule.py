@@ -67,6 +67,7 @@ streams = st.builds(
     credit_frames=st.integers(1, 6),
     num_reference_frames=st.integers(0, 2),
     voice=st.sampled_from([None, 1, 2]),
+    caller=st.integers(0, 2),
 )
 actions = st.lists(
     st.tuples(st.sampled_from(["open", "text", "end", "grant", "cancel", "die", *["step"] * 8]), st.integers(0, 5)),

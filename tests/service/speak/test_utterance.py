@@ -202,6 +202,11 @@ async def test_who_has_many_utterances_leaves_places_to_others() -> None:
     theirs = [await begun(bob)]
     with pytest.raises(EngineOverloaded):
         await (await begun(here))
+    assert len(set(engine.callers[:7])) == 1 and len(set(engine.callers)) == 2, "the engine shares out its slots"
+    hers.pop().cancel()
+    await eventually(lambda: engine.num_streams, 7)
+    theirs.append(await begun(here))
+    assert engine.callers[-1] == 0 and 0 not in engine.callers[:-1]
     for speaking in (*hers, *theirs):
         speaking.cancel()
     await asyncio.wait([*hers, *theirs])

@@ -50,6 +50,7 @@ class OpenStream:
     # plan's trailing text begins at frame 0 as ever.
     known_codes: Int16Array | None = None
     times_text_from: float | None = None  # with TextPositions, the first of them about here; None: without
+    caller: int = 0  # whose it is: slots are shared out among callers; 0: of nobody in particular
 
 
 @dataclass(frozen=True, slots=True)

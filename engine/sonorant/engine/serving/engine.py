@@ -135,6 +135,7 @@ class Engine:
         *,
         outlives_workers: bool = True,
         waits: bool = False,
+        caller: int = 0,
     ) -> EngineStream:
         """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
 
@@ -143,7 +144,8 @@ class Engine:
         it begins behind these frames; its text is pushed from the beginning nevertheless.
 
         Should the workers end, it goes on with others from the frame it was at, unless it is not to outlive them. One
-        that `waits` may also be opened while they are replaced.
+        that `waits` may also be opened while they are replaced. Streams wait for slots by turns of their `caller`, and
+        who has many leaves some to others; 0: of nobody in particular, who may have all.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)
@@ -166,6 +168,7 @@ class Engine:
             credit_frames=credit_frames,
             known_codes=known_codes if known_codes is not None and len(known_codes) else None,
             outlives_workers=outlives_workers,
+            caller=caller,
         )
         self.placement.add(stream, self)
         return stream

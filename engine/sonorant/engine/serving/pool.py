@@ -214,24 +214,25 @@ class EnginePool:
         *,
         spare: int = 0,
         waits: bool = False,
+        caller: int = 0,
     ) -> EngineStream:
         """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`.
 
         `spare`: so many more must fit into the checkpoint's pairs, for whom their places are kept. `waits`: where no
-        pair serves it goes to one that is on its way back.
+        pair serves it goes to one that is on its way back. `caller` as there.
         """
         pairs = self._model(Need.of(params))
         loads = [pair.load() for pair in pairs]
         index = choose_pair(loads)
         if index is None and waits and (back := [pair for pair in pairs if pair.comes_back]):
             emptiest = min(back, key=lambda pair: (pair.engine.is_standby, pair.engine.num_places))
-            return emptiest.engine.open(params, credit_frames, known_codes, waits=True)
+            return emptiest.engine.open(params, credit_frames, known_codes, waits=True, caller=caller)
         if index is None:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
         if spare and sum(load.room for load in loads) <= spare:
             raise EngineOverloaded("all streams are in use, or kept for others; try again later")
-        return pairs[index].engine.open(params, credit_frames, known_codes)
+        return pairs[index].engine.open(params, credit_frames, known_codes, caller=caller)
 
     def info_for_codec(self, codec: str) -> EngineInfo:
         """Of a checkpoint with this codec. Raises CodecDiffers if there is none."""

@@ -48,8 +48,10 @@ class EngineStream:
         credit_frames: int,
         known_codes: Int16Array | None = None,
         outlives_workers: bool = True,
+        caller: int = 0,
     ) -> None:
-        """`known_codes` [frames, codebooks] are of frames that were made before: it begins behind them."""
+        """`known_codes` [frames, codebooks] are of frames that were made before: it begins behind them. `caller`: whose
+        it is, for who waits; 0 = nobody's."""
         self.stream_id = stream_id
         self.ended = False  # all of it is made, and waits here to be taken
         self.when_ended: Callable[[], None] | None = None  # called then, once
@@ -57,6 +59,7 @@ class EngineStream:
         self.run_id = 0  # what the workers know it by; 0: it does not run
         self._send: Send  # to these workers
         self._params = params
+        self._caller = caller
         self._keeper = keeper
         self._checkpoint = checkpoint
         self._max_context = max_context
@@ -229,6 +232,7 @@ class EngineStream:
             self._params.reference_codes,
             self._known_codes(),
             None if self.text_times is None else self.text_times.go_on_at(self._num_frames),
+            self._caller,
         )
         send(opening)
 

@@ -19,6 +19,10 @@ class Room:
         self._pages = PagePool(num_pages, page_size)
         self._max_context = max_context
 
+    @property
+    def num_free_slots(self) -> int:
+        return self._slots.num_free
+
     def fault_of(self, command: OpenStream) -> str:
         """Why this stream can never be let in; "" if it can."""
         positions = _positions_of(command)

@@ -3,8 +3,8 @@
 One turn: `on_record` for each command, `next_step` for what to run, the runner runs it, `apply` for what came out. No
 command is taken between `next_step` and `apply`, so every decision sees the result of the step before it.
 
-* Admission is first come, first served, and takes a slot and pages for all that a stream may need, so that nothing can
-  run short later. Streams that go on behind frames made before come first: somebody is listening to them.
+* Admission takes a slot and pages for all that a stream may need, so that nothing can run short later. Streams that go
+  on behind frames made before come first: somebody is listening to them. The others come by turns of their callers.
 * A stream that has had no text for a while lends its slot to one that waits. It ends here (YIELDED), and the engine
   opens it again behind its frames once there is text.
 * Prompts that begin alike share the pages of what they have in common, and only the rest of their rows go in.
@@ -44,6 +44,7 @@ from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow, StepPlan
 from sonorant.engine.talker.slots import SlotState
 from sonorant.engine.talker.stream import NEVER, NO_SLOT, Stream
 from sonorant.engine.talker.timed_text import TimedText
+from sonorant.engine.talker.waiting import WaitingStreams
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 
 NO_SCORES = "the model's scores are no finite numbers: use other sampling settings, or another voice"
@@ -76,8 +77,8 @@ class Scheduler:
         # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding, or it pauses
         # (STARVED or BLOCKED).
         self._streams: dict[int, Stream] = {}
-        self._waiting: dict[int, Stream] = {}  # a dict is a queue that forgets from the middle at no cost
-        self._returning: dict[int, Stream] = {}  # wait likewise, ahead of the others
+        self._waiting = WaitingStreams(talker.num_slots)
+        self._returning: dict[int, Stream] = {}  # wait ahead of these; a dict forgets from the middle at no cost
         self._prefilling: dict[int, Stream] = {}
         self._decoding: dict[int, Stream] = {}
         self._starved: dict[int, Stream] = {}  # some of those that pause, the longest first
@@ -132,7 +133,10 @@ class Scheduler:
         elif is_at_limit(stream):  # its end was lost on its way
             self._end(stream, *end_at_limit(stream))
         else:
-            (self._returning if num_known else self._waiting)[stream_id] = stream
+            if num_known:
+                self._returning[stream_id] = stream
+            else:
+                self._waiting.add(stream)
             self._room.prepare(stream)
             if stream.repetition is not None:
                 self._suspects.add(stream)
@@ -234,10 +238,10 @@ class Scheduler:
     def _admit(self, now: float) -> None:
         """In order: one that waits for pages holds up those behind it, or it might wait forever."""
         self.wait_s = None
-        while queue := self._returning or self._waiting:
-            stream = next(iter(queue.values()))
+        while stream := next(iter(self._returning.values()), None) or self._waiting.first(self._room.num_free_slots):
             if self._room.let_in(stream):
-                del queue[stream.stream_id]
+                self._returning.pop(stream.stream_id, None)
+                self._waiting.let_in(stream)
                 self._begin(stream, now)
             elif not self._take_slot_of_starved(now):
                 return
@@ -314,13 +318,15 @@ class Scheduler:
     def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
         """The one way out: everything the stream holds is free again, and its EndStream is on the way."""
         del self._streams[stream.stream_id]
-        for group in (self._waiting, self._returning, self._prefilling, self._decoding, self._starved):
+        for group in (self._returning, self._prefilling, self._decoding, self._starved):
             group.pop(stream.stream_id, None)
         self._suspects.drop(stream)
         if stream.slot == NO_SLOT:
+            self._waiting.remove(stream)
             queue_s, generation_s = self._clock() - stream.open.opened_s, 0.0
         else:
             self._room.let_out(stream)
+            self._waiting.let_out(stream)
             queue_s = stream.started_s - stream.open.opened_s
             generation_s = stream.last_frame_s - stream.started_s if stream.last_frame_s else 0.0
         end = StreamEnd(reason, stream.num_frames, queue_s, generation_s, detail)

@@ -2,7 +2,7 @@
 
 Each sentence and each flush is a stream of its own. Without a place that is kept, a begun utterance would compete with
 newcomers at each of them, and break off in the middle when the engine is full. And a caller who has many utterances
-leaves a part of the places to those who have few.
+leaves a part of the places to those who have few. The engine does the same with its slots.
 """
 
 from collections import Counter
@@ -26,6 +26,11 @@ class Reservations:
 
     def of(self, caller: str) -> "Reservations":
         return replace(self, caller=caller)
+
+    @property
+    def caller_id(self) -> int:
+        """For the engine; 0 where all callers are one."""
+        return hash(self.caller) if self.caller and self.num_callers() > 1 else 0
 
     def spare(self, checkpoint: str) -> int:
         """How many places a new utterance of this caller must leave."""
@@ -51,7 +56,8 @@ class Reservation:
         """Raises EngineOverloaded, for the first stream only; EngineUnavailable, and what `check` raises."""
         spare = 0 if self._kept_at is not None or self._resumed else self._all.spare(params.checkpoint)
         waits = self._follows or self._kept_at is not None
-        stream = self._all.engine.open(params, credit_frames, known_codes, spare=spare, waits=waits)
+        caller = self._all.caller_id
+        stream = self._all.engine.open(params, credit_frames, known_codes, spare=spare, waits=waits, caller=caller)
         self.give_up()
         self._is_open = True
         self._all.num_open[self._all.caller] += 1

@@ -1,0 +1,46 @@
+"""Callers who share real workers."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from sonorant.tts.v1.text_to_speech_service_pb2 import (
+    GetCapabilitiesRequest,
+    SynthesizeRequest,
+    SynthesizeStreamRequest,
+)
+from tests.e2e.server_process import ServerProcess
+from tests.service.harness import Stub
+from tests.service.keys import ADA, BOB, bearer, table
+
+NUM_SLOTS = 8
+LONG = "This is a long day, and I am here with you. " * 80
+
+
+async def test_one_callers_long_texts_keep_nobody_else_waiting(tmp_path: Path) -> None:
+    """They would fill all slots and the queue behind them for minutes."""
+    keys = tmp_path / "keys.toml"
+    keys.write_text(table("ada", ADA) + table("bob", BOB))
+    settings = ("--api-keys", str(keys), "--num-slots", str(NUM_SLOTS), "--max-queued-streams", str(NUM_SLOTS))
+    with ServerProcess(tmp_path / "log", *settings) as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            stub = Stub(channel)
+
+            async def read_long() -> None:
+                request = SynthesizeStreamRequest(text=LONG)
+                call: Any = stub.SynthesizeStream(request, metadata=bearer(ADA))
+                async for _ in call:
+                    pass
+
+            hers = [asyncio.create_task(read_long()) for _ in range(12)]
+            asked = GetCapabilitiesRequest()
+            while (await stub.GetCapabilities(asked, metadata=bearer(BOB))).active_streams < len(hers):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            his = stub.Synthesize(SynthesizeRequest(text="Hello."), metadata=bearer(BOB))
+            assert (await his).audio
+            assert not any(task.done() for task in hers)
+            for task in hers:
+                task.cancel()
+            await asyncio.wait(hers)
