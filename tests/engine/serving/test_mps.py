@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -37,12 +37,16 @@ def began(started: Path) -> bool:
     return started.exists()
 
 
-def never_began_or_is_gone(started: Path) -> bool:
-    return not began(started) or nothing_is_left(*daemon(started))
+def left(started: Path) -> list[str]:
+    """Of a daemon, if it began."""
+    return left_of(*daemon(started)) if began(started) else []
 
 
-def nothing_is_left(pid: int, directory: Path) -> bool:
-    return not Path(f"/proc/{pid}").exists() and not directory.exists()
+def left_of(pid: int, directory: Path) -> list[str]:
+    status, files = Path(f"/proc/{pid}/status"), []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        files.append(status.read_text())
+    return files + [str(path) for path in (directory, *directory.glob("*")) if path.exists()]
 
 
 async def test_it_is_there_inside_and_gone_after(started: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +55,7 @@ async def test_it_is_there_inside_and_gone_after(started: Path, capfd: pytest.Ca
         assert folder == directory
         assert mps_answers(folder)
         assert (folder / "daemon.log").read_text() == "Waiting for clients\n"
-    assert nothing_is_left(pid, directory)
+    assert not left_of(pid, directory)
     assert capfd.readouterr() == ("", "")  # the server's own log has none of it
 
 
@@ -65,7 +69,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(started: Path) -> None:
         await asyncio.sleep(delay_s)
         task.cancel()
         await asyncio.wait([task])
-        assert never_began_or_is_gone(started)
+        assert not left(started)
 
 
 async def test_what_goes_wrong_is_told_and_nothing_is_left(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +112,7 @@ async def test_a_daemon_that_serves_no_gpu_is_none(
 ) -> None:
     async with mps_for("auto", [PAIR], GPU) as folder:
         assert folder is None
-        assert never_began_or_is_gone(started)
+        assert not left(started)
     assert "CUDA error 805" in caplog.text
 
 
@@ -122,7 +126,7 @@ async def test_auto_starts_a_daemon_where_a_gpu_is_shared_and_says_nothing_where
     assert not caplog.messages and not began(started)
     async with mps_for("auto", [apart, PAIR], GPU) as folder:
         assert folder == daemon(started)[1]
-    assert never_began_or_is_gone(started)
+    assert not left(started)
     assert caplog.messages == [f"MPS daemon started in {folder}"]
 
 
@@ -156,5 +160,5 @@ async def test_it_goes_when_its_owner_is_killed(started: Path, killed: str) -> N
             assert directory.exists()
             owner.kill()
         async with asyncio.timeout(10):
-            while not nothing_is_left(pid, directory):  # noqa: ASYNC110
+            while left_of(pid, directory):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

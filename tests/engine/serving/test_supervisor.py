@@ -289,8 +289,10 @@ async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(
 
 async def test_starting_can_be_cancelled(assert_no_children: Callable[[], None]) -> None:
     before = open_files()
+    others = child_pids()
     task = asyncio.create_task(Engine.start(CONFIG))
-    await asyncio.sleep(0.2)
+    while child_pids() <= others:  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
