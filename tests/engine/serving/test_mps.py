@@ -72,6 +72,21 @@ async def test_a_start_that_is_cancelled_leaves_nothing(started: Path) -> None:
         assert not left(started)
 
 
+async def test_an_end_that_is_cancelled_leaves_nothing(started: Path) -> None:
+    leaves = asyncio.Event()
+
+    async def enter() -> None:
+        async with mps_daemon():
+            leaves.set()
+
+    task = asyncio.create_task(enter())
+    await leaves.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert began(started) and not left(started)
+
+
 async def test_what_goes_wrong_is_told_and_nothing_is_left(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPS_REFUSES", "no permission to set up shared memory")
     with pytest.raises(EngineError, match="status 1: no permission"):

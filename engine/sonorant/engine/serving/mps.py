@@ -81,9 +81,18 @@ async def mps_daemon() -> AsyncIterator[Path]:
             yield Path(folder)
         finally:
             keeper.ready.close()  # which is how the keeper hears that it is over
-            with suppress(TimeoutError):
-                async with asyncio.timeout(3 * QUIT_TIMEOUT_S):
-                    await keeper.dead()
+            leaving = asyncio.create_task(_until_dead(keeper))
+            try:
+                await asyncio.shield(leaving)
+            except asyncio.CancelledError:  # whoever is in a hurry would leave the daemon and its folder behind
+                await asyncio.wait([leaving])
+                raise
+
+
+async def _until_dead(keeper: Child) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(3 * QUIT_TIMEOUT_S):
+            await keeper.dead()
 
 
 def keep(ready: Connection) -> None:
