@@ -130,5 +130,5 @@ async def test_words_come_one_by_one() -> None:
 async def test_words_that_nobody_takes_are_the_failure_of_their_utterance() -> None:
     measured, _ = await run(FakeEngine(frame_s=0.05), "open", 20, words_per_s=20.0, max_sessions=1)
     assert measured["ok"] > 0 and measured["failures"]["RESOURCE_EXHAUSTED"] > 0
-    # grpc.aio's own word for a call that ends while a message of it is written.
-    assert set(measured["failures"]) <= {"RESOURCE_EXHAUSTED", "INTERNAL"}
+    # A call that ends while a message of it is written is lost: grpc.aio forgets what the server said of it.
+    assert set(measured["failures"]) <= {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
