@@ -164,9 +164,9 @@ class SpeechClient(VoiceMethods):
         """Text in while audio comes out. Use as `async with client.speak(...) as session`.
 
         `text`: what is known of it already. It goes with the call, so that audio comes a round trip earlier than with
-        `Session.send_text`, which waits for the server's answer. `end`: that is all of the utterance, and its end goes
-        with it. `timestamps`: Marks come, too: when each word is
-        heard, as exactly as the checkpoint can tell. `resume`: utterances outlive a lost server, see `Session`.
+        `Session.send_text`, which waits for the server's answer. `end`: the text is the whole utterance, and its end
+        goes with it. `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell.
+        `resume`: utterances outlive a lost server, see `Session`.
         """
         first = SpeakConfig(
             synthesis=config,

@@ -23,7 +23,10 @@ class WaitingStreams:
         self._queues.setdefault(stream.open.caller, {})[stream.stream_id] = stream
 
     def first(self, num_free: int) -> Stream | None:
-        """Whose turn it is, with so many slots free. It stays that stream's until it is let in or gone."""
+        """The stream whose turn it is, with so many slots free; None if those who wait have to leave these to others.
+
+        It is the same one until it is let in or gone.
+        """
         for caller, queue in self._queues.items():
             has_many = bool(caller) and self._num_inside[caller] >= self._many
             if num_free > self._kept or not has_many:
