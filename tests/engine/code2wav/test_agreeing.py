@@ -43,7 +43,7 @@ def test_the_sample_is_speech_of_nobody(checkpoint: Checkpoint, sample: FrameBat
 def test_a_format_that_agrees_stays(checkpoint: Checkpoint, config: EngineConfig, sample: FrameBatch) -> None:
     likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype="float16"))
     chosen, why = agreeing(likely, checkpoint, config, sample.codes)
-    assert chosen is likely and why.startswith("float16 agrees with float32 within ")
+    assert chosen is likely and why.startswith("float16 agrees with float32 to ")
 
 
 def test_one_that_does_not_goes(

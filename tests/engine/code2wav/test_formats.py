@@ -1,4 +1,4 @@
-"""The codec's number format where it is left open: the fastest that says what float32 does."""
+"""The codec's number format where the settings leave it open: the fastest that agrees with float32."""
 
 import math
 
@@ -14,16 +14,16 @@ SPEECH = np.sin(np.arange(1000, dtype=np.float32))
 @pytest.mark.parametrize(
     "agreements, chosen, why",
     [
-        ({"float16": 54.0}, "float16", "float16 agrees with float32 within 54 dB"),
+        ({"float16": 54.0}, "float16", "float16 agrees with float32 to 54 dB"),
         (
             {"float16": 31.2, "tf32": 63.0},
             "tf32",
-            "float16 agrees with float32 within 31 dB only; tf32 agrees with float32 within 63 dB",
+            "float16 agrees with float32 to only 31 dB; tf32 agrees with float32 to 63 dB",
         ),
         (
             {"float16": -math.inf, "tf32": 20.0},
             "float32",
-            "float16 leaves its range; tf32 agrees with float32 within 20 dB only",
+            "float16 overflows; tf32 agrees with float32 to only 20 dB",
         ),
     ],
 )

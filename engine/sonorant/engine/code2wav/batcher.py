@@ -1,21 +1,24 @@
-"""Which frames of which streams are decoded next. Pure: no torch, no channels; the clock is an argument.
+"""Decides which frames of which streams are decoded next. Pure: no torch, no channels; the clock is an argument.
 
-One turn: `on_record` for each record from the talker, `next_batch` for what to decode, the runner decodes it, `apply`
-for the audio that came out. All rows of a batch have the same number of frames.
+One turn: pass each record from the talker to `on_record`, ask `next_batch` what to decode, have the runner decode it,
+and pass the audio to `apply`. All rows of a batch have the same number of frames.
 
-* Chunks ramp up (1, 2, 4, 8, 12, 12, ... frames): the first audio waits for one frame, and a stream that is ahead of
-  its listener is decoded by large chunks, which cost less. A chunk is due when its frames are there; at once, whatever
-  there is, when the talker says that no more will come for now; and in any case before the listener runs dry.
-* Listeners are taken to play without a pause from their first chunk on. A talker that keeps up makes a frame within
-  the duration of a frame, so whoever has more lead than that, and than a call takes, can wait for one more.
-* Whoever runs dry first goes first. A waiting stream keeps its place and a served one moves back: none waits forever.
-* A stream that stays silent for too long is reported, once, so that the service may end it.
-* The reference of a cloned voice goes in for the state it leaves, without any audio. The state is kept, and a later
-  stream in the same voice begins with a copy of it. Likewise the frames that a stream has behind it when it goes on
-  here: they were heard before. Of all these only the last go in that the state depends on.
+* Chunks ramp up (1, 2, 4, 8, 12, 12, ... frames): the first audio waits for one frame only, and a stream that is ahead
+  of its listener is decoded in large chunks, which cost less. A chunk is due once all its frames are there. A smaller
+  one is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
+* The batcher assumes that a listener plays without a pause from the first chunk on. A talker that keeps up makes a
+  frame within the duration of a frame. So a stream can wait for one more frame if its lead is longer than a frame and
+  a call of the decoder together.
+* The stream whose listener runs dry first goes first. A waiting stream keeps its place and a served one moves back, so
+  none waits forever.
+* A stream that stays silent for too long is reported once, so that the service may end it.
+* The reference of a cloned voice is decoded for the state it leaves; its audio is not used. The state is kept, and a
+  later stream in the same voice begins with a copy of it. When a stream goes on here after a restart, the frames that
+  were already heard are decoded for their state as well. In both cases, only the last frames on which the state depends
+  are decoded.
 
-Slots are the runner's own: a stream may be decoded here long after its talker slot went to another. Stored codes have
-slots beside those of live streams, so that none of these waits for one whose listener takes his time.
+The slots are not those of the talker: a stream may be decoded here long after its talker slot went to another stream.
+Stored codes have slots of their own, so that no live stream waits for a stored one whose listener is slow.
 """
 
 import time
@@ -46,10 +49,11 @@ from sonorant.engine.types import FinishReason, Float32Array, Int16Array
 
 NO_SLOT = -1
 
-# Of what has no listener: as much as live streams can wait for, since the first audio waits for its end.
-UNHEARD_CALL_FRAMES = 4  # per row that a call may have: all the streams of a dead pair may come at once
+# Unheard frames that one call may take, for each row that it may have. Live streams wait for this call; but the first
+# audio waits until all unheard frames are done, and all streams of a dead pair may come at once.
+UNHEARD_CALL_FRAMES = 4
 
-CALL_DECAY = 0.8  # per call, of the memory of how long calls take
+CALL_DECAY = 0.8  # per call, of the longest call time that is remembered
 
 NO_CODES = np.empty((0, 0, 0), np.int16)
 
@@ -58,12 +62,12 @@ FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushS
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """What to do now: publish `records`, make `copies`, reset `new_slots`, then decode, or remember what is not heard,
-    if there are `slots`."""
+    """What to do now: publish `records`, make `copies`, reset `new_slots`; then, if there are `slots`, decode `codes`,
+    or only remember them where `is_heard` is False."""
 
     records: Sequence[PcmRecord]
-    copies: Sequence[tuple[int, int]]  # of the state of one slot to another, in this order
-    new_slots: Sequence[tuple[int, int]]  # with the number of frames that are skipped in each
+    copies: Sequence[tuple[int, int]]  # (source, target) slots; copy the state in this order
+    new_slots: Sequence[tuple[int, int]]  # (slot, number of frames that are skipped in it)
     slots: Sequence[int]
     is_heard: bool
     codes: Int16Array  # [rows, frames, codebooks]
@@ -74,31 +78,31 @@ class DecodePlan:
 @dataclass(slots=True, eq=False)
 class Stream:
     stream_id: int
-    times: tuple[float, ...]  # of FirstChunk, as far as they have come
-    dry_s: float  # when the listener has nothing left to play; before the first chunk, since when it waits for it
-    first_heard: int  # frame number; what is before it is decoded for its state alone
+    times: tuple[float, ...]  # the times of FirstChunk that are known so far
+    dry_s: float  # when the listener has nothing left to play; before the first chunk, when the stream began
+    first_heard: int  # frame number; frames before it are decoded for their state alone
     first_pending: int  # frame number of pending[0]; negative in the reference
     pending: deque[Int16Array]  # [codebooks] each
-    num_skipped: int  # frames at its beginning on which nothing depends any more
-    chunk_frames: int  # of the chunk that is next, once it need not wait for more
-    reference: bytes = b""  # its codes
+    num_skipped: int  # frames at the beginning that are not decoded, as nothing depends on them any more
+    chunk_frames: int  # of the next chunk; it waits for as many, unless it is due earlier
+    reference: bytes = b""  # the codes of the reference
     is_stored: bool = False
     slot: int = NO_SLOT
     num_chunks: int = 0
     num_received: int = 0
-    num_silent: int = 0  # frames in a row, the last ones heard
+    num_silent: int = 0  # consecutive silent frames, counted back from the last one decoded
     is_flushed: bool = False
     end: EndStream | None = None  # to be sent after the last frame
 
     @property
     def num_unheard(self) -> int:
-        """Frames that are next and decoded for their state alone; in the reference, up to its end."""
+        """How many of the next frames are decoded for their state alone; inside the reference, those up to its end."""
         return -self.first_pending if self.first_pending < 0 else self.first_heard - self.first_pending
 
 
 class Batcher:
-    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner: `num_slots` for live streams,
-    behind them `stored_streams` for stored ones, and `kept_references` for the state after references."""
+    """Owns the undecoded frames of every stream, and the slots of one Code2Wav runner: first `num_slots` for live
+    streams, then `stored_streams` for stored ones, then `kept_references` for the state after references."""
 
     def __init__(
         self,
@@ -129,14 +133,14 @@ class Batcher:
         self._copies: list[tuple[int, int]] = []  # for the next plan
         self._streams: dict[int, Stream] = {}
         # Streams with frames to decode, so that a turn need not look at all streams: those that are due, and those
-        # that had better wait for more frames, as long as their listeners let them.
+        # that wait for more frames while their listeners have enough to play.
         self._due: dict[int, Stream] = {}
         self._early: dict[int, Stream] = {}
-        self._with_reference: dict[int, Stream] = {}  # and without a slot
-        self._call_s = 0.0  # what the longest of the last calls took
+        self._with_reference: dict[int, Stream] = {}  # streams that have a reference and no slot yet
+        self._call_s = 0.0  # the time that the longest of the last calls took
         self._records: list[PcmRecord] = []  # to be published with the next plan
-        self._positions: list[TextPositions] = []  # ahead of the next of these: alone they would wake the service
-        self.wait_s: float | None = None  # after a plan without slots: when to ask again, should no record come before
+        self._positions: list[TextPositions] = []  # go out ahead of the next records; alone they would wake the service
+        self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
 
     @property
     def num_streams(self) -> int:
@@ -200,7 +204,7 @@ class Batcher:
 
     def _on_end(self, record: EndStream) -> None:
         stream = self._streams.get(record.stream_id)
-        if stream is None:  # it ended before the talker had a slot for it
+        if stream is None:  # the stream ended before the talker had a slot for it
             self._records.append(record)
             return
         stream.end = record
@@ -211,16 +215,16 @@ class Batcher:
         self._finish_if_drained(stream)
 
     def next_batch(self) -> DecodePlan:
-        """What to decode now. With slots in it, `apply` must follow before anything else."""
+        """Return what to decode now. If the plan has slots, the next call must be `apply` or `apply_unheard`."""
         now = self._clock()
         for stream in list(self._with_reference.values()):
             self._begin_behind_kept_reference(stream)
-        latest_s = now + self._frame_s + self._call_s  # who runs dry by then cannot wait for another frame
+        latest_s = now + self._frame_s + self._call_s  # a stream that runs dry by then cannot wait for another frame
         due = [*self._due.values(), *(stream for stream in self._early.values() if stream.dry_s <= latest_s)]
         due.sort(key=attrgetter("dry_s"))
         batch: list[Stream] = []
-        num_frames = 0  # of each
-        is_heard = True  # likewise
+        num_frames = 0  # the same for each stream of the batch
+        is_heard = True  # also the same for each
         new_slots = []
         for stream in due:
             size = min(len(stream.pending), stream.chunk_frames)
@@ -232,7 +236,7 @@ class Batcher:
                 continue
             if stream.slot == NO_SLOT:
                 if not self._free_for(stream):
-                    continue  # a stream that has ended will leave one as soon as it is drained
+                    continue  # an ended stream will free a slot once it is drained
                 new_slots.append((self._take_slot(stream), stream.num_skipped))
             batch.append(stream)
             num_frames, is_heard = size, num_unheard <= 0
@@ -255,7 +259,7 @@ class Batcher:
     def apply(
         self, plan: DecodePlan, samples: Int16Array | Float32Array
     ) -> list[PcmRecord]:  # [rows, frames * frame_samples]
-        """Account for the audio of the batch; returns what the service must hear of it. Takes `samples` over."""
+        """Account for the audio of the batch and return the records for the service. They hold `samples` itself."""
         now = self._note_call(plan)
         batch, num_frames = plan.streams, plan.codes.shape[1]
         if len(samples) != len(batch):
@@ -286,7 +290,7 @@ class Batcher:
         return self._take_records()
 
     def apply_unheard(self, plan: DecodePlan) -> list[PcmRecord]:
-        """As `apply`, once the frames of the batch are remembered."""
+        """Account for a batch that the runner remembered without making audio; like `apply` otherwise."""
         self._note_call(plan)
         for stream in plan.streams:
             was_in_reference = stream.first_pending < 0
@@ -302,13 +306,13 @@ class Batcher:
         return self._take_records()
 
     def _note_call(self, plan: DecodePlan) -> float:
-        """How long it took; returns the time."""
+        """Note how long the call of `plan` took; return the time now."""
         now = self._clock()
         self._call_s = max(now - plan.began_s, CALL_DECAY * self._call_s)
         return now
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:
-        """If its reference is kept and a slot is free."""
+        """Skip the stream's reference if the state after it is kept and a slot is free."""
         if not self._free_for(stream) or (kept := self._references.find(stream.reference)) is None:
             return
         self._copies.append((kept, self._take_slot(stream)))
@@ -333,7 +337,7 @@ class Batcher:
                 self._records.append(SilentStream(stream.stream_id, stream.num_silent))
 
     def _file(self, stream: Stream) -> None:
-        """Under what is due, or what may wait, or neither, after what changed."""
+        """Put a stream that has changed among those that are due, those that may wait, or neither."""
         self._due.pop(stream.stream_id, None)
         self._early.pop(stream.stream_id, None)
         if not stream.pending:
@@ -341,11 +345,14 @@ class Batcher:
         is_whole = stream.num_unheard > 0 or len(stream.pending) >= stream.chunk_frames
         if is_whole or stream.is_flushed or stream.end:
             self._due[stream.stream_id] = stream
-        elif stream.num_chunks:  # without any out, nobody can run dry
+        elif stream.num_chunks:  # before the first chunk, no listener can run dry
             self._early[stream.stream_id] = stream
 
     def _finish_if_drained(self, stream: Stream) -> None:
-        """The one way out: an ended stream with nothing left to decode leaves its slot and its EndStream goes on."""
+        """Remove a stream that has ended and has nothing left to decode: free its slot, pass its EndStream on.
+
+        No stream leaves in any other way.
+        """
         if stream.end is None or stream.pending:
             return
         del self._streams[stream.stream_id]
@@ -362,7 +369,7 @@ class Batcher:
         return records
 
     def check_conservation(self) -> None:
-        """Free and used slots are all there are. Raises if that does not hold."""
+        """Raise RuntimeError unless every slot is either free or used by a stream."""
         num_used = sum(stream.slot != NO_SLOT for stream in self._streams.values())
         num_free = len(self._free_slots) + len(self._free_stored_slots)
         if num_used + num_free != self._num_slots:

@@ -1,7 +1,7 @@
-"""How long one call of the codec decoder takes, by rows and frames: `python -m sonorant.engine.code2wav.bench`.
+"""Times one call of the codec decoder, by rows and frames: `python -m sonorant.engine.code2wav.bench`.
 
-Uses seeded weights in the published shape, so that it needs no download, or a checkpoint's own with --model. A call
-includes the copies to and from the device.
+Uses random weights from a fixed seed in the published shape, which needs no download, or those of the checkpoint given
+with --model. A call includes the copies to and from the device.
 """
 
 import argparse
@@ -100,13 +100,13 @@ def median_s(call: Callable[[], object]) -> float:
 
 
 def print_profile(call: Callable[[], object]) -> None:
-    """Device time by kernel of the last shape."""
+    """Print the device time of `call` by kernel."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
         call()
     kernels = [event for event in profile.key_averages() if event.device_type.name == "CUDA"]
     kernels.sort(key=lambda event: event.self_device_time_total, reverse=True)
-    print(f"{sum(event.count for event in kernels)} kernels and copies; ms, launches, name of the longest:")
+    print(f"{sum(event.count for event in kernels)} kernels and copies; the longest, with ms, launches and name:")
     for event in kernels[:25]:
         print(f"{event.self_device_time_total / 1e3:8.3f} {event.count:5} {event.key[:100]}")
 
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         return [int(number) for number in text.split(",")]
 
     parser = argparse.ArgumentParser(prog="python -m sonorant.engine.code2wav.bench", description=__doc__)
-    parser.add_argument("--model", type=Path, help="checkpoint folder (default: seeded weights, published shape)")
+    parser.add_argument("--model", type=Path, help="checkpoint folder (default: random weights, published shape)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", choices=CODEC_FORMATS, default="float32")
     parser.add_argument("--rows", type=numbers, default=[1, 8, 64, 128], help="streams per call (default: 1,8,64,128)")

@@ -1,6 +1,4 @@
-"""Which number format the codec computes in where the settings leave it open: the fastest that says what float32 does.
-Pure.
-"""
+"""Chooses the codec's number format where the settings leave it open: the fastest that agrees with float32. Pure."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +13,7 @@ MIN_AGREEMENT_DB = 40.0  # float16 and tf32 reach 54 and 63 dB with the built-in
 
 
 def agreement_db(samples: Float32Array, reference: Float32Array) -> float:
-    """Signal to noise of `samples` if `reference` is right; -inf where one of either is no finite number."""
+    """Signal-to-noise ratio of `samples`, taking `reference` as right; -inf if a value in either is not finite."""
     if not (np.isfinite(samples).all() and np.isfinite(reference).all()):
         return -math.inf
     signal = float(np.square(reference, dtype=np.float64).sum())
@@ -26,13 +24,13 @@ def agreement_db(samples: Float32Array, reference: Float32Array) -> float:
 
 
 def choose_format(measure: Callable[[CodecDtypeName], float]) -> tuple[CodecDtypeName, str]:
-    """A format and why it is that one; `measure` gives the agreement of a format with float32, in dB."""
-    told = []
+    """Return a format and the reasons for it; `measure` gives the agreement of a format with float32, in dB."""
+    reasons = []
     for name in FASTEST_FIRST:
         agreement = measure(name)
         if agreement >= MIN_AGREEMENT_DB:
-            told.append(f"{name} agrees with float32 within {agreement:.0f} dB")
-            return name, "; ".join(told)
-        what = f"agrees with float32 within {agreement:.0f} dB only" if math.isfinite(agreement) else "leaves its range"
-        told.append(f"{name} {what}")
-    return "float32", "; ".join(told)
+            reasons.append(f"{name} agrees with float32 to {agreement:.0f} dB")
+            return name, "; ".join(reasons)
+        what = f"agrees with float32 to only {agreement:.0f} dB" if math.isfinite(agreement) else "overflows"
+        reasons.append(f"{name} {what}")
+    return "float32", "; ".join(reasons)

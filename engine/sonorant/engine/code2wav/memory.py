@@ -1,11 +1,11 @@
-"""What there is to know of frames that are decoded for the state they leave, and not heard. Pure."""
+"""What the batcher must know to decode frames for the state they leave, without their audio. Pure."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one decoder."""
+    """What one decoder remembers of past frames."""
 
-    receptive_frames: int  # what is decoded next depends on so many at most
-    chunk_frames: int  # of a row, that one call had better take
+    receptive_frames: int  # the next frame depends on at most so many before it
+    chunk_frames: int  # unheard frames of a row that one call should take

@@ -1,11 +1,11 @@
-"""How a call of any size is done in passes of the network of a few sizes. Pure."""
+"""Splits a call of any size into passes of the network, which come in a few sizes. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
 
 
 def split(count: int, sizes: Sequence[int]) -> list[slice]:
-    """Cover range(count) by slices of the given sizes (ascending, the first is 1), the longest that fits first."""
+    """Cover range(count) with slices of the given sizes (ascending, beginning with 1), always the longest that fits."""
     slices = []
     start = 0
     while start < count:
@@ -16,5 +16,5 @@ def split(count: int, sizes: Sequence[int]) -> list[slice]:
 
 
 def row_sizes(sizes: Sequence[int], num_frames: int, max_frames: int) -> list[int]:
-    """Those of the row counts for which a pass has at most `max_frames` frames in all its rows together, or one row."""
+    """The row counts among `sizes` with which a pass has at most `max_frames` frames over all rows; always also 1."""
     return [size for size in sizes if size == 1 or size * num_frames <= max_frames]

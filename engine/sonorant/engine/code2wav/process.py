@@ -1,6 +1,6 @@
 """The Code2Wav process: frames in, calls of the decoder, audio out. The loop knows channels and runner by interface.
 
-An exception in a call is fatal to the process, see sonorant.engine.ipc.worker.
+An exception in a call ends the process, see sonorant.engine.ipc.worker.
 """
 
 import logging
@@ -23,31 +23,31 @@ log = logging.getLogger(__name__)
 
 
 class Runner(Protocol):
-    """What the loop asks of `sonorant.engine.code2wav.runner.Code2WavRunner`."""
+    """The part of `sonorant.engine.code2wav.runner.Code2WavRunner` that the loop uses."""
 
     @property
     def passes(self) -> PassCounts:
-        """Of the network, since the runner was made."""
+        """Passes of the network since the runner was made."""
 
     def reset(self, slot: int, num_frames: int) -> None:
-        """Forget the stream that the slot had before; so many frames of the next one are skipped."""
+        """Forget the stream that the slot had before; the next one begins at frame `num_frames`."""
 
     def copy(self, source: int, target: int) -> None:
-        """Have one slot remember what another does."""
+        """Copy the state of slot `source` to slot `target`."""
 
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
-        """Samples of each row's frames: [rows, frames, codebooks] -> [rows, frames * frame_samples]."""
+        """Decode each row's frames: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
 
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
-        """As `decode`, for the state alone."""
+        """Take the frames into the slots' state as `decode` does, without making audio."""
 
 
 def run(
     inbox: Inbox[FrameRecord], outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, heartbeat: Heartbeat
 ) -> None:
-    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
+    """Run the process's loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
     while True:
-        heartbeat.busy()  # before anything is read, for whoever waits until it was read and worked on
+        heartbeat.busy()  # before reading: the talker may wait until its records are read and worked on
         for record in inbox.drain():
             if isinstance(record, Shutdown):
                 return
@@ -60,7 +60,7 @@ def run(
 
 
 def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> Step:
-    """One call of the decoder, if anything is due."""
+    """Make one call of the decoder, if anything is due."""
     plan = batcher.next_batch()
     if plan.records:
         outbox.publish(plan.records)
@@ -87,7 +87,7 @@ def main(
     heartbeat: Heartbeat,
     ready: Connection,
 ) -> None:
-    """Entry of the child process."""
+    """Entry point of the child process."""
     batcher, runner = tell_loaded("code2wav", ready, lambda: _load(config, inbox))
     serve("code2wav", lambda: run(inbox, outbox, batcher, runner, heartbeat), lambda: batcher.num_streams)
 
@@ -107,11 +107,11 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
     if device.type == "cuda":
         check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
     if config.code2wav.dtype != "auto":
-        runner, why = Code2WavRunner(checkpoint, config), "asked for"
+        runner, why = Code2WavRunner(checkpoint, config), "as configured"
     elif device.type == "cpu":
         runner, why = Code2WavRunner(checkpoint, config.but(code2wav_dtype="float32")), "on the CPU"
     else:
-        # Made in the format that is likely, while the talker is still loading; see sonorant.engine.talker.process.
+        # Make it in the likely format while the talker is still loading; the sample comes from the talker's `_load`.
         likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype=FASTEST_FIRST[0]))
         runner, why = agreeing(likely, checkpoint, config, _speech_sample(inbox))
     log.info("codec in %s: %s", runner.format, why)
@@ -127,12 +127,12 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
 
 
 def _speech_sample(inbox: Inbox[FrameRecord]) -> Int16Array:
-    """Codes [frames, codebooks], the first that the talker has to say."""
+    """Return the codes [frames, codebooks] of a sample, which is the first record that the talker sends."""
     try:
         while not (records := inbox.drain()):
             inbox.wait()
     except PeerGone:
-        raise EngineError("the talker, whose speech it waits for, is gone") from None
+        raise EngineError("the talker stopped before it sent the speech to choose code2wav_dtype by") from None
     (sample,) = records
     assert isinstance(sample, FrameBatch) and (sample.stream_ids == SAMPLE_STREAM).all()
     return sample.codes

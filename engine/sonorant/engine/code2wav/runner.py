@@ -1,10 +1,10 @@
-"""The decoder on its device: weights, the state of every slot, and calls that take some slots a few frames further.
+"""Runs the decoder on its device: owns the weights and the state of every slot; one call decodes frames of some slots.
 
-Knows slots, not streams, and decides nothing about when to decode what.
+Knows slots, not streams, and does not decide what is decoded when.
 
 A call is done in one or more passes of the network. On the CPU a pass has the shape of the call, up to a bound. On CUDA
-there are a few shapes, each of them a graph captured at the start, and no call needs another: a number of frames is a
-chunk size, or the sum of some (streaming is exact), and rows are filled up with rows of a slot that no stream has.
+there are a few shapes, each a graph captured at the start, and they suffice for every call: a number of frames is a
+chunk size or a sum of chunk sizes (streaming is exact), and missing rows are padded with a slot that no stream has.
 """
 
 import logging
@@ -41,8 +41,8 @@ PCM_SCALE = 32767.0
 # published size).
 MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
 
-# Of a row, that one call had better remember. On the CPU a call costs as much as one or two frames that are heard, and
-# each of its frames little more; on CUDA they are decoded like others, by the graphs that there are.
+# Frames of a row that one call of `remember` should take. On the CPU, such a call costs as much as decoding one or two
+# frames, and each further frame adds little. On CUDA, the frames are decoded like others, with the same graphs.
 REMEMBERED_FRAMES = {"cpu": 128, "cuda": 32}
 
 TIMED_CALLS = 3
@@ -55,7 +55,7 @@ _DTYPES: dict[CodecDtypeName, torch.dtype] = {
 
 
 class Decoder(Protocol):
-    """The network: plain, out of compiled functions or out of fused kernels."""
+    """The network, made of plain torch operations, of compiled functions or of fused kernels."""
 
     def new_state(self, num_slots: int) -> CodecState: ...
 
@@ -91,22 +91,22 @@ class Code2WavRunner:
         self._warm_up(config.code2wav.chunk_ramp)
 
     def reset(self, slot: int, num_frames: int = 0) -> None:
-        """Forget the stream that the slot had before.
+        """Forget the stream that the slot had before. The next one is decoded from frame `num_frames` on.
 
-        The next one is decoded from frame `num_frames` on. If that is not 0, what is kept is right after
-        `memory.receptive_frames` frames, and audio that is made sooner is wrong.
+        If that is not 0, the state is right only after `memory.receptive_frames` frames, and the audio of these is
+        wrong.
         """
         with torch.inference_mode():
             self._state.reset(slot, num_frames)
 
     def copy(self, source: int, target: int) -> None:
-        """Have one slot remember what another does."""
+        """Copy the state of slot `source` to slot `target`."""
         with torch.inference_mode():
             self._state.copy(source, target)
 
     @torch.inference_mode()
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
-        """The next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
+        """Decode the next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
         num_rows, num_frames = codes.shape[:2]
         samples = torch.empty(num_rows, num_frames * self.frame_samples, dtype=self._pcm_dtype, device=self._device)
         slot_row = np.array(slots, np.int64)[None]
@@ -121,7 +121,7 @@ class Code2WavRunner:
 
     @torch.inference_mode()
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
-        """As `decode`, for the state alone."""
+        """Take the frames into the slots' state as `decode` does, without making audio."""
         if self._remembering is None:
             self.decode(slots, codes)
             return
@@ -129,13 +129,14 @@ class Code2WavRunner:
         self._remembering.remember(torch.from_numpy(codes.astype(np.int64)), self._state, torch.tensor(slots))
 
     def speak(self, codes: Int16Array) -> Float32Array:  # [frames, codebooks]
-        """All of it at once, samples in +-1; for while there are no streams."""
+        """Decode a whole speech at once; samples are in +-1. It uses slot 0: call it only when there are no streams."""
         samples: Float32Array = self.decode([0], codes[None])[0].astype(np.float32)
         self.reset(0)
         return samples if self._pcm_dtype.is_floating_point else samples / np.float32(PCM_SCALE)
 
     def frame_time(self) -> float:
-        """Seconds that a frame of one stream takes in full calls; for while there are no streams."""
+        """Measure the seconds that a frame of one stream takes in full calls. Call it only while there are no streams:
+        it changes their slots."""
         num_frames = max(self._buckets)
         num_rows = min(self.num_slots, self._row_sizes(num_frames)[-1])
         codes = np.zeros((num_rows, num_frames, self._num_codebooks), np.int16)
@@ -144,11 +145,11 @@ class Code2WavRunner:
             began_s = time.perf_counter()
             self.decode(range(num_rows), codes)
             times_s.append(time.perf_counter() - began_s)
-        # Whatever else was on the GPU, such as the talker that gets ready beside this, made the others longer.
+        # The quickest counts: other work on the GPU, such as the talker getting ready, may have slowed the others.
         return min(times_s) / codes[..., 0].size
 
     def _row_sizes(self, num_frames: int) -> Sequence[int]:
-        """How many rows one pass may have."""
+        """The numbers of rows that a pass of so many frames may have, ascending."""
         buckets = self._buckets.get(num_frames)
         return range(1, 1 + (buckets.sizes[-1] if buckets else max(1, self._max_pass_frames // num_frames)))
 
@@ -159,7 +160,7 @@ class Code2WavRunner:
         return self._step(num_frames, torch.from_numpy(columns))
 
     def _step(self, num_frames: int, columns: Tensor) -> Tensor:
-        """One pass; columns [1 + frames * codebooks, rows] int64: the slot and the codes of each row."""
+        """Run one pass. `columns` [1 + frames * codebooks, rows] int64: the slot and the codes of each row."""
         codes = columns[1:].T.reshape(-1, num_frames, self._num_codebooks)
         with _float32_products(self._matmul):
             samples = self._decoder.step(codes, self._state, columns[0]).float()
@@ -181,11 +182,11 @@ class Code2WavRunner:
         pool = torch.cuda.graph_pool_handle()
         for num_rows, num_frames in sorted(shapes, key=lambda shape: shape[0] * shape[1], reverse=True):
             self._buckets[num_frames].capture(num_rows, self._device, pool)
-        torch.cuda.empty_cache()  # what the first calls took, for the other process
+        torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
         log.info("captured %d graphs in %.1f s", len(shapes), time.monotonic() - started_s)
 
     def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
-        """The first call of each shape is slow; let it be here and not in somebody's first audio."""
+        """Make the first call of each shape, which is slow, so that it does not delay a stream's first audio."""
         for num_frames in sorted(set(chunk_sizes)):
             self.decode([0], np.zeros((1, num_frames, self._num_codebooks), np.int16))
         self.reset(0)
@@ -194,7 +195,8 @@ class Code2WavRunner:
 def agreeing(
     runner: Code2WavRunner, checkpoint: Checkpoint, config: EngineConfig, codes: Int16Array
 ) -> tuple[Code2WavRunner, str]:
-    """`runner`, or one in a slower format if it makes of `codes` [frames, codebooks] not what float32 does; and why."""
+    """Return `runner` if its samples of `codes` [frames, codebooks] agree with those of float32, else a runner in a
+    slower format; and a text that says why."""
     decoder = _load(checkpoint, config, runner._device, torch.float32)
     with torch.inference_mode(), _float32_products("ieee"):
         columns = torch.from_numpy(codes.astype(np.int64)).to(runner._device)[None]
@@ -214,7 +216,7 @@ def agreeing(
 
 
 def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Code2Wav:
-    """Ready to `step`."""
+    """Return the decoder with its weights, ready to `step`."""
     with torch.device("meta"):
         decoder = Code2Wav(checkpoint.codec.decoder)
     if config.load_format == "dummy":
@@ -243,8 +245,8 @@ def _fused(decoder: Code2Wav) -> Decoder:
 
 @contextmanager
 def _float32_products(precision: str) -> Iterator[None]:
-    """How CUDA multiplies float32: ieee, or tf32 with 10 bits of mantissa. PyTorch's own choice is tf32 for
-    convolutions alone."""
+    """Set how CUDA multiplies float32 inside the block: "ieee", or "tf32" with 10 bits of mantissa. PyTorch's default
+    is tf32 for convolutions only."""
     convolutions, products = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
     kept = convolutions.fp32_precision, products.fp32_precision
     convolutions.fp32_precision = products.fp32_precision = precision
