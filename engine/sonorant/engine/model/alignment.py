@@ -1,7 +1,7 @@
-"""Which attention head looks at the token being spoken: found without labels, from speech of the talker's own.
+"""Finds the attention head that looks at the token being spoken, without labels, in speech that the talker makes.
 
-Speech goes through its text from the first token to the last and never back. So of a head that follows it, most
-attention lies on one path that does the same; of any other head, no path catches much.
+Speech goes through its text from the first token to the last and never back. So most attention of a head that follows
+the speech lies on one such path through the text; any other head has little attention on each of these paths.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from sonorant.engine.model.layers import DecoderLayer, RotaryTable
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.types import Float32Array, Int64Array, PromptPlan
 
-LEAST_SHARE = 0.6  # of a head that is good enough; measured: at least 0.8 and, of heads that nobody trained to it, 0.5
-MAX_STEP = 3  # tokens that a path goes on by in a frame
+LEAST_SHARE = 0.6  # a head needs as much to be used; measured: 0.8 or more, but 0.5 if not trained to follow the text
+MAX_STEP = 3  # tokens that a path can advance in one frame
 _NOWHERE = -1e9
 
 
@@ -25,15 +25,18 @@ _NOWHERE = -1e9
 class AlignmentHead:
     layer: int
     head: int
-    share: float  # of its attention to a token, while the path rests on it
+    share: float  # of its attention that goes to a token while the path is at that token
 
 
 def find_alignment_head(
     talker: Talker, checkpoint: Checkpoint, plan: PromptPlan, codes: Int64Array
 ) -> AlignmentHead | None:
-    """From an utterance with all its text in the prompt, codes [frames, codebooks]. None: no head is good enough."""
+    """Find the head in an utterance: its prompt, which has all the text, and its codes [frames, codebooks].
+
+    Returns None if no head is good enough.
+    """
     num_tokens = plan.num_text_tokens
-    if len(codes) * MAX_STEP <= num_tokens:  # cut short: no path
+    if len(codes) * MAX_STEP <= num_tokens:  # too few frames for a path to reach the last token
         return None
     by_layer = _attention(talker, checkpoint, plan, codes)
     best: AlignmentHead | None = None
@@ -47,9 +50,9 @@ def find_alignment_head(
 
 
 def path_shares(attention: Float32Array) -> tuple[Float32Array, Float32Array]:  # [heads, frames, tokens]
-    """How much attention each head has on its best path, [heads] on average of frames, [heads] of the path's tokens.
+    """How much attention each head has on its best path: [heads] averaged over frames, [heads] over the path's tokens.
 
-    A head that rests on one token has a path with much attention in most frames, but at one token only.
+    The second is low for a head that stays at one token: it has much attention in most frames, but at one token only.
     """
     num_heads, num_frames, num_tokens = attention.shape
     scores = np.full((num_heads, num_tokens), _NOWHERE)
@@ -78,7 +81,7 @@ def path_shares(attention: Float32Array) -> tuple[Float32Array, Float32Array]:  
 def _attention(
     talker: Talker, checkpoint: Checkpoint, plan: PromptPlan, codes: Int64Array
 ) -> list[Float32Array]:  # [heads, frames, tokens] of each layer
-    """How the rows that the frames were sampled from look at the tokens, in one pass over all rows."""
+    """Attention to the text tokens from the rows that the frames were sampled from, computed in one pass."""
     c, device = checkpoint.talker.stack, talker.codec_head.weight.device
     pads = [checkpoint.text_ids.tts_pad] * (len(codes) - 1)
     no_items = [-1] * len(pads)

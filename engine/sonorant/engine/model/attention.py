@@ -1,4 +1,4 @@
-"""Attention of flat rows over keys and values kept from earlier steps: paged (talker) or one frame long (predictor).
+"""Attention of flat rows over keys and values from earlier steps: paged (talker), or of one frame (code predictor).
 
 Heads that share a key-value head are folded into the query rows, so keys and values are never repeated.
 """
@@ -16,36 +16,36 @@ class PagedRows:
     """Where the rows of one batch are written and what they see.
 
     A tile is a set of query rows of one stream that see the same keys: one row (decode), or the rows of one page
-    (prefill). Positions of the pool are numbered through all pages.
+    (prefill). Positions of the pool are counted through all its pages.
     """
 
     write_index: Tensor  # [rows], positions of the pool
-    seen: Sequence[Tensor | slice]  # the positions that each tile sees, a slice where they are consecutive
+    seen: Sequence[Tensor | slice]  # the positions of the pool that each tile sees; a slice if they are consecutive
     mask: Tensor | None  # [tiles, queries, keys], bool; None: every query sees all keys
-    tile_index: Tensor | None  # [rows], place of each row in tiles x queries; None: row i is tile i
+    tile_index: Tensor | None  # [rows], index of each row in the flattened tiles x queries; None: row i is tile i
 
 
 @dataclass(slots=True)
 class Watch:
-    """How one head looks from some of the rows of a batch at some positions, each at its own."""
+    """Computes the attention logits of one head for some rows of a batch, each at positions of its own."""
 
     head: int
     rows: Sequence[int]
-    places: Tensor  # [watched rows, positions], of the pool
-    logits: Tensor | None = None  # [watched rows, positions], once it has
+    places: Tensor  # [watched rows, positions], positions of the pool
+    logits: Tensor | None = None  # [watched rows, positions]; None before `look`
 
     def look(self, q: Tensor, keys: Tensor) -> None:
-        """At keys that are written: [rows, heads, head_dim], [positions, kv_heads, head_dim]."""
+        """Set `logits`, from q [rows, heads, head_dim] and keys [positions, kv_heads, head_dim] that are written."""
         kv_head = self.head * keys.shape[1] // q.shape[1]
         seen = keys[:, kv_head].index_select(0, self.places.view(-1)).view(*self.places.shape, -1)
         looking = q[self.rows, self.head].unsqueeze(-1)
-        self.logits = torch.bmm(seen, looking).squeeze(-1) * q.shape[-1] ** -0.5  # einsum takes longer than its product
+        self.logits = torch.bmm(seen, looking).squeeze(-1) * q.shape[-1] ** -0.5  # einsum is slower than bmm
 
 
 def watched_attention(
     q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, watch: Watch
 ) -> Tensor:
-    """`paged_attention`, and what is watched of it."""
+    """Do `paged_attention`, and have `watch` look at it."""
     out = paged_attention(q, k, v, keys, values, rows)
     watch.look(q, keys)
     return out
@@ -54,16 +54,16 @@ def watched_attention(
 def paged_attention(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, rows: PagedRows) -> Tensor:
     """Write k and v ([rows, kv_heads, head_dim]) to the pools ([positions, kv_heads, head_dim]) and attend.
 
-    Anything finite may stand in the pools where no row is visible: masked keys have weight zero. Rows without a tile
-    (padding) come out as zeros.
+    Where a key is masked the pools may hold any finite value, as its weight is zero. Padding rows, which have no tile,
+    come out as zeros.
     """
     keys.index_copy_(0, rows.write_index, k)
     values.index_copy_(0, rows.write_index, v)
     num_queries = 1 if rows.mask is None else rows.mask.shape[1]
     tiles = q if rows.tile_index is None else _scattered(q, rows.tile_index, len(rows.seen) * num_queries)
     tiles = _fold_heads(tiles, num_queries, k.shape[1])
-    # One tile at a time: the matrix products of the CPU depend, in the last bit, on the shapes of the whole batch, and
-    # what a stream says must not depend on its neighbours.
+    # One tile at a time: the last bit of the CPU's matrix products depends on the shape of the whole batch, and a
+    # stream's codes must not depend on its neighbours.
     out = q.new_zeros(tiles.shape)
     for i, seen in enumerate(rows.seen):
         seen_keys, seen_values = (
@@ -76,7 +76,7 @@ def paged_attention(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tenso
 
 
 def frame_attention(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, position: int) -> Tensor:
-    """Attention within one frame of the code predictor: n new positions from `position` on, of each stream.
+    """Attention within one frame of the code predictor: each stream has n new positions, from `position` on.
 
     q, k, v are [streams * n, heads, head_dim]; keys and values are [streams, codebooks, kv_heads, head_dim].
     """
@@ -107,7 +107,7 @@ def _fold_heads(q: Tensor, queries: int, kv_heads: int) -> Tensor:
 
 
 def _unfold_heads(out: Tensor, queries: int) -> Tensor:
-    """The inverse: [tiles, kv_heads, group * queries, head_dim] -> [tiles * queries, heads, head_dim]."""
+    """Undo `_fold_heads`: [tiles, kv_heads, group * queries, head_dim] -> [tiles * queries, heads, head_dim]."""
     tiles, kv_heads, _, head_dim = out.shape
     unfolded = out.view(tiles, kv_heads, -1, queries, head_dim).permute(0, 3, 1, 2, 4)
     return unfolded.reshape(tiles * queries, -1, head_dim)

@@ -1,8 +1,8 @@
 """The codec decoder: codes in, samples out, any number of frames at a time.
 
-Owns the network. Modules hold weights only and what a stream has behind it is in a `CodecState`, so one decoder serves
-every stream; which slot belongs to which stream is the runner's business. Attribute names are the checkpoint's tensor
-names. Between layers, x is [rows, channels, positions].
+Owns the network. Modules hold weights only, and a stream's past is in a `CodecState`, so one decoder serves every
+stream; it knows slots and not streams. Attribute names are the checkpoint's tensor names. Between layers, x is
+[rows, channels, positions].
 Source: QwenLM/Qwen3-TTS qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py.
 
 Why streaming is exact: every layer is causal, and each sees a fixed span of its past. A convolution of kernel k and
@@ -10,9 +10,10 @@ dilation d needs its last (k - 1) * d inputs, a transposed one of kernel 2r and 
 its last (window - 1) keys and values. With these kept per stream (zero at the start, where the network would have seen
 zero padding), feeding frames one by one or all at once is the same computation.
 
-What nobody hears is not made: `remember` moves the state on alone. Behind the transformer each layer does the last few
-positions only, those that all which is kept comes from; `reach` says how many. Over all layers they are the frames that
-the state depends on, whatever was kept before: `receptive_frames`, 580 in the published size.
+For frames that nobody hears, `remember` updates the state without making samples. After the transformer, each layer
+then computes only the last few positions, those from which the states of later layers follow; `reach` says how many.
+Counted over all layers, this gives the number of frames on which the state depends: `receptive_frames`, 580 in the
+published size.
 """
 
 from collections.abc import Callable
@@ -26,17 +27,17 @@ from sonorant.engine.model.code2wav_state import CodecState, Tail, TailLayout
 from sonorant.engine.model.code2wav_transformer import TransformerLayer, WindowTransformer
 
 RESIDUAL_DILATIONS = (1, 3, 9)
-KERNEL = 7  # of the convolutions that are no pre_conv and no 1x1
-CALM_GAIN = 0.2  # of convolutions with random weights
+KERNEL = 7  # kernel size of all convolutions but pre_conv and the 1x1 ones
+CALM_GAIN = 0.2  # factor for random weights of convolutions
 SNAKE_EPS = 1e-9
 CODEBOOK_EPS = 1e-5
 
-# In the checkpoint, but of no use in decoding.
+# In the checkpoint, but not used in decoding.
 UNUSED_TENSORS = ("quantizer.rvq_first.input_proj.weight", "quantizer.rvq_rest.input_proj.weight")
 
 
 class CausalConv(nn.Module):
-    """Convolution that sees its own past; output length = input length."""
+    """Convolution that sees only its past; output length = input length."""
 
     def __init__(
         self, tails: TailLayout, in_channels: int, out_channels: int, kernel: int, dilation: int = 1, groups: int = 1
@@ -50,15 +51,15 @@ class CausalConv(nn.Module):
         return y
 
     def reach(self, num_outputs: int) -> int:
-        """So many of the last inputs are behind the state and the last `num_outputs`."""
+        """How many of the last inputs determine the state and the last `num_outputs` outputs."""
         return num_outputs + (0 if self.tail is None else self.tail.length)
 
 
 class CausalTransposedConv(nn.Module):
-    """Upsampling by `stride`; the kernel is `stride` (no memory) or twice that (one input step).
+    """Upsampling by `stride`. A kernel of `stride` needs no memory, one of twice that remembers one input step.
 
-    Computed as a plain convolution over the one or two input steps that reach an output, which gives `stride` outputs
-    per step side by side: nothing overlaps, so nothing is computed to be cut off or added later.
+    Computed as a plain convolution over the one or two input steps that an output depends on, with `stride` outputs
+    per step side by side. Nothing overlaps, so nothing has to be cut off or added later.
     """
 
     def __init__(self, tails: TailLayout, in_channels: int, out_channels: int, kernel: int, stride: int) -> None:
@@ -81,7 +82,7 @@ class CausalTransposedConv(nn.Module):
 
 
 def _extended(x: Tensor, tail: Tail | None, state: CodecState, activation: "SnakeBeta | None") -> Tensor:
-    """What a convolution is applied to: x, activated, behind the inputs that it remembers."""
+    """Return the input of a convolution: the inputs it remembers, then x, activated. Remembers the last ones of x."""
     if tail is None:
         return x if activation is None else activation(x)
     kept = tail.kept(state)
@@ -110,7 +111,7 @@ class SnakeBeta(nn.Module):
             self.kernel = snake_beta
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """x [rows, channels, n], activated, behind `before`, which is as it shall be."""
+        """Activate x [rows, channels, n]; `before`, which is already activated, is put in front."""
         if self.kernel is not None:
             return self.kernel(x, self.frequency, self.magnitude, before)
         wave = torch.mul(x, self.frequency).sin_()
@@ -154,7 +155,7 @@ class UpsamplingBlock(nn.Module):
         return x
 
     def reach(self, num_outputs: int) -> int:
-        """As of `CausalConv`."""
+        """See `CausalConv.reach`."""
         num_upsampled = num_outputs + (KERNEL - 1) * sum(RESIDUAL_DILATIONS)
         return -(-num_upsampled // self.rate) + 1
 
@@ -195,7 +196,7 @@ class LatentUpsampling(nn.ModuleList):
         return x
 
     def reach(self, num_outputs: int) -> int:
-        """As of `CausalConv`."""
+        """See `CausalConv.reach`."""
         return -(-(num_outputs + KERNEL - 1) // self.ratio)
 
 
@@ -216,7 +217,7 @@ class CodebookGroup(nn.Module):
         self.output_proj = nn.Conv1d(config.vector_dim, config.codebook_dim, 1, bias=False)
 
     def tables(self) -> list[Tensor]:
-        """Per codebook, the projected vector of each code; [codes, codebook_dim]."""
+        """The projected vectors of all codes, [codes, codebook_dim] for each codebook."""
         projection = self.output_proj.weight[..., 0].float().T
         books = [module for module in self.modules() if isinstance(module, Codebook)]
         return [
@@ -276,13 +277,13 @@ class Code2Wav(nn.Module):
         self.receptive_frames = self.pre_conv.reach(self._reaches[0] + num_attended)
 
     def prepare(self) -> None:
-        """Compute what follows from the weights, once they are loaded."""
+        """Convert the loaded weights to the form that `step` uses."""
         for module in list(self.modules()):
             if isinstance(module, SnakeBeta | Quantizer | CausalTransposedConv | ConvNeXtBlock | TransformerLayer):
                 module.prepare()
 
     def calm(self) -> None:
-        """Make random weights speak within the range: layers of the waveform would drive each other to its limits."""
+        """Scale random weights down, as the waveform's layers would amplify each other until all samples clip."""
         for module in self.decoder[:-1].modules():
             if isinstance(module, CausalConv):
                 module.conv.weight.data.mul_(CALM_GAIN)
@@ -292,7 +293,7 @@ class Code2Wav(nn.Module):
         return CodecState.zeros(self.config, num_slots, self.tail_size, weight.device, weight.dtype)
 
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor:
-        """Decode the next frames of some slots, each of which may be anywhere in its stream; the state moves on.
+        """Decode the next frames of some slots, each of which may be anywhere in its stream, and update their state.
 
         codes [rows, frames, codebooks], slots [rows] without repetition -> samples [rows, frames * frame_samples].
         """
@@ -303,7 +304,7 @@ class Code2Wav(nn.Module):
         return samples
 
     def remember(self, codes: Tensor, state: CodecState, slots: Tensor) -> None:
-        """As `step`, without the samples: the state moves on, at a small part of the work."""
+        """Update the state as `step` does, without making samples, with a small part of the work."""
         rows = state.gather(slots)
         x = self._transformed(codes, rows)
         for layer, reach in zip(self._layers, self._reaches, strict=False):

@@ -1,8 +1,8 @@
-"""The codec decoder out of few kernels, with channels last: what CUDA runs in float16 in place of the plain modules.
+"""The codec decoder in a few fused kernels, with channels last: CUDA runs it in float16 instead of the plain modules.
 
-Same weights, same arithmetic up to rounding, a state of its own form: tails are [kept, channels] with channels padded,
-keys and values are rings. A call has a fixed sequence of kernels of fixed shapes and nothing waits for the host, so
-that it can be captured in a CUDA graph.
+It has the same weights and, up to rounding, the same arithmetic. Its state has another layout: tails are
+[kept, channels] with channels padded, keys and values are rings. A call is a fixed sequence of kernels of fixed shapes
+and never waits for the host, so that it can be captured in a CUDA graph.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class _Unit:
 class _Block:
     upsampling: Convolution
     units: list[_Unit]
-    activations: list[Snake]  # before each unit, and what follows the last
+    activations: list[Snake]  # the one before each unit, then the one after the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class _ConvNeXt:
 
 
 class FusedCode2Wav:
-    """Built from a prepared `Code2Wav`, whose methods `new_state` and `step` it has. Latent and codebook dimensions are
-    multiples of 16."""
+    """Built from a prepared `Code2Wav`, with the same methods `new_state` and `step`. Latent and codebook dimensions
+    must be multiples of 16."""
 
     def __init__(self, plain: Code2Wav) -> None:
         self.config = plain.config
@@ -87,7 +87,7 @@ class FusedCode2Wav:
         self._tails = Tails(self._buffer_shapes(), self._last_bias.device)
 
     def _buffer_shapes(self) -> list[BufferShape]:
-        """Extended buffers in the order of use."""
+        """Shapes of the extended buffers, in the order in which they are used."""
         c = self.config
         shapes = [BufferShape(self._pre_conv.num_kept, 1, c.codebook_dim)]
         positions = 1
@@ -108,7 +108,7 @@ class FusedCode2Wav:
         return CodecState.zeros(self.config, num_slots, self._tails.size, table.device, table.dtype)
 
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor:
-        """As `Code2Wav.step`, but for the samples, which are float32."""
+        """Decode like `Code2Wav.step`, but return float32 samples."""
         num_rows, num_frames = codes.shape[:2]
         array = self._tails.load(state.tails, slots, num_frames)
         buffers = self._tails.buffers(array, num_rows, num_frames)
@@ -119,7 +119,7 @@ class FusedCode2Wav:
         return x
 
     def _latents(self, codes: Tensor, state: CodecState, slots: Tensor, buffers: list[Tensor]) -> None:
-        """From codes to the buffer of the first convolution of the waveform's part."""
+        """Compute the latents of the codes, up to the input buffer of the first convolution of `_decode`."""
         c = self.config
         num_rows, num_frames = codes.shape[:2]
         buffers[0][:, self._pre_conv.num_kept :] = self._quantizer(codes)
@@ -137,7 +137,7 @@ class FusedCode2Wav:
                 x = new + y
 
     def _decode(self, buffers: list[Tensor]) -> Tensor:
-        """Samples [rows, n], float32; the first of the buffers is filled."""
+        """Compute samples [rows, n], float32, from the latents in the first buffer."""
         remaining = iter(buffers)
         buffer, following = next(remaining), next(remaining)
         convolve(buffer, self._first, activation=self._first_activation, activated=following)
@@ -149,7 +149,7 @@ class FusedCode2Wav:
             convolve(buffer, up, activation=block.activations[0], plain=x, activated=following)
             for unit, activation in zip(block.units, block.activations[1:], strict=True):
                 buffer, following = following, next(remaining)
-                # Behind the last unit, only what is activated goes on.
+                # After the last unit, only the activated output is used.
                 plain = None if unit is block.units[-1] else torch.empty_like(x)
                 is_last = block is self._blocks[-1] and plain is None
                 taps = self._last_taps if is_last else None
@@ -227,13 +227,13 @@ def _transposed(module: CausalTransposedConv) -> Convolution:
 
 
 def _snake(module: SnakeBeta) -> Snake:
-    """Padding is left at 0 by it."""
+    """Parameters of the activation. It maps the zeros in padded channels to zeros."""
     frequency, magnitude = module.alpha.float().exp(), (module.beta.float().exp() + SNAKE_EPS).reciprocal()
     return Snake(_padded(frequency, 0), _padded(magnitude, 0))
 
 
 def _padded(x: Tensor, *dims: int) -> Tensor:
-    """Zeros behind the end of these dimensions, which are channels; contiguous."""
+    """Pad these dimensions, which are channels, with zeros at the end; the result is contiguous."""
     padding = [0] * (2 * x.ndim)
     for dim in dims:
         padding[2 * (x.ndim - 1 - dim) + 1] = padded_channels(x.shape[dim]) - x.shape[dim]

@@ -1,4 +1,4 @@
-"""The codec decoder's transformer out of few kernels, on keys and values that stay in their slots."""
+"""The codec decoder's transformer in a few fused kernels, which read keys and values in their slots without a copy."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class FusedWindowTransformer:
     def __init__(self, plain: WindowTransformer) -> None:
         self._plain = plain
         assert plain.norm.eps is not None
-        self._eps = plain.norm.eps  # that of every norm
+        self._eps = plain.norm.eps  # the same in every norm
         self._layers = []
         for layer in plain.layers:
             assert isinstance(layer, TransformerLayer)
@@ -35,7 +35,7 @@ class FusedWindowTransformer:
         self._frequencies = 1.0 / plain.rope_theta**exponents
 
     def __call__(self, x: Tensor, state: CodecState, slots: Tensor) -> Tensor:
-        """x [rows, new, latent] -> likewise; the keys and values of the slots move on."""
+        """x [rows, new, latent] -> [rows, new, latent]; updates the keys and values of the slots."""
         rows = rotations(slots, state.num_frames, x.shape[1], self._frequencies)
         plain = self._plain
         y = _linear(x.flatten(0, 1), plain.input_proj.weight, plain.input_proj.bias)

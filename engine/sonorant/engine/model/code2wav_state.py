@@ -1,9 +1,9 @@
 """What the codec decoder remembers of each stream, as one struct of arrays. Knows no network layer.
 
 A slot's convolution tails lie one after the other in a single row, so that a call gathers and scatters one array for
-all layers; each layer knows its own columns. Keys are stored rotated by their absolute position, oldest first; entries
-from before the stream's beginning are masked by the reader, not trusted to be zero. The fused decoder keeps the same
-arrays in an order of its own, see sonorant.engine.model.code2wav_fused.
+all layers; each layer knows its own columns. Keys are stored rotated by their absolute position, oldest first. The
+reader masks entries from before the beginning of the stream and does not rely on their being zero. The fused decoder
+has the same arrays in another layout, see sonorant.engine.model.code2wav_fused.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class CodecState:
     def zeros(
         cls, config: CodecDecoderConfig, num_slots: int, tail_size: int, device: torch.device, dtype: torch.dtype
     ) -> "CodecState":
-        """Of streams that have not begun."""
+        """The state of streams that have not begun."""
         stack = config.stack
         kept = (num_slots, stack.num_layers, stack.num_kv_heads, config.sliding_window - 1, stack.head_dim)
         return cls(
@@ -52,7 +52,7 @@ class CodecState:
         self.values.index_copy_(0, slots, rows.values)
 
     def reset(self, slot: int, num_frames: int = 0) -> None:
-        """As new, or as if behind so many frames of which it knows nothing."""
+        """Forget what the slot has, and place it at frame `num_frames` without any memory of the frames before."""
         for array in (self.num_frames, self.tails, self.keys, self.values):
             array[slot].zero_()
         self.num_frames[slot].fill_(num_frames)
@@ -83,6 +83,6 @@ class Tail:
     length: int
 
     def kept(self, state: CodecState) -> Tensor:
-        """A view, by which the layer also remembers its new inputs; [rows, channels, length]."""
+        """Return a view of the tail in `state`, [rows, channels, length]; write new inputs to it to remember them."""
         columns = state.tails[:, self.start : self.start + self.channels * self.length]
         return columns.view(-1, self.channels, self.length)

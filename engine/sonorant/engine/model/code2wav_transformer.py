@@ -1,6 +1,6 @@
 """The codec decoder's transformer: sliding-window attention over remembered and new frames.
 
-Attribute names are the checkpoint's tensor names (`decoder.pre_transformer.*`). Knows nothing of what surrounds it.
+Attribute names are the checkpoint's tensor names (`decoder.pre_transformer.*`). Knows no other part of the decoder.
 """
 
 import torch
@@ -11,11 +11,11 @@ from sonorant.engine.checkpoint.config import CodecDecoderConfig, TransformerCon
 from sonorant.engine.model.code2wav_state import CodecState
 from sonorant.engine.model.layers import MLP, Rotation
 
-MASK_ALIGNMENT = 8  # of a mask's rows in memory: CUDA's attention would copy it in each layer otherwise
+MASK_ALIGNMENT = 8  # a mask's rows begin at multiples of it in memory; else CUDA's attention copies it in each layer
 
 
 class Attention(nn.Module):
-    """Attention over a sliding window: the remembered keys and the new ones."""
+    """Attention over a sliding window of remembered and new keys."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(query_size, config.hidden_size, bias=config.attention_bias)
 
     def join(self) -> None:
-        """One product for queries, keys and values."""
+        """Join the projections, so that one product gives queries, keys and values."""
         parts = (self.q_proj, self.k_proj, self.v_proj)
         self.weight = torch.cat([part.weight for part in parts])
         self.bias = None if self.q_proj.bias is None else torch.cat([part.bias for part in parts])
         del self.q_proj, self.k_proj, self.v_proj
 
     def forward(self, x: Tensor, rotation: Rotation, mask: Tensor, state: CodecState) -> Tensor:
-        """x [rows, new, hidden] -> likewise; the layer's keys and values move on."""
+        """x [rows, new, hidden] -> [rows, new, hidden]; updates the layer's keys and values in `state`."""
         heads = F.linear(x, self.weight, self.bias).view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
         num_rotated = self.num_heads + self.num_kv_heads
         rotated = rotation.apply(heads[:, :num_rotated])  # [rows, heads, frames, head_dim]
@@ -60,7 +60,8 @@ def _extend(kept: Tensor, new: Tensor) -> Tensor:
 
 
 class LayerScale(nn.Module):
-    """A factor per channel, which `prepare` folds into the product before it; training applies it."""
+    """A factor per channel. Training applies it; for inference, `TransformerLayer.prepare` folds it into the product
+    before it."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -110,7 +111,7 @@ class WindowTransformer(nn.Module):
         self.output_proj = nn.Linear(stack.hidden_size, config.latent_dim)
 
     def forward(self, x: Tensor, state: CodecState) -> Tensor:
-        """x [rows, new, latent] -> likewise; the keys and values of the rows move on, `state.num_frames` does not."""
+        """x [rows, new, latent] -> [rows, new, latent]; updates keys and values in `state`, but not `num_frames`."""
         rotation = self._rotation(state.num_frames, x.shape[1], x.dtype)
         mask = self._mask(state.num_frames, x.shape[1], x.dtype)
         x = self.input_proj(x)
@@ -128,7 +129,8 @@ class WindowTransformer(nn.Module):
         return Rotation(torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1))
 
     def _mask(self, num_frames: Tensor, num_new: int, dtype: torch.dtype) -> Tensor:
-        """0 where a new frame sees a key, the window - 1 remembered ones first, else -inf; [rows, 1, new, keys]."""
+        """The mask [rows, 1, new, keys]: 0 where a new frame sees a key, else -inf. The window - 1 remembered keys come
+        first."""
         num_kept = self.window - 1
         num_keys = num_kept + num_new
         keys = torch.arange(-(-num_keys // MASK_ALIGNMENT) * MASK_ALIGNMENT, device=num_frames.device)

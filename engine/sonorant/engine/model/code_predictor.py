@@ -1,6 +1,7 @@
 """Code predictor: the remaining codebooks of one frame, from the talker's hidden state and the frame's first code.
 
-Keys and values live for one frame; positions start at 0 in each. Attribute names mirror `talker.code_predictor.*`.
+Keys and values are kept for one frame only, and positions start at 0 in each frame. Attribute names mirror
+`talker.code_predictor.*`.
 """
 
 from collections.abc import Callable
@@ -34,9 +35,10 @@ class CodePredictor(nn.Module):
     def predict(
         self, hidden: Tensor, first_embedding: Tensor, num_codebooks: int, rotary: RotaryTable, choose: ChooseCode
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Codes 1 .. num_codebooks - 1 of each row, as ids [rows], and their embeddings [rows, talker hidden].
+        """Return codes 1 .. num_codebooks - 1 of each row, as ids [rows], and their embeddings [rows, talker hidden].
 
-        `hidden` is the talker state that gave the first code, `first_embedding` that code's row of the talker's table.
+        `hidden` is the talker's state that the first code came from, `first_embedding` is the row of that code in the
+        talker's embedding table.
         """
         rows, c = hidden.shape[0], self.config
         cache = hidden.new_zeros(c.num_layers, 2, rows, num_codebooks, c.num_kv_heads, c.head_dim)

@@ -1,7 +1,7 @@
-"""The codec encoder: a recording in, codec frames out. Needed for in-context cloning only, once per voice.
+"""The codec encoder: a recording in, codec frames out. Needed once per voice, and for in-context cloning only.
 
-The encoder half of Mimi, as the official package computes it with transformers 4.57.3: attention reaches to the
-beginning, whatever window the config declares. Attribute names are the checkpoint's tensor names (`encoder.*`). x is
+It is the encoder half of Mimi, as the official package computes it with transformers 4.57.3: attention covers the whole
+past, whatever window the config declares. Attribute names are the checkpoint's tensor names (`encoder.*`). x is
 [recordings, channels, positions] between convolutions, [recordings, positions, hidden] between attention layers.
 Sources: QwenLM/Qwen3-TTS qwen_tts/core/tokenizer_12hz/modeling_qwen3_tts_tokenizer_v2.py,
 huggingface/transformers src/transformers/models/mimi/modeling_mimi.py.
@@ -47,7 +47,7 @@ class CodecEncoder(nn.Module):
 
 
 class CausalConv(nn.Module):
-    """Sees its own past alone, and gives one output for every `stride` inputs, begun ones included."""
+    """Convolution that sees only its past; one output for every `stride` inputs, also for an incomplete last group."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ResidualUnit(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """[recordings, 1, samples] -> [recordings, hidden, vectors]"""
+    """[recordings, 1, samples] -> [recordings, hidden, vectors]."""
 
     def __init__(self, c: CodecEncoderConfig) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Convolutions(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Causal, over all the past."""
+    """Causal transformer that attends to the whole past."""
 
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ class SplitQuantizer(nn.Module):
         self.acoustic_residual_vector_quantizer = ResidualQuantizer(c, c.num_acoustic)
 
     def encode(self, x: Tensor, num_codebooks: int) -> Tensor:
-        """x [recordings, hidden, frames] -> codes [recordings, frames, codebooks], the first so many."""
+        """x [recordings, hidden, frames] -> codes [recordings, frames, num_codebooks], of the first codebooks."""
         semantic, acoustic = self.semantic_residual_vector_quantizer, self.acoustic_residual_vector_quantizer
         num_semantic = len(semantic.layers)
         return torch.cat([*semantic.codes(x, num_semantic), *acoustic.codes(x, num_codebooks - num_semantic)], dim=-1)
@@ -201,13 +201,13 @@ class ResidualQuantizer(nn.Module):
         super().__init__()
         hidden = c.stack.hidden_size
         self.input_proj = nn.Conv1d(hidden, c.vector_dim, 1, bias=False)
-        self.output_proj = nn.Conv1d(c.vector_dim, hidden, 1, bias=False)  # in the checkpoint; encoding needs it not
+        self.output_proj = nn.Conv1d(c.vector_dim, hidden, 1, bias=False)  # in the checkpoint, unused in encoding
         self.layers = nn.ModuleList(
             nn.ModuleDict({"codebook": Codebook(c.codebook_size, c.codebook_dim)}) for _ in range(num_books)
         )
 
     def codes(self, x: Tensor, num_books: int) -> Iterator[Tensor]:
-        """x [recordings, hidden, frames] -> of each of the first codebooks: [recordings, frames, 1]"""
+        """x [recordings, hidden, frames] -> for each of the first codebooks, codes [recordings, frames, 1]."""
         residual = self.input_proj(x).transpose(1, 2)  # [recordings, frames, vector_dim]
         for layer in self.layers[:num_books]:
             nearest, entries = layer.get_submodule("codebook")(residual)
@@ -222,12 +222,12 @@ class Codebook(nn.Module):
 
     def __init__(self, size: int, dim: int) -> None:
         super().__init__()
-        self.register_buffer("initialized", torch.ones(1))  # in the checkpoint, for training that goes on
+        self.register_buffer("initialized", torch.ones(1))  # in the checkpoint; only continued training uses it
         self.register_buffer("cluster_usage", torch.ones(size))
         self.register_buffer("embed_sum", torch.zeros(size, dim))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x [recordings, frames, dim] -> (codes of the nearest entries [recordings, frames], these entries)"""
+        """x [recordings, frames, dim] -> codes of the nearest entries [recordings, frames], and these entries."""
         entries = self.embed_sum / self.cluster_usage.clamp(min=USAGE_EPS)[:, None]
         distances = torch.cdist(x.flatten(0, 1)[None].float(), entries[None].float())[0]
         codes = distances.argmin(-1).view(x.shape[:2])

@@ -1,4 +1,4 @@
-"""Sizes of the codec encoder: `encoder_config` of the codec. What the network cannot be is refused here."""
+"""Sizes of the codec encoder, read from the codec's `encoder_config`. Refuses what the network does not support."""
 
 import math
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from sonorant.engine.checkpoint.config import CodecConfig, TransformerConfig
 from sonorant.engine.checkpoint.json import CODEC_ENCODER_DEFAULTS, Section
 from sonorant.engine.errors import CheckpointError
 
-# As all published codecs have it.
+# Values that all published codecs have, and the only ones supported.
 ONLY = {"audio_channels": 1, "hidden_act": "gelu", "pad_mode": "constant", "use_causal_conv": True}
 
 
 @dataclass(frozen=True, slots=True)
 class CodecEncoderConfig:
-    num_filters: int  # of the first convolution; twice as many after each stride
+    num_filters: int  # of the first convolution; they double with each stride
     strides: tuple[int, ...]
     kernel_size: int
     residual_kernel_size: int
@@ -23,8 +23,8 @@ class CodecEncoderConfig:
     compress: int  # how many times narrower a residual branch is
     conv_shortcut: bool
     stack: TransformerConfig  # its norms are layer norms
-    frame_stride: int  # vectors of the transformer to a frame
-    vector_dim: int  # that is quantized
+    frame_stride: int  # vectors of the transformer per frame
+    vector_dim: int  # of the vectors that are quantized
     codebook_size: int
     codebook_dim: int
     num_semantic: int  # codebooks
@@ -32,7 +32,7 @@ class CodecEncoderConfig:
 
 
 def codec_encoder_config(codec: CodecConfig) -> CodecEncoderConfig:
-    """Raises CheckpointError."""
+    """Read the sizes. Raises CheckpointError if a value is missing, wrong or not supported."""
     c = Section("the codec", {"encoder_config": codec.encoder}).section("encoder_config", CODEC_ENCODER_DEFAULTS)
     for key, value in ONLY.items():
         if c.values[key] != value:
@@ -42,8 +42,8 @@ def codec_encoder_config(codec: CodecConfig) -> CodecEncoderConfig:
         raise CheckpointError(f"{c.path}: num_semantic_quantizers must be less than num_quantizers {num_books}")
     if not num_semantic <= codec.encoder_valid_num_quantizers <= num_books:
         raise CheckpointError(
-            f"{c.path}: of {num_books} codebooks (num_quantizers), {num_semantic} semantic, "
-            f"{codec.encoder_valid_num_quantizers} cannot be used (encoder_valid_num_quantizers)"
+            f"{c.path}: of {num_books} codebooks (num_quantizers), {num_semantic} are semantic; "
+            f"{codec.encoder_valid_num_quantizers} (encoder_valid_num_quantizers) is not between these numbers"
         )
     return CodecEncoderConfig(
         num_filters=c.size("num_filters"),
@@ -84,7 +84,7 @@ def _stack(c: Section) -> TransformerConfig:
 
 
 def _frame_stride(c: Section) -> int:
-    """Two, unless the file names a frame rate, under either key."""
+    """Vectors per frame: two, unless the file gives a frame rate, as `_frame_rate` or `frame_rate`."""
     sample_rate, stride = c.size("sampling_rate"), math.prod(c.sizes("upsampling_ratios"))
     key = "_frame_rate" if c.has("_frame_rate") else "frame_rate"
     frame_rate = c.number(key) if c.has(key) else sample_rate / (2 * stride)

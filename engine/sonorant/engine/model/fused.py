@@ -1,7 +1,7 @@
-"""The decoder stack and the code predictor out of few kernels: what CUDA runs in the place of the plain modules.
+"""The decoder stack and the code predictor in a few fused kernels: CUDA runs them instead of the plain modules.
 
-Same weights, same arithmetic up to rounding. Every call has a fixed sequence of kernels of fixed shapes, nothing waits
-for the host, so that a call can be captured in a CUDA graph.
+They have the same weights and, up to rounding, the same arithmetic. A call is a fixed sequence of kernels of fixed
+shapes and never waits for the host, so that it can be captured in a CUDA graph.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ class _Layer:
 
 
 class FusedStack:
-    """Layers, without the final norm. The layers must be joined; they go on working, with the same memory."""
+    """A stack of layers, without the final norm. The layers must be joined; they stay usable and share their memory."""
 
     def __init__(self, layers: nn.ModuleList, rotary: RotaryTable) -> None:
         self._layers = [_fused(layer, rotary) for layer in layers]
@@ -48,7 +48,7 @@ class FusedStack:
     def __call__(self, x: Tensor, cache: Tensor, attend: Attend, watched: tuple[int, Attend] | None = None) -> Tensor:
         """x [rows, hidden], which may be overwritten; cache [layers, 2, ...], keys and values for `attend`.
 
-        `watched`: a layer, and what attends there in the place of `attend`.
+        `watched`: the number of a layer, and the function used there instead of `attend`.
         """
         advance = _with_few_rows if len(x) <= self._max_few else _with_many_rows
         for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache, strict=True)):
@@ -58,7 +58,7 @@ class FusedStack:
 
 
 def _with_few_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, attend: Attend) -> Tensor:
-    """With the work around the products inside them."""
+    """Run a layer on few rows: norms, activation and residual sums are done inside the kernels of the products."""
     qkv = linear(x, layer.qkv.weight, norm=layer.before_attention)
     x = linear(attend(qkv, layer.head_norm, keys, values), layer.out, residual=x)
     up = linear(x, layer.gate_up, norm=layer.before_mlp, is_swiglu=True)
@@ -66,7 +66,7 @@ def _with_few_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, atten
 
 
 def _with_many_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, attend: Attend) -> Tensor:
-    """With the products of cuBLAS."""
+    """Run a layer on many rows: cuBLAS does the products."""
     qkv = F.linear(normed(x, layer.before_attention), layer.qkv.weight, layer.qkv.bias)
     x = x.addmm_(attend(qkv, layer.head_norm, keys, values), layer.out.t())
     gate_up = F.linear(normed(x, layer.before_mlp), layer.gate_up)
@@ -74,7 +74,7 @@ def _with_many_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, atte
 
 
 class FusedPredictor:
-    """The remaining codebooks of a frame."""
+    """Predicts the remaining codebooks of a frame."""
 
     def __init__(self, predictor: CodePredictor, first_table: nn.Embedding, num_codebooks: int) -> None:
         self._config = predictor.config
@@ -82,14 +82,14 @@ class FusedPredictor:
         self._stack = FusedStack(predictor.model.layers, rotary)
         self._norm = fused_norm(predictor.model.norm)
         self._projection = predictor.small_to_mtp_projection
-        # The projection of an embedding does not depend on the frame, so all are made once.
+        # The projection of an embedding does not depend on the frame, so all of them are computed once, here.
         tables = [first_table, *predictor.model.codec_embedding][: num_codebooks - 1]
         self._inputs = [self._projection(table.weight) for table in tables]
         self._heads = list(predictor.lm_head.parameters())
         self._num_codebooks = num_codebooks
 
     def __call__(self, hidden: Tensor, first: Tensor, choose: ChooseAndEmbed) -> Tensor:
-        """Ids [rows, codebooks] from the talker's state [rows, hidden] and the first code [rows] it gave."""
+        """Return ids [rows, codebooks], given the talker's state [rows, hidden] and the first codes [rows]."""
         num_rows, num_codebooks, c = len(hidden), self._num_codebooks, self._config
         cache = hidden.new_empty(c.num_layers, 2, num_rows, num_codebooks, c.num_kv_heads, c.head_dim)
         both = torch.stack([self._projection(hidden), F.embedding(first, self._inputs[0])], 1)
@@ -120,7 +120,7 @@ def normed(x: Tensor, norm: Norm) -> Tensor:
 
 
 def join_rows(parameters: list[Tensor]) -> Tensor:
-    """One tensor with all of them one below the other, of which they become views."""
+    """Concatenate parameters along the first dimension; they become views of the result, which is returned."""
     joined = torch.cat([p.data for p in parameters])
     for parameter, part in zip(parameters, torch.split(joined, [len(p) for p in parameters]), strict=True):
         parameter.data = part

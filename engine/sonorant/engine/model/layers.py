@@ -1,8 +1,8 @@
 """Building blocks of the decoder stacks (talker, code predictor): norm, rotary positions, MLP, attention block. The
-codec decoder's transformer shares rotation and MLP.
+codec decoder's transformer uses rotation and MLP as well.
 
-Attribute names mirror the checkpoint's tensor names. Rows are flat, [rows, hidden]: what a row attends to is the
-business of the `attend` function that the caller passes in. Source of the arithmetic: QwenLM/Qwen3-TTS
+Attribute names mirror the checkpoint's tensor names. Rows are flat, [rows, hidden]: the `attend` function that the
+caller passes in decides what a row attends to. Source of the arithmetic: QwenLM/Qwen3-TTS
 `qwen_tts/core/models/modeling_qwen3_tts.py`.
 """
 
@@ -20,7 +20,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class RMSNorm(nn.Module):
-    """Over the last dimension; the weight may have further ones in front."""
+    """RMSNorm over the last dimension. The weight may have further dimensions in front, such as one for heads."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -28,7 +28,8 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        # The statistics are float32, the product with the weight is not: F.rms_norm would round once less in bfloat16.
+        # The statistics are float32, the product with the weight is in the dtype of x. In bfloat16, F.rms_norm would
+        # round once less.
         wide = x.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return self.weight * wide.to(x.dtype)
@@ -36,13 +37,13 @@ class RMSNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Half-split rotary embedding of one batch of rows, or of all rows alike.
+    """Half-split rotary embedding, with an angle for each row of a batch or one for all rows.
 
     The codec decoder has a dimension of frames: x is [rows, heads, frames, head_dim], cos [rows, 1, frames, head_dim].
     """
 
     cos: Tensor  # [rows or 1, 1, head_dim]
-    sin: Tensor  # likewise, the first half negated: what `rotate_half` would negate instead
+    sin: Tensor  # the same shape; the first half is negated, which saves what `rotate_half` negates
 
     def apply(self, x: Tensor) -> Tensor:  # [rows, heads, head_dim]
         return x * self.cos + x.roll(x.shape[-1] // 2, -1) * self.sin
@@ -64,7 +65,7 @@ class RotaryTable:
         return Rotation(self.cos.index_select(0, positions), self.sin.index_select(0, positions))
 
     def at_each(self, position: int) -> Rotation:
-        """Every row at the same position."""
+        """The rotation for rows that are all at the same position."""
         return Rotation(self.cos[position : position + 1], self.sin[position : position + 1])
 
 
@@ -81,7 +82,7 @@ class MLP(nn.Module):
 
 
 class Attention(nn.Module):
-    """With the tensors of the checkpoint."""
+    """Attention with the checkpoint's tensors: separate projections and norms of queries, keys and values."""
 
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
@@ -102,7 +103,8 @@ class Attention(nn.Module):
 
 
 class JoinedAttention(nn.Module):
-    """The same for inference: one product gives queries, keys and values; norm and rotation join two too."""
+    """`Attention` for inference: one product gives queries, keys and values; queries and keys share one norm and one
+    rotation."""
 
     def __init__(self, parts: Attention) -> None:
         super().__init__()
@@ -129,7 +131,7 @@ class JoinedAttention(nn.Module):
 
 
 def store_transposed(module: nn.Module) -> None:
-    """Lay the matrices of every Linear out by columns, which the CPU's product of few rows reads a quarter faster."""
+    """Store the matrix of every Linear by columns: with few rows, the CPU's product then reads it a quarter faster."""
     for linear in module.modules():
         if isinstance(linear, nn.Linear):
             linear.weight.data = linear.weight.t().contiguous().t()
@@ -148,7 +150,7 @@ class DecoderLayer(nn.Module):
         self.mlp = MLP(c)
 
     def join(self) -> None:
-        """For inference, once the weights are loaded."""
+        """Join the projections of the attention for inference, once the weights are loaded."""
         if isinstance(self.self_attn, Attention):
             self.self_attn = JoinedAttention(self.self_attn)
 

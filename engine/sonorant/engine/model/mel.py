@@ -1,4 +1,4 @@
-"""The log-mel spectrogram that the speaker encoder listens to. Float32 on the CPU, whatever the model's dtype.
+"""The log-mel spectrogram that goes into the speaker encoder. Float32 on the CPU, whatever the model's dtype.
 
 Source of the numbers: QwenLM/Qwen3-TTS qwen_tts/core/models/modeling_qwen3_tts.py, `extract_speaker_embedding` and
 `mel_spectrogram`; the filters are librosa's default ones (Slaney scale, Slaney norm).
@@ -23,7 +23,7 @@ LOG_STEP = math.log(6.4) / 27.0
 
 
 class MelSpectrogram:
-    """Window and filters, computed once."""
+    """Computes log-mel spectrograms; owns the window and the filters."""
 
     def __init__(self, sample_rate_hz: int, num_mels: int) -> None:
         self._window = torch.hann_window(FFT_SIZE)

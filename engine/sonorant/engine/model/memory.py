@@ -1,4 +1,4 @@
-"""How much memory a worker takes, known before it loads anything."""
+"""How much memory a worker will take, computed before it loads anything."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,12 @@ PROMPT_POSITIONS = 512  # room for a prompt beside the frames
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Of one worker, in bytes."""
+    """What one worker needs, in bytes."""
 
     device: torch.device
     weights: int
-    state: int  # at least: KV pages, or what the codec remembers of each slot
-    wanted_state: int  # for every slot to have an utterance of default length
+    state: int  # the least that works: KV pages, or the codec's state of each slot
+    wanted_state: int  # enough for an utterance of default length in every slot
 
     @property
     def total(self) -> int:
@@ -56,7 +56,7 @@ def kv_page_bytes(stack: TransformerConfig, page_size: int, dtype: torch.dtype) 
 
 
 def num_pages(checkpoint: Checkpoint, config: EngineConfig) -> tuple[int, int]:
-    """KV pages without which the longest stream does not fit, and for an utterance of default length in every slot."""
+    """Return how many KV pages the longest stream needs, and how many an utterance of default length in every slot."""
     if config.talker.num_pages:
         return config.talker.num_pages, config.talker.num_pages
     positions = min(config.talker.max_context, PROMPT_POSITIONS + checkpoint.default_sampling.max_frames)

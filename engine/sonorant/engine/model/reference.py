@@ -1,7 +1,7 @@
-"""What a cloned voice is made of: the speaker embedding of a recording, and its codec frames. Base checkpoints only.
+"""Encodes a recording for voice cloning: to a speaker embedding and to codec frames. Base checkpoints only.
 
-Owns both encoders, loaded when they are first needed. Meant to run once per voice and outside the loops that serve
-streams, which a recording would hold up.
+Owns both encoders, which are loaded when they are first needed. Encode once per voice, and outside the loops that serve
+streams: a recording would hold them up.
 """
 
 from functools import cached_property
@@ -38,19 +38,22 @@ class ReferenceEncoder:
         return self._checkpoint.codec.input_sample_rate
 
     def load(self) -> None:
-        """Both encoders now, instead of when they are first needed. Raises CheckpointError."""
+        """Load both encoders now, instead of when they are first needed. Raises CheckpointError."""
         _ = self._speaker_encoder, self._codec_encoder
 
     @torch.inference_mode()
     def x_vector(self, samples: Float32Array) -> Float32Array:
-        """The speaker embedding [hidden] of mono samples at `sample_rate_hz`."""
+        """Return the speaker embedding [hidden] of mono samples at `sample_rate_hz`.
+
+        Raises InvalidSynthesis if the recording is too short.
+        """
         encoder = self._speaker_encoder
         min_samples = max(encoder.min_frames * HOP_SAMPLES, PADDING_SAMPLES + 1)
         if len(samples) < min_samples:
             raise InvalidSynthesis(
                 FIELD,
                 f"the reference recording lasts {len(samples) / self.sample_rate_hz:.3f} s; the speaker encoder needs "
-                f"{min_samples / self.sample_rate_hz:.3f} s at least, and a voice some seconds",
+                f"at least {min_samples / self.sample_rate_hz:.3f} s; record a few seconds for a good voice",
             )
         mel = self._mel(torch.from_numpy(samples))
         weight = encoder.fc.weight
@@ -59,7 +62,8 @@ class ReferenceEncoder:
 
     @torch.inference_mode()
     def codes(self, samples: Float32Array) -> Int16Array:
-        """Codec frames [frames, codebooks] of mono samples at `sample_rate_hz`; a last incomplete frame counts."""
+        """Return the codec frames [frames, codebooks] of mono samples at `sample_rate_hz`, an incomplete last frame
+        included."""
         encoder = self._codec_encoder
         weight = encoder.downsample.conv.weight
         codes: Int16Array = (

@@ -14,7 +14,7 @@ from torch import Tensor
 class Sampling:
     """How each row draws from its logits."""
 
-    do_sample: Tensor  # [rows], bool; False: the most likely id
+    do_sample: Tensor  # [rows], bool; False: take the most likely id
     temperature: Tensor  # [rows]
     top_k: Tensor  # [rows], int64; 0 = off
     top_p: Tensor  # [rows]; 1 = off
@@ -23,13 +23,13 @@ class Sampling:
         return Sampling(self.do_sample[rows], self.temperature[rows], self.top_k[rows], self.top_p[rows])
 
     def set(self, row: int, values: Tensor) -> None:
-        """The four numbers of a row, in order."""
+        """Set the four numbers of a row, in the order of the fields."""
         for field, value in zip((self.do_sample, self.temperature, self.top_k, self.top_p), values, strict=True):
             field[row] = value
 
 
 def penalize_repetition(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor:
-    """Each id seen before once: a positive logit divided by the penalty, a negative one multiplied.
+    """Divide positive logits of ids seen before by the penalty, and multiply negative ones, once however often seen.
 
     logits [rows, ids] float32, seen [rows, ids] bool, penalty [rows].
     """
@@ -38,7 +38,7 @@ def penalize_repetition(logits: Tensor, seen: Tensor, penalty: Tensor) -> Tensor
 
 
 def is_drawable(scores: Tensor) -> Tensor:
-    """Whether there is something to draw from, [rows]: the highest of the scores [rows, ids] is a finite number."""
+    """Whether each row of scores [rows, ids] can be drawn from, [rows]: its highest score must be finite."""
     return scores.amax(-1).isfinite()
 
 
@@ -48,26 +48,27 @@ def choose(logits: Tensor, sampling: Sampling, uniform: Tensor) -> Tensor:
 
 
 def draw(logits: Tensor, sampling: Sampling, uniform: Tensor) -> Tensor:
-    """Temperature, top-k, top-p, then the inverse of the cumulative distribution, in the order of ids, at `uniform`."""
+    """Apply temperature, top-k and top-p; then take the id at `uniform` in the cumulative distribution over the ids."""
     scores, ids = (logits / sampling.temperature[:, None]).sort(dim=-1, stable=True)  # ascending
     scores = keep_top_p(keep_top_k(scores, sampling.top_k), sampling.top_p)
     cumulative = torch.empty_like(scores).scatter_(-1, ids, scores).softmax(-1).cumsum(-1)
-    # The total is a little off 1 by rounding. A place with no probability is never taken: it equals the one before.
+    # Rounding makes the total differ a little from 1. An id without probability is never taken: its cumulative value
+    # equals that of the id before.
     total = cumulative[:, -1:]
     target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    # Scores that are no numbers have no place either: any id will do then, as long as it is one. See `is_drawable`.
+    # With NaN among the scores the search may end behind the last id: clamp to any valid id. See `is_drawable`.
     return torch.searchsorted(cumulative, target, right=True).squeeze(-1).clamp(max=logits.shape[-1] - 1)
 
 
 def keep_top_k(scores: Tensor, top_k: Tensor) -> Tensor:
-    """-inf below the k-th largest of scores sorted ascending; those equal to it stay."""
+    """Set the scores below the k-th largest to -inf, those equal to it stay; scores are sorted ascending."""
     size = scores.shape[-1]
     k = torch.where(top_k > 0, top_k, size).clamp(max=size)
     return scores.masked_fill(scores < scores.gather(-1, size - k[:, None]), -torch.inf)
 
 
 def keep_top_p(scores: Tensor, top_p: Tensor) -> Tensor:
-    """-inf for the least likely whose probabilities sum to at most 1 - top_p; scores are sorted ascending."""
+    """Set the least likely scores, whose probabilities sum to at most 1 - top_p, to -inf; scores ascend."""
     removed = scores.softmax(-1).cumsum(-1) <= 1 - top_p[:, None]
     removed &= top_p[:, None] < 1
     removed[:, -1] = False
@@ -75,9 +76,9 @@ def keep_top_p(scores: Tensor, top_p: Tensor) -> Tensor:
 
 
 def uniforms(seed: Tensor, frame: Tensor, num_codebooks: int) -> Tensor:
-    """[rows, codebooks] in [0, 1), from seed [rows] (32 bits) and frame [rows] (24 bits), both int64.
+    """Random numbers [rows, codebooks] in [0, 1), from seed [rows] (32 bits) and frame [rows] (24 bits), both int64.
 
-    The three counters side by side in 64 bits, mixed by the finalizer of splitmix64.
+    Seed, frame and codebook stand side by side in 64 bits, which the finalizer of splitmix64 mixes.
     """
     codebook = torch.arange(num_codebooks, device=seed.device)
     x = (seed << 32 | frame << 8)[:, None] | codebook
@@ -87,5 +88,5 @@ def uniforms(seed: Tensor, frame: Tensor, num_codebooks: int) -> Tensor:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    """Logical shift of int64, whose own shift keeps the sign."""
+    """Shift int64 right and fill with zeros; `>>` alone would repeat the sign."""
     return x >> bits & (1 << 64 - bits) - 1

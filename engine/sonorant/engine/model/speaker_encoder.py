@@ -27,7 +27,8 @@ class TimeDelay(nn.Module):
 
 
 class Res2Net(nn.Module):
-    """The channels in `scale` parts: the first passes, each other one is convolved after adding the one before it."""
+    """Split the channels into `scale` parts. The first passes; each later one is convolved, from the third on after
+    adding the output of the part before."""
 
     def __init__(self, channels: int, scale: int, kernel: int, dilation: int) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class SqueezeExcitationRes2Net(nn.Module):
 
 
 class AttentivePooling(nn.Module):
-    """Mean and standard deviation over time, weighted by attention that knows the unweighted ones."""
+    """Mean and standard deviation over time, weighted by attention that also sees the unweighted ones."""
 
     def __init__(self, channels: int, attention_channels: int) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class SpeakerEncoder(nn.Module):
         self.mfa = TimeDelay(channels[-1], channels[-1], kernels[-1], dilations[-1])
         self.asp = AttentivePooling(channels[-1], config.attention_channels)
         self.fc = _conv(channels[-1] * 2, config.enc_dim)
-        # A reflection reaches no further than the signal: the widest kernel sets the fewest frames.
+        # Reflect padding must be shorter than the signal, so the widest kernel sets the minimum number of frames.
         self.min_frames = 1 + max(d * (k - 1) - d * (k - 1) // 2 for k, d in zip(kernels, dilations, strict=True))
 
     def forward(self, mel: Tensor) -> Tensor:  # [rows, frames, mels] -> [rows, enc_dim]

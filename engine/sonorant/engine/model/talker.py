@@ -27,7 +27,7 @@ class Talker(nn.Module):
         self.code_predictor = CodePredictor(checkpoint.code_predictor, c.stack.hidden_size)
 
     def prepare(self) -> None:
-        """For inference, once the weights are loaded: what is faster and computes the same."""
+        """Rearrange the loaded weights for inference: faster, with the same results."""
         for layer in (*self.model.layers, *self.code_predictor.model.layers):
             layer.join()
         if self.codec_head.weight.device.type == "cpu":
@@ -58,7 +58,7 @@ class Talker(nn.Module):
     ) -> Tensor:
         """x [rows, hidden] at `positions` [rows]; cache [layers, 2, positions of the pool, kv_heads, head_dim].
 
-        `watched`: a layer, and what is to be seen of its attention.
+        `watched`: the number of a layer, and the `Watch` that takes note of its attention.
         """
         rotation = rotary.at(positions)
         for number, (layer, (keys, values)) in enumerate(zip(self.model.layers, cache, strict=True)):
@@ -71,7 +71,7 @@ class Talker(nn.Module):
 
 
 def sum_frame(embeddings: list[Tensor]) -> Tensor:
-    """One sum over all codebooks, rounded once, as the official package does it."""
+    """Sum the embeddings of all codebooks and round once, as the official package does."""
     return torch.stack(embeddings, 1).sum(1)
 
 

@@ -1,4 +1,4 @@
-"""Does a checkpoint folder hold exactly the tensors its config.json calls for? Reads headers only."""
+"""Checks that a checkpoint folder holds exactly the tensors its config.json calls for. Reads headers only."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ from sonorant.engine.model.weights import TensorFile, check_tensors, listed
 def verify_checkpoint(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError unless both files hold the tensors of their components, in their shapes, and nothing else.
 
-    Components that the task does not use are checked too: a folder is whole or it is not.
+    Components that the task does not use are checked too.
     """
     with torch.device("meta"):
         main: dict[str, nn.Module] = {"talker.": Talker(checkpoint)}

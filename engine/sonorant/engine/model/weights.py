@@ -1,4 +1,4 @@
-"""Tensors from safetensors files into modules: each tensor is loaded exactly once, and none is left over.
+"""Loads tensors from safetensors files into modules: each tensor exactly once, with none left over.
 
 Modules are built on the meta device and their attribute names mirror the tensor names, so there is no mapping table.
 Knows nothing about any particular module.
@@ -20,7 +20,7 @@ MAX_NAMES_SHOWN = 8
 
 
 class TensorFile:
-    """One safetensors file. The header is read at once, tensors when they are asked for."""
+    """One safetensors file. The header is read at once, tensors are read by `load`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -35,28 +35,31 @@ class TensorFile:
         return self._shapes[name]
 
     def load(self, names: Collection[str], device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Copies of these tensors on `device`, as `dtype`. Raises CheckpointError if one is not of finite numbers."""
+        """Return copies of these tensors on `device`, as `dtype`.
+
+        Raises CheckpointError if a tensor is not floating point or has values that are not finite.
+        """
         loaded = {}
         with _opened(self.path) as tensors:
             for name in names:
                 tensor = tensors.get_tensor(name)
                 if not tensor.is_floating_point():
-                    raise CheckpointError(f"{self.path}: {name} is {tensor.dtype}; weights are floating point numbers")
-                # A copy always: what the file maps need not be aligned, and dies with the file.
+                    raise CheckpointError(f"{self.path}: {name} is {tensor.dtype}; weights must be floating point")
+                # Always copy: mapped memory need not be aligned, and is gone once the file is closed.
                 loaded[name] = tensor.to(device, dtype, copy=True)
         self._check_finite(loaded, dtype)
         return loaded
 
     def _check_finite(self, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        """By their sums, which one NaN or infinity spoils, and for which nothing but reading is needed."""
+        """Check the sums of the tensors: they are not finite if a value is not, and cost no more than one reading."""
         sums = {name: tensor.sum(dtype=torch.float32) for name, tensor in tensors.items()}
-        if sums and not torch.stack(list(sums.values())).isfinite().all():  # the one wait for a GPU
+        if sums and not torch.stack(list(sums.values())).isfinite().all():  # waits for the GPU once
             bad = [name for name, value in sums.items() if not value.isfinite()]
-            raise CheckpointError(f"{self.path}: not all numbers are finite, as {dtype}, in {listed(bad)}")
+            raise CheckpointError(f"{self.path}: as {dtype}, these have values that are not finite: {listed(bad)}")
 
 
 class Embedding(nn.Embedding):
-    """A table that draws no random numbers on the meta device, for which PyTorch would import its compiler first."""
+    """An embedding table that is not initialized on the meta device, as PyTorch would import its compiler for that."""
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
@@ -74,7 +77,7 @@ def load_module(
 ) -> None:
     """Give `module`, built on the meta device, every tensor of `file` whose name starts with `prefix`.
 
-    `optional_unused` are names (without the prefix) that the module does not have and the file may. Raises
+    `optional_unused` are names (without the prefix) that the file may have although the module does not. Raises
     CheckpointError with the names that are missing, left over or of a wrong shape.
     """
     check_tensors(module, file, prefix, optional_unused=optional_unused)
@@ -103,7 +106,7 @@ def check_tensors(module: nn.Module, file: TensorFile, prefix: str, *, optional_
 
 
 def init_random(module: nn.Module, device: torch.device, dtype: torch.dtype, seed: int) -> None:
-    """Seeded random weights for a module, built on the meta device or not, scaled so that activations stay finite.
+    """Give a module, on the meta device or not, seeded random weights, scaled so that activations stay finite.
 
     Matrices and kernels keep the variance of their input, embeddings are small, norms are one, biases zero; the log
     parameters of SnakeBeta (alpha, beta) are zero as at the start of their training.
