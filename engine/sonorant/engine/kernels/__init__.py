@@ -1,1 +1,1 @@
-"""Triton kernels for CUDA. The plain twin of each is code of sonorant.engine.model, which the CPU runs."""
+"""Triton kernels for CUDA. Each has a plain twin in sonorant.engine.model: code that computes the same on the CPU."""

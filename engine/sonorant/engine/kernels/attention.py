@@ -1,9 +1,9 @@
-"""Attention of single positions over paged keys and values, with the work around it: the norm of queries and keys, the
-rotation, and the writing of the new keys and values.
+"""Attention of single positions over paged keys and values. Also norms queries and keys, rotates them, and writes the
+new keys and values.
 
-One program does one row, one key-value head with all its query heads, and one share of the positions ("split"; several,
-so that few rows fill the chip). Products go through `tl.dot`, which wants 16 rows and columns: what is short of that is
-padded, and costs nothing where the reading of keys and values is all that counts.
+One program does one row, one key-value head with all its query heads, and one share of the positions (a "split"; there
+are several, so that few rows fill the GPU as well). Products use `tl.dot`, which needs 16 rows and columns. Padding to
+these costs nothing, as the time is spent on reading keys and values.
 """
 
 from dataclasses import dataclass
@@ -17,46 +17,49 @@ from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
 WARPS_WANTED = 1024
 MAX_SPLITS = 16
-FAR_BELOW = tl.constexpr(-1e30)  # instead of -inf, whose differences are no numbers
+FAR_BELOW = tl.constexpr(-1e30)  # instead of -inf, because -inf - -inf is NaN
 
 
 @dataclass(frozen=True, slots=True)
 class HeadNorm:
-    """RMSNorm of each head of queries and keys, and the rotation that follows it."""
+    """RMSNorm of each head of queries and keys, and the rotation after it."""
 
     weight: Tensor  # [heads + kv_heads, head_dim]
     eps: float
     cos: Tensor  # [positions, head_dim], float32
-    sin: Tensor  # likewise, the first half negated
+    sin: Tensor  # [positions, head_dim], float32, the first half negated
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the rows stand: position p of a slot is place p % page_size of its page table[slot, p // page_size]."""
+    """Slots and positions of the rows. Position p of a slot is at p % page_size in page table[slot, p // page_size]."""
 
     slots: Tensor  # [rows]
     positions: Tensor  # [rows]
     table: Tensor  # [slots, pages]
     page_size: int
-    # No two rows are of one slot: then each program writes the one new key it needs, else a launch before writes all.
+    # Whether no two rows have the same slot. If so, each program writes the one new key that it needs; otherwise a
+    # separate launch writes all new keys first.
     are_single: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What one head gives some positions of each row, before the softmax; those that the row does not see are left."""
+    """The attention logits (before softmax) of one head for some positions of each row; positions that a row does not
+    see are not written."""
 
     head: int
-    first: Tensor  # [rows], the first of these positions; negative: nothing is wanted of the row
+    first: Tensor  # [rows], the first of these positions; negative: do not watch the row
     logits: Tensor  # [rows or more, positions], float32, written to
 
 
 def paged_attention(
     qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *, places: Places, watch: Watch | None = None
 ) -> Tensor:
-    """qkv [rows, heads * head_dim] before norm and rotation; keys and values [places, kv_heads, head_dim], written to.
+    """Attend from qkv [rows, heads * head_dim] before norm and rotation; write to keys and values
+    [places, kv_heads, head_dim].
 
-    Each row sees its slot up to its own position: [rows, heads * head_dim].
+    Each row sees its slot up to its own position. Returns [rows, heads * head_dim].
     Twin: `sonorant.engine.model.layers.JoinedAttention` with `sonorant.engine.model.attention.paged_attention`.
     """
     rows, (_, kv_heads, dim) = qkv.shape[0], keys.shape
@@ -71,7 +74,7 @@ def paged_attention(
     wanted = WARPS_WANTED // num_warps // (rows * kv_heads)
     splits = min(MAX_SPLITS, triton.next_power_of_2(max(1, wanted))) if is_long else 1
     out = qkv.new_empty(rows, heads * dim)
-    # One slice of `partial` per split: its weighted sum, its maximum, its sum of weights.
+    # Each split has a slice of `partial`: its weighted sum, its maximum, its sum of weights.
     partial = qkv.new_empty((rows, heads, splits, dim + 2), dtype=torch.float32) if splits > 1 else out
     _attend[(rows, kv_heads, splits)](
         *given,
@@ -98,7 +101,7 @@ def paged_attention(
 
 
 def _tile(is_long: bool, num_programs: int) -> tuple[int, int, int]:
-    """Positions at a time, warps, pipeline stages: best of those measured on an NVIDIA H200 at positions about 200."""
+    """Positions at a time, warps, pipeline stages: the fastest measured on an NVIDIA H200, at positions of about 200."""
     if not is_long:
         return 16, 4, 3
     return (32, 1, 2) if num_programs >= 128 else (64, 8, 3)
@@ -106,7 +109,7 @@ def _tile(is_long: bool, num_programs: int) -> tuple[int, int, int]:
 
 @triton.jit
 def _norm_and_rotate(qkv, weight, cos, sin, heads, position, eps, DIM: tl.constexpr):
-    """Heads `heads` [n] of one row of qkv: [n, DIM padded to 16], rounded to the row's type."""
+    """Load heads [n] of one row of qkv, norm and rotate them: [n, DIM padded to 16], rounded to the dtype of qkv."""
     d = tl.arange(0, DIM if DIM >= 16 else 16)
     is_inside = (d < DIM)[None, :]
     at = heads[:, None] * DIM + d[None, :]
@@ -117,7 +120,7 @@ def _norm_and_rotate(qkv, weight, cos, sin, heads, position, eps, DIM: tl.conste
     factor = tl.rsqrt(tl.sum(x * x, 1) / DIM + eps)[:, None]
     x_weight = tl.load(weight + at, mask=is_inside, other=0.0).to(tl.float32)
     y_weight = tl.load(weight + partner, mask=is_inside, other=0.0).to(tl.float32)
-    # Rounded after each product, as the plain norm is; the rotation is float32 throughout.
+    # Round after each product, as the plain norm does; the rotation is float32 throughout.
     x = (x_weight * (x * factor).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
     y = (y_weight * (y * factor).to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
     c = tl.load(cos + position * DIM + d, mask=d < DIM, other=0.0)[None, :]

@@ -1,12 +1,13 @@
 """Causal convolutions of the codec decoder as matrix products, with bias, residual sum and activation in one kernel.
 
-Layout is [rows, positions, channels]. A convolution reads an extended buffer, in which the inputs that it remembers
-stand in front of the new ones, and writes behind the place for those that its successor remembers; so nothing is joined
-or copied. A transposed convolution of stride s is one whose outputs are s positions side by side. What is activated is
-activated once, by the kernel that makes it, and not once per tap by the one that reads it.
+The layout is [rows, positions, channels]. A convolution reads an extended buffer, in which the inputs that it remembers
+stand before the new ones. It writes to the extended buffer of the next one, behind the place for what that one
+remembers; so nothing has to be joined or copied. A transposed convolution of stride s is computed as a convolution with
+the outputs of s positions side by side. An output is activated once, by the kernel that makes it, and not by the kernel
+that reads it, which would do so once per tap.
 
-The matrix is [taps * channels in, channels out], the oldest tap first. Tiles are two powers of two wide together, as 96
-and 192 channels are none. Twins: `sonorant.engine.model.code2wav`; the tests have them side by side.
+The matrix is [taps * channels in, channels out], the oldest tap first. The width of a tile is a sum of two powers of
+two, for 96 and 192 channels. Twins: `sonorant.engine.model.code2wav`; the tests compare them.
 """
 
 from dataclasses import dataclass
@@ -15,12 +16,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MAX_UNIT_CHANNELS = 192  # that the registers of one program hold
-PRODUCT_CHANNELS = 16  # of a buffer with the products of the last convolution's taps: 8, and what rounding cut off them
+MAX_UNIT_CHANNELS = 192  # as many as the registers of one program hold
+PRODUCT_CHANNELS = 16  # of a buffer with the products of the last convolution's taps: 8, and their rounding errors
 
 
 def padded_channels(channels: int) -> int:
-    """Channels of a buffer: a multiple of 16, as `tl.dot` wants, and where a unit is one tile, two powers of two."""
+    """Channels of a buffer: a multiple of 16 for `tl.dot`, and a sum of two powers of two if one tile has them all."""
     padded = -(-channels // 16) * 16
     while padded <= MAX_UNIT_CHANNELS and padded.bit_count() > 2:
         padded += 16
@@ -37,7 +38,7 @@ class Snake:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """Parameters of one convolution, or of a transposed one, whose `stride` outputs per input are side by side."""
+    """Parameters of a convolution, or of a transposed one, which has its `stride` outputs per input side by side."""
 
     matrix: Tensor  # [taps * channels_in, stride * channels_out]
     bias: Tensor  # [stride * channels_out], float32
@@ -47,13 +48,13 @@ class Convolution:
 
     @property
     def num_kept(self) -> int:
-        """How many inputs it remembers."""
+        """How many inputs the convolution remembers."""
         return (self.taps - 1) * self.dilation
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How much one program does: block_m positions times block_a + block_b outputs, block_k products at a time."""
+    """What one program computes: block_m positions times block_a + block_b outputs, block_k products at a time."""
 
     block_m: int
     block_a: int
@@ -64,7 +65,7 @@ class Tile:
 
 
 def tile_for(num_positions: int, size_in: int, size_out: int) -> Tile:
-    """Best of those measured on an NVIDIA H200 in float16."""
+    """Return the tile that was fastest in measurements on an NVIDIA H200 in float16."""
     if num_positions * size_out < 1 << 20:
         return Tile(64, min(32, size_out & -size_out), 0, 64, 4, 4)
     if size_out % 256 == 0 and size_in >= 3072 and num_positions * size_out >= 1 << 24:
@@ -79,7 +80,7 @@ def tile_for(num_positions: int, size_in: int, size_out: int) -> Tile:
 
 
 def unit_tile_for(channels: int) -> Tile:
-    """Likewise, for `residual_unit`."""
+    """Return the fastest tile for `residual_unit`."""
     block_a = 1 << (channels.bit_length() - 1)
     return Tile(64 if channels > 128 else 128, block_a, channels - block_a, 64, 4, 3)
 
@@ -96,8 +97,8 @@ def convolve(
 ) -> None:
     """Write the convolution of x [rows, kept + n, channels_in], plus `residual`, to `plain`, `activated` or both.
 
-    `residual` is [rows, n * stride, channels_out]; the outputs are [rows, any + n * stride, channels_out], of which the
-    last n * stride positions are written. All are contiguous, with channels that are multiples of 16.
+    `residual` is [rows, n * stride, channels_out]. The outputs are [rows, any + n * stride, channels_out]; their last
+    n * stride positions are written. All tensors are contiguous, with channels that are multiples of 16.
     """
     c = convolution
     rows, x_positions, channels_in = x.shape
@@ -148,11 +149,12 @@ def residual_unit(
     taps: Tensor | None = None,
     tile: Tile | None = None,
 ) -> None:
-    """The first convolution, activation, the second (1 tap), plus `residual`; then as `convolve`, in one kernel.
+    """Run the first convolution, activation and the second convolution (1 tap), and add `residual`, in one kernel.
 
-    Channels are the same everywhere, at most MAX_UNIT_CHANNELS and padded. With `taps` [channels, PRODUCT_CHANNELS], of
-    which the columns 8 to 15 repeat 0 to 7, `activated` [rows, any + n, PRODUCT_CHANNELS] gets the products of the
-    activated positions with them instead: rounded in columns 0 to 7, what rounding cut off behind that.
+    The result goes to `plain` and `activated` as in `convolve`. Channels are the same everywhere, padded, and at most
+    MAX_UNIT_CHANNELS. With `taps` [channels, PRODUCT_CHANNELS], whose columns 8 to 15 repeat 0 to 7, `activated`
+    [rows, any + n, PRODUCT_CHANNELS] gets the products of the activated positions with the taps instead: rounded in
+    columns 0 to 7, with the rounding errors in columns 8 to 15.
     """
     first, second = convolutions
     rows, x_positions, channels = x.shape
@@ -196,7 +198,7 @@ def residual_unit(
 def _snake(x, frequency, magnitude, n, inside, IS_CUDA: tl.constexpr):
     angle = x * tl.load(frequency + n, mask=inside, other=0.0)[None, :]
     if IS_CUDA:
-        # One instruction of the special-function unit, exact to 2^-20; Triton's own sine is twenty or more.
+        # One instruction of the special-function unit, exact to 2^-20; Triton's own sine takes twenty or more.
         wave = tl.inline_asm_elementwise("sin.approx.f32 $0, $1;", "=f,f", [angle], tl.float32, is_pure=True, pack=1)
     else:
         wave = tl.sin(angle)
@@ -208,7 +210,8 @@ def _inputs(
     x, first, step, dilation,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """[positions, BLOCK_K] of what the taps see, as one row of all taps' channels; `first` is where each begins."""
+    """Load [positions, BLOCK_K] of the inputs that the taps see, all taps' channels as one row; `first` is where the
+    inputs of each position begin."""
     if CHANNELS % BLOCK_K == 0:
         start = step * BLOCK_K
         column = start + start // CHANNELS * (dilation - 1) * CHANNELS + tl.arange(0, BLOCK_K)
@@ -235,7 +238,7 @@ def _factors(
 def _store(
     buffer, value, m, n, is_inside, num_new, buffer_positions, STRIDE: tl.constexpr, CHANNELS: tl.constexpr
 ):  # fmt: skip
-    """Outputs n of inputs m into an extended buffer, whose new positions are its last num_new * STRIDE."""
+    """Store outputs n of inputs m in an extended buffer; its new positions are the last num_new * STRIDE."""
     position = (m // num_new + 1) * buffer_positions - (num_new - m % num_new) * STRIDE
     at = buffer + position[:, None] * CHANNELS + n[None, :]
     tl.store(at, value.to(buffer.dtype.element_ty), mask=is_inside)
@@ -248,7 +251,8 @@ def _finish(
     SIZE_OUT: tl.constexpr, STRIDE: tl.constexpr, HAS_RESIDUAL: tl.constexpr, HAS_PLAIN: tl.constexpr,
     HAS_ACTIVATED: tl.constexpr, IS_CUDA: tl.constexpr,
 ):  # fmt: skip
-    """What follows the products [positions m, outputs n] in total. Returns the result, activated if it is stored so."""
+    """Add bias and residual to `total` [positions m, outputs n] and store it. Returns it, activated if `activated` is
+    stored."""
     CHANNELS: tl.constexpr = SIZE_OUT // STRIDE
     is_output = n < SIZE_OUT
     is_inside = (m < num_positions)[:, None] & is_output[None, :]
@@ -263,7 +267,7 @@ def _finish(
     return total
 
 
-# Counts of positions are of many kinds; one compiled kernel for all of them.
+# Do not specialize on the counts of positions: there are many, and one compiled kernel is to serve all of them.
 @triton.jit(
     do_not_specialize=[
         "num_positions", "num_new", "x_positions", "plain_positions", "activated_positions", "dilation",
@@ -342,8 +346,8 @@ def _residual_unit(
     if BLOCK_B:
         total_b += tl.load(bias + n_b)[None, :]
         hidden_b = _snake(total_b, frequency, magnitude, n_b, n_b < CHANNELS, IS_CUDA).to(dtype)
-    # In equal pieces: products 64 and 32 wide one after the other are wrong with Triton 3.6 (its assembler takes the
-    # second's factors from a wrong place).
+    # Use pieces of equal width: with Triton 3.6, a product 32 wide after one 64 wide is wrong (the second one's factors
+    # are read from a wrong place).
     WIDTH: tl.constexpr = BLOCK_B if BLOCK_B else BLOCK_A
     tap = tl.arange(0, 16)
     products = tl.zeros([BLOCK_M, 16], tl.float32)

@@ -1,4 +1,4 @@
-"""Depthwise causal convolution with the layer norm that follows it."""
+"""Depthwise causal convolution and the layer norm after it, in one kernel."""
 
 from dataclasses import dataclass
 

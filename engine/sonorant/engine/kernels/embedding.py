@@ -1,4 +1,4 @@
-"""Sum of one embedding per codebook, from all tables one below the other."""
+"""Sums one embedding per codebook; the tables of all codebooks are concatenated to one."""
 
 import triton
 import triton.language as tl
@@ -10,7 +10,7 @@ BLOCK = 512
 
 
 def sum_embeddings(codes: Tensor, tables: Tensor, first_rows: Tensor) -> Tensor:
-    """codes [rows, books] int64; row `first_rows[b] + code` of `tables` [all rows, size] is added: [rows, size].
+    """Sum, for codes [rows, books] int64, rows `first_rows[b] + code` of `tables` [all rows, size]: [rows, size].
 
     Twin: `sonorant.engine.model.talker.sum_frame`.
     """

@@ -1,7 +1,7 @@
-"""Attention of the code predictor, whose keys and values live for one frame: at most as many positions as codebooks.
+"""Attention of the code predictor. Keys and values are kept for one frame: at most one position per codebook.
 
-One program does one stream and one key-value head with all its query heads, norm and rotation included. Everything it
-reads lies where it can be computed without a look-up, so that all reads are under way at once.
+One program does one stream and one key-value head with all its query heads, norm and rotation included. All addresses
+that it reads from can be computed without a look-up, so that all reads can start at once.
 """
 
 import triton

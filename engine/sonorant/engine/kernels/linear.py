@@ -1,5 +1,6 @@
-"""Matrix products of few rows, which are little but the reading of the weights, with the work around them inside: the
-norm before, the activation or the residual sum behind. From about five rows on cuBLAS is faster.
+"""Matrix products of few rows, with the norm before and the activation or residual sum after in the same kernel.
+
+Their time is spent on reading the weights. From about five rows on, cuBLAS is faster.
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
 TILE = 8192  # weights that a program reads at once
 MAX_BLOCK_IN = 2048
-MAX_ROWS = 4  # beyond, sums of eight rows take twice what cuBLAS does
+MAX_ROWS = 4  # with more, eight rows would be summed, which takes twice as long as cuBLAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ def linear(
     residual: Tensor | None = None,
     is_swiglu: bool = False,
 ) -> Tensor:
-    """x [up to MAX_ROWS rows, size in], normed, times weight [size out, size in], transposed, plus `residual`.
+    """Return the normed x [up to MAX_ROWS rows, size in] times weight.T, weight [size out, size in], plus `residual`.
 
-    With `is_swiglu` the weight is that of gate and up, one below the other. Returns [rows, size out], or half of that.
-    Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
+    The result is [rows, size out]; with `is_swiglu` the weight has the rows of gate, then those of up, and the result is
+    half as wide. Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
     """
     assert len(x) <= MAX_ROWS and x.is_contiguous() and weight.is_contiguous()
     size_out, size_in = weight.shape
@@ -92,11 +93,11 @@ def _row(
         factor = tl.rsqrt(tl.sum(wide * wide, 0) / SIZE_IN + eps)
     total = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
     total_up = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
-    for start in tl.static_range(0, SIZE_IN, BLOCK_IN):  # unrolled, so that all reads are under way at once
+    for start in tl.static_range(0, SIZE_IN, BLOCK_IN):  # unrolled, so that all reads can start at once
         at = start + tl.arange(0, BLOCK_IN)
         inside = is_row[:, None] & (at < SIZE_IN)[None, :]
         value = tl.load(x + at, mask=at < SIZE_IN, other=0.0).to(tl.float32)
-        if NORM:  # rounded after each operation, as the plain form is
+        if NORM:  # round after each operation, as the plain twin does
             scale = tl.load(norm_weight + at, mask=at < SIZE_IN, other=0.0).to(tl.float32)
             value = ((value * factor).to(dtype).to(tl.float32) * scale).to(dtype).to(tl.float32)
         if start == 0:
@@ -122,7 +123,7 @@ def _few(
     ROWS: tl.constexpr, SIZE_IN: tl.constexpr, WHOLE: tl.constexpr, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr,
     NORM: tl.constexpr, SWIGLU: tl.constexpr, RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    """`_row` for several rows. Each is summed up at once, since registers for partial sums of all are not there."""
+    """`_row` for several rows. Products are summed up block by block: the registers cannot hold partial sums of all."""
     if OVERLAP:
         launch_dependents()
     PADDED: tl.constexpr = 2 if ROWS <= 2 else 4
@@ -178,7 +179,7 @@ def _few(
 
 @triton.jit
 def _swiglu(gate, up):
-    """Rounded as the plain form is."""
+    """silu(gate) * up, rounded as in the plain twin."""
     wide = gate.to(tl.float32)
     activated = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype).to(tl.float32)
     return (activated * up.to(tl.float32)).to(gate.dtype)

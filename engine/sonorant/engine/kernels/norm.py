@@ -1,4 +1,4 @@
-"""Residual sum and RMSNorm in one pass."""
+"""Residual sum and RMSNorm in one kernel."""
 
 import torch
 import triton
@@ -9,7 +9,7 @@ from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
 
 def add_rms_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """(x + delta, RMSNorm of that), both [rows, size]; without `delta` the sum is `x` itself.
+    """Return x + delta and its RMSNorm, both [rows, size]; without `delta` the sum is `x` itself.
 
     Twin: an addition and `sonorant.engine.model.layers.RMSNorm`.
     """
@@ -46,7 +46,7 @@ def _add_rms_norm(
     dtype = x.dtype.element_ty
     wide = tl.load(x + row + at, mask=inside, other=0.0).to(tl.float32)
     if HAS_DELTA:
-        # Rounded after each operation, as the plain form is.
+        # Round after each operation, as the plain twin does.
         wide = (wide + tl.load(delta + row + at, mask=inside, other=0.0).to(tl.float32)).to(dtype)
         tl.store(total + row + at, wide, mask=inside)
         wide = wide.to(tl.float32)

@@ -1,10 +1,11 @@
-"""Programmatic dependent launch: a kernel starts while the one before it still runs, and waits where it needs its work.
+"""Programmatic dependent launch: a kernel starts while the one before still runs, and waits before it uses its results.
 
-What a launch costs, and the first reading of weights, then fall into the time of the kernel before. Every kernel here
-calls `launch_dependents` first, and `wait` before it reads anything but weights: the kernel before may itself have
-begun early, so that what one further back wrote is not there yet either. `wait` comes back once all of them are over.
+The cost of a launch and of the first reads of weights is then hidden behind the kernel before. Every kernel here calls
+`launch_dependents` first, and `wait` before it reads anything but weights. That includes the results of kernels further
+back: the kernel before may itself have started early. `wait` returns once all earlier kernels have ended.
 
-Needs a GPU of compute capability 9 and a Triton that knows it; without either, OVERLAP is off and nothing changes.
+Needs a GPU of compute capability 9 or higher and a Triton that supports it. Otherwise OVERLAP is False, and kernels
+start one after the other as usual.
 """
 
 from functools import cache
@@ -31,7 +32,7 @@ except ImportError:  # an older Triton
 
 
 def overlap(x: Tensor) -> dict[str, bool]:
-    """Arguments of a launch that works on `x`."""
+    """Return the arguments that turn overlap on or off in the launch of a kernel that works on `x`."""
     if x.is_cuda and _is_supported(x.device):
         return {"OVERLAP": True, "launch_pdl": True}
     return {"OVERLAP": False}

@@ -1,4 +1,4 @@
-"""The draw of one id per row without a sort: the thresholds of top-k and top-p are found bit by bit."""
+"""Draws one id per row without a sort: the thresholds of top-k and top-p are found bit by bit."""
 
 import torch
 import triton
@@ -17,9 +17,10 @@ def choose(
     uniform: Tensor,
     table: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Ids [rows] from logits [rows, ids]; the others are [rows], `uniform` perhaps a column of a matrix.
+    """Draw ids [rows] from logits [rows, ids]. The other arguments are [rows]; `uniform` may be a column of a matrix.
 
-    With them come their rows of `table` [ids, size], where it is given. Twin: `sonorant.engine.model.sampling.choose`.
+    Returns the ids and, if it is given, their rows of `table` [ids, size].
+    Twin: `sonorant.engine.model.sampling.choose`.
     """
     rows, num_ids = logits.shape
     out = torch.empty(rows, device=logits.device, dtype=torch.int64)
@@ -60,11 +61,11 @@ def _choose(
     at = tl.arange(0, BLOCK)
     inside = at < num_ids
     score = tl.load(logits + row * logits_stride + at, mask=inside, other=float("-inf")).to(tl.float32)
-    # Of scores that are no numbers the highest may be nowhere: any id will do then, as long as it is one.
+    # With NaN among the scores, argmax may be outside the ids: clamp to any valid id.
     place = tl.minimum(tl.argmax(score, 0), num_ids - 1)
     if tl.load(do_sample + row) != 0:
         score = score / tl.load(temperature + row)
-        # As unsigned numbers in the same order as the scores; what lies outside is below everything.
+        # The scores as unsigned integers in the same order; padding is below every score.
         bits = score.to(tl.uint32, bitcast=True)
         order = tl.where(bits >> 31 == 0, bits | 0x80000000, bits ^ 0xFFFFFFFF)
         order = tl.where(inside, order, 0)
@@ -82,7 +83,7 @@ def _choose(
         if p < 1.0:
             probability = weight / tl.sum(weight, 0)
             removable = 1.0 - p
-            # The highest order with no more than `removable` below it: where the removal ends.
+            # The border: the highest order with a total probability of at most `removable` below it.
             border = tl.zeros([], tl.uint32)
             for i in range(32):
                 candidate = border | (tl.full([], 0x80000000, tl.uint32) >> i)
@@ -90,7 +91,7 @@ def _choose(
                 border = tl.where(below <= removable, candidate, border)
             border = tl.minimum(border, tl.max(order, 0))
             below = tl.sum(tl.where(order < border, probability, 0.0), 0)
-            # Of equal scores at the border, those of the lowest ids go first; one at least stays.
+            # Of equal scores at the border, those of the lowest ids are removed first; at least one stays.
             is_border = order == border
             rank = tl.cumsum(is_border.to(tl.int32), 0)
             each = tl.max(tl.where(is_border, probability, 0.0), 0)
@@ -99,7 +100,7 @@ def _choose(
             weight = tl.where(is_kept, weight, 0.0)
         cumulative = tl.cumsum(weight, 0)
         target = tl.load(uniform + row * uniform_stride) * tl.sum(weight, 0)
-        last = tl.max(tl.where(weight > 0.0, at, 0), 0)  # rounding may leave nothing above the target
+        last = tl.max(tl.where(weight > 0.0, at, 0), 0)  # if rounding leaves none above the target
         place = tl.min(tl.where((weight > 0.0) & (cumulative > target), at, last), 0)
     tl.store(out + row, place.to(tl.int64))
     if BLOCK_EMBEDDING > 0:

@@ -1,4 +1,4 @@
-"""The codec decoder's activation, written behind the inputs that the next convolution remembers."""
+"""The codec decoder's activation; its output goes behind the inputs that the next convolution remembers."""
 
 import torch
 import triton
@@ -11,8 +11,8 @@ BLOCK = 1024  # elements per program
 def snake_beta(x: Tensor, frequency: Tensor, magnitude: Tensor, before: Tensor | None = None) -> Tensor:
     """x + sin^2(x * frequency) * magnitude, per channel: [rows, channels, n] -> [rows, channels, kept + n].
 
-    `before` [rows, channels, kept] is copied in front of it. Twin: `sonorant.engine.model.code2wav.SnakeBeta`, which
-    rounds after each operation and not only in the end.
+    `before` [rows, channels, kept] is copied in front. Twin: `sonorant.engine.model.code2wav.SnakeBeta`, which rounds
+    after each operation and not only at the end.
     """
     x = x.contiguous()
     rows, channels, size = x.shape
@@ -39,7 +39,7 @@ def snake_beta(x: Tensor, frequency: Tensor, magnitude: Tensor, before: Tensor |
     return out
 
 
-# Sizes are of any alignment and many kinds; one compiled kernel for all of them.
+# Do not specialize on the sizes: there are many, of any alignment, and one compiled kernel is to serve all of them.
 @triton.jit(do_not_specialize=["before_stride", "num_lines", "channels", "size", "num_kept"])
 def _snake_beta(
     x,
@@ -65,7 +65,7 @@ def _snake_beta(
     new = tl.load(x + line * size + (at - num_kept), mask=is_new, other=0.0)
     wide = new.to(tl.float32)
     angle = wide * tl.load(frequency + channel, mask=is_line, other=0.0).to(tl.float32)
-    # sin^2 has the period pi. The nearest multiple is taken off in two parts, the first of which is exact.
+    # sin^2 has the period pi. Subtract the nearest multiple in two parts, the first of which is exact.
     turns = tl.floor(angle * 0.3183098861837907 + 0.5)
     wave = tl.sin((angle - turns * 3.140625) - turns * 0.0009676535897932)
     wide += wave * wave * tl.load(magnitude + channel, mask=is_line, other=0.0).to(tl.float32)

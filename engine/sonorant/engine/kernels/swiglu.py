@@ -1,4 +1,4 @@
-"""silu(gate) * up of one matrix product that gave both."""
+"""silu(gate) * up, where one matrix product has given both, side by side."""
 
 import triton
 import triton.language as tl
@@ -28,5 +28,5 @@ def _swiglu(gate_up, out, size, BLOCK: tl.constexpr, OVERLAP: tl.constexpr):
     gate = tl.load(gate_up + row * 2 * size + at, mask=inside, other=0.0)
     up = tl.load(gate_up + row * 2 * size + size + at, mask=inside, other=0.0)
     wide = gate.to(tl.float32)
-    activated = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype).to(tl.float32)  # rounded as the plain form is
+    activated = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype).to(tl.float32)  # rounded as in the plain twin
     tl.store(out + row * size + at, (activated * up.to(tl.float32)).to(gate.dtype), mask=inside)

@@ -1,7 +1,8 @@
-"""What convolutions remember: from the slots to the front of their extended buffers, and back from the end of them.
+"""Copies the inputs that convolutions remember: from the slots to the front of the extended buffers, and from the end
+of the buffers back to the slots.
 
-The buffers of all layers lie in one array, so that either is one launch: layer after layer, each [rows, kept + new
-positions, channels]. A slot's tails lie in one row likewise, each [kept, channels].
+The buffers of all layers lie in one array, so that each direction is one launch: layer after layer, each
+[rows, kept + new positions, channels]. A slot's tails lie in one row in the same way, each [kept, channels].
 """
 
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ class Tails:
 
     def __init__(self, shapes: Sequence[BufferShape], device: torch.device) -> None:
         self._shapes = shapes
-        self.size = 0  # of a slot's tails
-        self._per_frame = 0  # elements of a row's buffers per frame, over what is kept
+        self.size = 0  # elements of a slot's tails
+        self._per_frame = 0  # elements that each frame adds to a row's buffers
         chunks = []
         for shape in shapes:
             kept, new = shape.num_kept * shape.channels, shape.positions_per_frame * shape.channels
@@ -41,7 +42,7 @@ class Tails:
         self._chunks = torch.tensor(chunks, dtype=torch.int64, device=device)
 
     def buffers(self, array: Tensor, num_rows: int, num_frames: int) -> list[Tensor]:
-        """Of each layer, [rows, kept + new, channels]."""
+        """Split `array` into the buffer of each layer, [rows, kept + new, channels]."""
         sizes = [num_rows * (s.num_kept + num_frames * s.positions_per_frame) * s.channels for s in self._shapes]
         return [
             part.view(num_rows, -1, shape.channels)
@@ -49,7 +50,7 @@ class Tails:
         ]
 
     def load(self, tails: Tensor, slots: Tensor, num_frames: int) -> Tensor:
-        """A new array of buffers for the rows, with the tails of their slots in front; nothing else is written yet."""
+        """Return a new array of buffers for the rows that begin with the tails of their slots; the rest is not set."""
         array = tails.new_empty(len(slots) * (self.size + num_frames * self._per_frame))
         self._copy(array, tails, slots, num_frames, is_load=True)
         return array

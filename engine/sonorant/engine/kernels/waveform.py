@@ -1,4 +1,4 @@
-"""The end of the codec decoder's last convolution: the products of its taps summed to samples."""
+"""The end of the codec decoder's last convolution: sums the products of its taps to samples."""
 
 import torch
 import triton
@@ -11,10 +11,11 @@ BLOCK = 256  # samples per program
 
 
 def waveform(products: Tensor, bias: Tensor, num_taps: int) -> Tensor:
-    """Samples [rows, n] in +-1, float32, from products [rows, num_taps - 1 + n, PRODUCT_CHANNELS] of `residual_unit`.
+    """Return samples [rows, n] in +-1, float32, from products [rows, num_taps - 1 + n, PRODUCT_CHANNELS], which
+    `residual_unit` makes.
 
-    A sample is the sum of the oldest tap's product with the oldest position that it sees, and so on. Bias [1] float32.
-    Twin: the last convolution of `sonorant.engine.model.code2wav.Code2Wav`.
+    A sample is the bias [1], float32, plus the product of each tap at the position that the tap sees: the oldest tap at
+    the oldest position, and so on. Twin: the last convolution of `sonorant.engine.model.code2wav.Code2Wav`.
     """
     rows, positions, _ = products.shape
     num_new = positions - num_taps + 1
@@ -42,7 +43,7 @@ def _waveform(
     first = (at // num_new * (num_new + TAPS - 1) + at % num_new) * CHANNELS
     total = tl.zeros([BLOCK], tl.float32) + tl.load(bias)
     for tap in tl.static_range(TAPS):
-        product = products + first + tap * (CHANNELS + 1)  # of this tap, at a position further on than the tap before
+        product = products + first + tap * (CHANNELS + 1)  # of this tap, one position after the tap before
         total += tl.load(product, mask=inside, other=0.0).to(tl.float32)
-        total += tl.load(product + CHANNELS // 2, mask=inside, other=0.0).to(tl.float32)  # what rounding cut off it
+        total += tl.load(product + CHANNELS // 2, mask=inside, other=0.0).to(tl.float32)  # its rounding error
     tl.store(out + at, tl.minimum(tl.maximum(total, -1.0), 1.0), mask=inside)

@@ -1,7 +1,7 @@
-"""Attention over a sliding window kept in a ring, with the work around it: rotation, and writing of keys and values.
+"""Attention over a sliding window whose keys and values are in a ring. Also rotates, and writes new keys and values.
 
 Position p of a stream is entry p % ring of its slot's ring, which holds one position less than the window. One program
-does one row and one key-value head, all its new frames: it reads the ring, then writes what it will need next time.
+does one row and one key-value head, with all new frames: it reads the ring, then writes the new keys and values to it.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 
 BLOCK_RING = 16
 NUM_WARPS = 2
-FAR_BELOW = tl.constexpr(-1e30)  # instead of -inf, whose differences are no numbers
+FAR_BELOW = tl.constexpr(-1e30)  # instead of -inf, because -inf - -inf is NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +21,14 @@ class Rows:
     """Where the rows of one call stand, and how their frames are rotated."""
 
     slots: Tensor  # [rows]
-    num_frames: Tensor  # [slots] that went before
+    num_frames: Tensor  # [slots], frames decoded before this call
     num_new: int
     cos: Tensor  # [rows, new, head_dim / 2], float32
-    sin: Tensor  # likewise
+    sin: Tensor  # [rows, new, head_dim / 2], float32
 
 
 def rotations(slots: Tensor, num_frames: Tensor, num_new: int, frequencies: Tensor) -> Rows:
-    """The new frames of the rows, rotated by position times frequency; frequencies [head_dim / 2] float32."""
+    """Compute the rows' rotations of new frames, by position times frequency; frequencies [head_dim / 2] float32."""
     half = len(frequencies)
     cos = torch.empty(len(slots), num_new, half, dtype=torch.float32, device=slots.device)
     sin = torch.empty_like(cos)
@@ -39,9 +39,10 @@ def rotations(slots: Tensor, num_frames: Tensor, num_new: int, frequencies: Tens
 
 
 def window_attention(qkv: Tensor, keys: Tensor, values: Tensor, rows: Rows, num_heads: int) -> Tensor:
-    """qkv [rows * new, heads * head_dim] before rotation; keys and values [slots, kv_heads, ring, head_dim] move on.
+    """Attend from qkv [rows * new, heads * head_dim] before rotation; update keys and values
+    [slots, kv_heads, ring, head_dim].
 
-    -> [rows * new, heads * head_dim]. Twin: `sonorant.engine.model.code2wav_transformer.Attention`.
+    Returns [rows * new, heads * head_dim]. Twin: `sonorant.engine.model.code2wav_transformer.Attention`.
     """
     _, kv_heads, ring, dim = keys.shape
     group = num_heads // kv_heads
@@ -72,7 +73,7 @@ def _rotations(
 
 @triton.jit
 def _rotated(qkv, cos, sin, line, head, inside, SIZE: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr):
-    """Both halves of heads [n] of lines [n] of qkv, rotated and rounded."""
+    """Load heads [n] from lines [n] of qkv, rotate and round them; return their lower and upper halves."""
     d = tl.arange(0, HALF)
     mask = inside[:, None] & (d < DIM // 2)[None, :]
     at = line[:, None] * SIZE + head[:, None] * DIM + d[None, :]
@@ -85,7 +86,7 @@ def _rotated(qkv, cos, sin, line, head, inside, SIZE: tl.constexpr, DIM: tl.cons
 
 @triton.jit
 def _seen(sums, query_low, query_high, key_low, key_high, value_low, value_high, visible, scale):
-    """One block of keys: running maximum, sum of weights, and weighted sums of both halves of the values."""
+    """Add one block of keys to `sums`: running maximum, sum of weights, weighted sums of both halves of the values."""
     top, total, low, high = sums
     score = tl.dot(query_low, tl.trans(key_low), input_precision="ieee")
     score = tl.dot(query_high, tl.trans(key_high), score, input_precision="ieee") * scale
@@ -104,7 +105,7 @@ def _see_ring(
     sums, query_low, query_high, new, keys, values, past, scale, entry, DIM: tl.constexpr, HALF: tl.constexpr,
     RING: tl.constexpr,
 ):  # fmt: skip
-    """Queries of the new frames `new` over these entries of the ring."""
+    """Add entries `entry` of the ring to `sums`; the queries are those of the new frames `new`."""
     d = tl.arange(0, HALF)
     age = ((past - 1 - entry) % RING + RING) % RING  # 0 is the frame before the first new one
     is_kept = (entry < RING) & (age < past)
@@ -123,7 +124,7 @@ def _new_keys(
     qkv, cos, sin, k, num_new, kv_head, HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr,
     HALF: tl.constexpr,
 ):  # fmt: skip
-    """Keys and values of the new frames `k`, in halves; qkv, cos and sin begin with the row."""
+    """Load keys and values of the new frames `k`, in halves; qkv, cos and sin point to the row's first frame."""
     SIZE: tl.constexpr = (HEADS + 2 * KV_HEADS) * DIM
     d = tl.arange(0, HALF)
     is_new = k < num_new
