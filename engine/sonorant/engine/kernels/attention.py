@@ -101,7 +101,7 @@ def paged_attention(
 
 
 def _tile(is_long: bool, num_programs: int) -> tuple[int, int, int]:
-    """Positions at a time, warps, pipeline stages: the fastest measured on an NVIDIA H200, at positions of about 200."""
+    """Positions at a time, warps, pipeline stages: the fastest measured on an NVIDIA H200 at positions of about 200."""
     if not is_long:
         return 16, 4, 3
     return (32, 1, 2) if num_programs >= 128 else (64, 8, 3)
@@ -109,7 +109,7 @@ def _tile(is_long: bool, num_programs: int) -> tuple[int, int, int]:
 
 @triton.jit
 def _norm_and_rotate(qkv, weight, cos, sin, heads, position, eps, DIM: tl.constexpr):
-    """Load heads [n] of one row of qkv, norm and rotate them: [n, DIM padded to 16], rounded to the dtype of qkv."""
+    """Load heads [n] of one row of qkv, norm and rotate them: [n, DIM padded to 16], in the dtype of qkv."""
     d = tl.arange(0, DIM if DIM >= 16 else 16)
     is_inside = (d < DIM)[None, :]
     at = heads[:, None] * DIM + d[None, :]

@@ -34,8 +34,8 @@ def linear(
 ) -> Tensor:
     """Return the normed x [up to MAX_ROWS rows, size in] times weight.T, weight [size out, size in], plus `residual`.
 
-    The result is [rows, size out]; with `is_swiglu` the weight has the rows of gate, then those of up, and the result is
-    half as wide. Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
+    The result is [rows, size out]; with `is_swiglu` the weight has the rows of gate, then those of up, and the result
+    is half as wide. Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
     """
     assert len(x) <= MAX_ROWS and x.is_contiguous() and weight.is_contiguous()
     size_out, size_in = weight.shape
