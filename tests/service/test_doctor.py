@@ -57,7 +57,7 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
         "voices",
         "utterance",
     ]
-    assert "every tensor is there once" in found["checkpoint"][1]
+    assert "all tensors are there" in found["checkpoint"][1]
     assert "RTF" in found["utterance"][1]
     assert found["api keys"][1].startswith("2 in ")
 
@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_told_before_anything_is_loaded(tmp_path: Path) -> 
     code, found = doctor("--model", "built-in", *flags, "--listen", "127.0.0.1:0", "--device", "cpu", "--mps", "true")
     assert code == 1
     assert (found["memory"][0], found["mps"][0]) == ("fail", "fail")
-    assert "are needed: fewer worker pairs or num_pages" in found["memory"][1]
+    assert "needed: use fewer worker pairs or num_pages" in found["memory"][1]
     assert "nvidia-cuda-mps-control is not here" in found["mps"][1]
     assert found["rings"][1].startswith("6, ")
     assert found["utterance"][1] == "not tried, because of what is wrong above"

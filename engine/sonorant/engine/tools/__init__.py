@@ -1,1 +1,1 @@
-"""Commands about the engine: what this machine is like, what two processes cost."""
+"""Commands that examine this machine, and measure what running the engine in two processes costs."""

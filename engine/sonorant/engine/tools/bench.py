@@ -1,8 +1,8 @@
-"""What a second process costs the first audio: `python -m sonorant.engine.tools.bench`.
+"""Measures how much later the first audio comes with two processes: `python -m sonorant.engine.tools.bench`.
 
 The same utterances are spoken in turns by an Engine, whose talker and codec are two worker processes, and by the same
 parts in one process: scheduler, batcher and both runners, called one after the other without rings. One utterance at a
-time; what is timed goes from its text to its first samples at the caller, and where that time went is told.
+time; timed from its text to its first samples at the caller, in total and by part.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Spoken:
     budget: StreamBudget
 
     def parts_ms(self) -> dict[str, float]:
-        """What `first_s` was spent on."""
+        """Milliseconds of `first_s` by what they were spent on."""
         budget = self.budget
         parts_s = {
             "prompt": self.first_s - budget.total_s,
@@ -54,7 +54,7 @@ class Spoken:
 
 
 class Alone:
-    """Talker and Code2Wav in this process. A step of the one waits for the call of the other."""
+    """Talker and Code2Wav in this process: a step of the talker and a call of Code2Wav never run at the same time."""
 
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
         use_device(config.talker.device)
@@ -87,7 +87,7 @@ class Alone:
 
 
 async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
-    """As `Alone.speak`, by two processes."""
+    """Speak like `Alone.speak`, in two processes."""
     first_s, num_samples, budget = 0.0, 0, None
     began_s = time.monotonic()
     async with engine.open(params) as stream:
@@ -103,7 +103,7 @@ async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
 
 
 async def measure(config: EngineConfig, num_utterances: int, num_frames: int) -> dict[str, list[Spoken]]:
-    """Each utterance, by the name of the way."""
+    """Return the timed utterances of "one process" and of "two processes"."""
     checkpoint = load_checkpoint(config.model)
     engine = await Engine.start(config)
     spoken: dict[str, list[Spoken]] = {"one process": [], "two processes": []}
@@ -148,7 +148,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 def summary(spoken: Sequence[Spoken]) -> dict[str, float]:
-    """Milliseconds to the first samples, percentiles by nearest rank; then the median of each part."""
+    """Percentiles of the milliseconds to the first samples, by nearest rank; then the median of each part."""
     ordered = sorted(1e3 * each.first_s for each in spoken)
     total = {f"p{percent}": ordered[math.ceil(percent / 100 * len(ordered)) - 1] for percent in (50, 95, 100)}
     parts = [each.parts_ms() for each in spoken]

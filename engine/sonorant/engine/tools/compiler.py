@@ -1,4 +1,4 @@
-"""Whether C compiles here, as Triton needs it when a server starts on CUDA: for its driver module and launchers."""
+"""Checks that C can be compiled here: on CUDA, Triton compiles its driver module and launchers when a server starts."""
 
 import shutil
 import subprocess
@@ -13,19 +13,19 @@ _SOURCE = "#include <Python.h>\nint answer(void) { return 42; }\n"
 
 
 class CannotCompile(Exception):
-    """The message says what is missing, and what brings it."""
+    """C cannot be compiled here. The message says what is missing and how to install it."""
 
 
 def check_compiler(environment: Mapping[str, str], include: Path | None = None) -> str:
-    """What compiled a file here. `include`: where Python's headers are, where this Python says if None.
+    """Compile a small file and return the compiler. Raises CannotCompile.
 
-    Raises CannotCompile.
+    `include`: the folder with Python's headers; None: where this Python has them.
     """
     path = environment.get("PATH", "")
     compiler = environment.get("CC") or shutil.which("gcc", path=path) or shutil.which("clang", path=path)
     if not compiler:
         raise CannotCompile(
-            "no C compiler, which Triton needs for CUDA; install gcc (Debian: gcc libc6-dev), or set CC"
+            "there is no C compiler, which Triton needs for CUDA; install gcc (Debian: gcc libc6-dev), or set CC"
         )
     include = include or Path(sysconfig.get_path("include"))
     if not (include / "Python.h").is_file():
@@ -42,5 +42,5 @@ def check_compiler(environment: Mapping[str, str], include: Path | None = None) 
             raise CannotCompile(f"{compiler} does not run: {error}; install gcc, or set CC to a C compiler") from error
     if result.returncode:
         said = next((line for line in result.stderr.splitlines() if "error" in line), result.stderr.strip()[-200:])
-        raise CannotCompile(f"{compiler} does not compile ({said}); Debian's packages are gcc, libc6-dev, python3-dev")
+        raise CannotCompile(f"{compiler} cannot compile ({said}); on Debian, install gcc, libc6-dev and python3-dev")
     return compiler

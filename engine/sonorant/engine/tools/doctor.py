@@ -1,7 +1,7 @@
-"""What this machine is like for worker pairs: platform, torch, GPU, MPS, memory, checkpoints, rings. Mends nothing.
+"""Examines whether worker pairs can run on this machine: platform, torch, GPU, MPS, memory, checkpoints, rings.
 
-Run as a process of its own (`python -m sonorant.engine.tools.doctor` with a pickled Examined on stdin), because it
-needs torch, and so that a driver which takes the process down is a finding, too.
+Repairs nothing. Runs as a process of its own (`python -m sonorant.engine.tools.doctor` with a pickled Examined on
+stdin), because it needs torch, and so that a driver that crashes the process is a finding, too.
 """
 
 import json
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What is to run here: a config for each worker pair, and whether they are to have an MPS daemon of their own."""
+    """What is to run here: a config for each worker pair, and whether they share a GPU through an MPS daemon."""
 
     configs: Sequence[EngineConfig]
     mps: MpsMode = "false"
@@ -84,9 +84,9 @@ def _platform(examined: Examined) -> tuple[Verdict, str]:
     cores = len(os.sched_getaffinity(0))
     text = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores to use"
     if (platform.system(), platform.machine()) not in MACHINES:
-        return Verdict.FAIL, f"{text}; Linux on x86-64 or 64-bit Arm is needed"
+        return Verdict.FAIL, f"{text}; the server needs Linux on x86-64 or 64-bit Arm"
     if cores < 2:
-        return Verdict.WARN, f"{text}; talker, codec and service share them, so give it two or more"
+        return Verdict.WARN, f"{text}; talker, codec and service share them: give the server two or more"
     return Verdict.PASS, text
 
 
@@ -98,12 +98,12 @@ def _torch(examined: Examined) -> tuple[Verdict, str]:
     built_for = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU only"
     text = f"{torch.__version__}, built for {built_for}"
     if "cuda" in "".join(_device_names(examined)) and not torch.cuda.is_available():
-        return Verdict.FAIL, f"{text}; a CUDA device is asked for and torch finds none: {why_no_device()}"
+        return Verdict.FAIL, f"{text}; the settings name a CUDA device and torch finds none: {why_no_device()}"
     return Verdict.PASS, text
 
 
 def _device_names(examined: Examined) -> list[str]:
-    """Of talkers and codecs, and of encoders where they are not on the CPU, which is where they belong."""
+    """The devices of talkers and codecs, and those of encoders unless they are on the CPU, the default."""
     names = [name for config in examined.configs for name in (config.talker.device, config.code2wav.device)]
     return names + [config.encoder.device for config in examined.configs if config.encoder.device != "cpu"]
 
@@ -152,16 +152,16 @@ def _compiled() -> tuple[Verdict, str]:
     from sonorant.engine.cpu.library import library
 
     if library() is not None:
-        return Verdict.PASS, "what small models compute on the CPU is compiled"
-    how = "install gcc (Debian: gcc libc6-dev) and then sonorant-server again"
-    return Verdict.WARN, f"none when this was installed, so that small models take several times as long; {how}"
+        return Verdict.PASS, "the C functions for small models on the CPU are there"
+    how = "install gcc (Debian: gcc libc6-dev), then install sonorant-server again"
+    return Verdict.WARN, f"none at installation, so small models take several times as long on the CPU; {how}"
 
 
 def _mps(examined: Examined) -> tuple[Verdict, str]:
     machine = this_machine()
     plan = plan_mps(examined.mps, examined.configs, machine)
     if plan.obstacle and examined.mps == "true":
-        return Verdict.FAIL, f"asked for, and {plan.obstacle}"
+        return Verdict.FAIL, f"--mps is true, but {plan.obstacle}"
     if plan.obstacle:
         return Verdict.WARN, f"talker and codec take turns: {plan.obstacle}"
     if plan.sharing is Sharing.OWN_DAEMON:
@@ -169,7 +169,7 @@ def _mps(examined: Examined) -> tuple[Verdict, str]:
     if plan.sharing is Sharing.THEIR_DAEMON:
         return Verdict.PASS, "a daemon is running"
     if any(config.code2wav.sm_percent for config in examined.configs):
-        return Verdict.WARN, "not active, so that sm_percent of the codec has no effect"
+        return Verdict.WARN, "not active, so code2wav_sm_percent has no effect"
     if plan.sharing is Sharing.TURNS:
         text = "off: talker and codec take turns on a GPU, which makes steps longer under load; leave --mps at auto"
         return Verdict.WARN, text
@@ -184,15 +184,15 @@ def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
     checkpoint = load_checkpoint(config.model)
     text = f"{checkpoint.name}: {checkpoint.task}, {len(checkpoint.talker.speaker_ids)} voices"
     if config.load_format == "dummy":
-        return Verdict.WARN, f"{text}; load_format is dummy: what it says will be noise"
+        return Verdict.WARN, f"{text}; load_format is dummy: its speech will be noise"
     from sonorant.engine.model.verify import verify_checkpoint
 
     verify_checkpoint(checkpoint)
-    return Verdict.PASS, f"{text}; every tensor is there once, in its shape"
+    return Verdict.PASS, f"{text}; all tensors are there, in the right shapes"
 
 
 def _memory(examined: Examined) -> tuple[Verdict, str]:
-    """What all workers of a device need together, against what is free there."""
+    """Compare the memory that all workers on a device need with what is free there."""
     from sonorant.engine.model.memory import MemoryNeed, code2wav_need, free_bytes, gib, talker_need
 
     needs: list[MemoryNeed] = []
@@ -206,16 +206,16 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
         weights, wanted = sum(need.weights for need in here), sum(need.wanted_state for need in here)
         text = f"{device}: {gib(weights)} for weights, {gib(wanted)} for streams in all slots, {gib(free)} free"
         if total > free:
-            verdict, text = Verdict.FAIL, f"{text}; at least {gib(total)} are needed: fewer worker pairs or num_pages"
+            verdict, text = Verdict.FAIL, f"{text}; at least {gib(total)} needed: use fewer worker pairs or num_pages"
         elif wanted > examined.configs[0].talker.kv_memory_share * (free - weights):
             verdict = max(verdict, Verdict.WARN, key=list(Verdict).index)
-            text += "; streams will wait for KV pages although slots are free, unless they are short"
+            text += "; unless streams are short, they will wait for KV pages while slots are free"
         parts.append(text)
     return verdict, "; ".join(parts)
 
 
 def _rings(examined: Examined) -> tuple[Verdict, str]:
-    """Whether there is the memory; that records come through is for an utterance to show."""
+    """Fill the rings, to see that there is memory for them. That records pass is for an utterance to show."""
     sizes = [
         size for config in examined.configs for size in astuple(RingSizes.of(config, load_checkpoint(config.model)))
     ]
