@@ -1,4 +1,4 @@
-"""`python -m sonorant.engine.training`: trains a small voice from nothing, in the published checkpoint layout."""
+"""`python -m sonorant.engine.training`: trains a small voice from scratch, in the published checkpoint layout."""
 
 import argparse
 import logging
@@ -20,32 +20,32 @@ def main() -> None:
     stages = get_args(Stage)
     parser = argparse.ArgumentParser(prog="python -m sonorant.engine.training", description=__doc__)
     parser.add_argument(
-        "--out", type=Path, required=True, help="folder of the run; a run that was stopped goes on from it"
+        "--out", type=Path, required=True, help="folder of the run; a run that was stopped continues from it"
     )
     parser.add_argument(
         "--kind",
         choices=tuple(KINDS),
         default="custom_voice",
-        help="type of the checkpoint: with voices of its own, or one that clones (default: %(default)s)",
+        help="type of the checkpoint: with voices of its own, or for cloning (default: %(default)s)",
     )
     parser.add_argument(
         "--stages",
         default=",".join(WHOLE),
-        help="comma-separated (default: %(default)s); `decoder` trains the decoder of --codec-from on",
+        help="comma-separated (default: %(default)s); `decoder` trains the decoder of --codec-from further",
     )
-    parser.add_argument("--minutes", type=float, default=30.0, help="time for everything (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=30.0, help="time for all stages (default: %(default)s)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--processes", type=int, default=max(1, (os.cpu_count() or 2) - 3), help="that the teacher uses"
+        "--processes", type=int, default=max(1, (os.cpu_count() or 2) - 3), help="processes that the teacher uses"
     )
     parser.add_argument(
         "--codec-from",
         type=Path,
         default=BUILTIN_VOICE_DIR,
-        help="checkpoint whose codec is taken where the stage `codec` is left out (default: the built-in one)",
+        help="checkpoint whose codec is used if the stage `codec` is left out (default: the built-in one)",
     )
-    parser.add_argument("--toy", action="store_true", help="tiny sizes: the whole chain in seconds, on a CPU")
-    parser.add_argument("--eager", action="store_true", help="no compilation, no CUDA graphs: to find faults")
+    parser.add_argument("--toy", action="store_true", help="tiny sizes: all stages in seconds, on a CPU")
+    parser.add_argument("--eager", action="store_true", help="no compilation, no CUDA graphs: for debugging")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     chosen = args.stages.split(",")

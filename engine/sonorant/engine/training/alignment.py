@@ -1,6 +1,7 @@
-"""Which text token and which phones each codec frame speaks, from the teacher's phone times.
+"""Finds which text token and which phones each codec frame speaks, from the teacher's phone times.
 
-From these the talker learns where to look in the text (`guide`), and the codec which sounds to keep (`phones`).
+From the tokens (`guide`), the talker learns where to look in the text; from `phones`, the codec learns which sounds to
+keep.
 """
 
 import re
@@ -19,7 +20,7 @@ FloatArray = npt.NDArray[np.floating[Any]]
 FRAME_S = 0.08
 FRAME_SAMPLES = round(FRAME_S * SAMPLE_RATE_HZ)
 PHONES_PER_FRAME = 4
-LEAD_S = 0.16  # two frames of silence before the first sound, in which text runs ahead
+LEAD_S = 0.16  # two frames of silence before the first sound, in which the text gets ahead of the speech
 TAIL_S = 0.12
 NO_TOKEN = -1
 
@@ -39,7 +40,8 @@ class AlignedSpeech:
 
 
 def align(speech: Speech, text: str, offsets: Sequence[tuple[int, int]]) -> AlignedSpeech | None:
-    """`offsets`: the characters of each text token. None for speech too short to use (under four frames)."""
+    """Align speech with its text; None if it is too short to use (under four frames). `offsets`: the span of characters
+    of each text token."""
     starts_s, ends_s = np.array((0.0, *speech.ends_s[:-1])), np.array(speech.ends_s)
     phones, words = np.array(speech.phones), np.array(speech.words)
     spoken = np.flatnonzero(words >= 0)
@@ -54,7 +56,7 @@ def align(speech: Speech, text: str, offsets: Sequence[tuple[int, int]]) -> Alig
     samples = np.pad(samples, (0, num_frames * FRAME_SAMPLES - len(samples)))
 
     def at(times_s: FloatArray) -> npt.NDArray[np.intp]:
-        """Phones by their place in the utterance."""
+        """Indices of the phones at these times, which count from the first sample that is kept."""
         index: npt.NDArray[np.intp] = np.searchsorted(ends_s, times_s + begin_s)
         return index.clip(max=len(ends_s) - 1)
 
@@ -75,7 +77,10 @@ def _guide(
     text: str,
     offsets: Sequence[tuple[int, int]],
 ) -> Int16Array:
-    """Linear in time within a word. All NO_TOKEN if flite split the text into other words than whitespace does."""
+    """The token spoken at each frame, linear in time within a word.
+
+    All NO_TOKEN if flite splits the text into words in another way than whitespace does.
+    """
     guide = np.full(len(times_s), NO_TOKEN, np.int16)
     tokens_of_word = _tokens_by_word(text, offsets)
     if words.max() + 1 != len(tokens_of_word):
@@ -94,7 +99,7 @@ def _guide(
 
 
 def _tokens_by_word(text: str, offsets: Sequence[tuple[int, int]]) -> list[list[tuple[int, float]]]:
-    """Per spoken word its tokens with the part (0..1) of the word that lies before each. Punctuation is not spoken."""
+    """For each spoken word, its tokens, each with the share (0..1) of the word before it. Punctuation is not spoken."""
     result = []
     for match in _WORD.finditer(text):
         begin, end = match.span()

@@ -1,4 +1,4 @@
-"""The teacher's samples as the codec takes them: 24 kHz, a little below full scale."""
+"""Converts the teacher's samples for the codec: to 24 kHz, a little below full scale."""
 
 import math
 
@@ -6,13 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-PEAK = 0.9  # of full scale: the teacher's loudest, with room for what the decoder overshoots
+PEAK = 0.9  # of full scale: the teacher's peak, with room for the decoder to overshoot
 _SINC_ZEROS = 24
 _ROLL_OFF = 0.985
 
 
 def resample_16_to_24_khz(samples: Tensor) -> Tensor:
-    """Windowed sinc, [sentences, n] -> [sentences, n * 3 / 2]."""
+    """Resample with a windowed sinc, [sentences, n] -> [sentences, n * 3 / 2]."""
     up, down = 3, 2
     width = math.ceil(_SINC_ZEROS * down / (down * _ROLL_OFF))
     phases = -torch.arange(up, dtype=torch.float64)[:, None] / up

@@ -1,5 +1,5 @@
-"""How far a stage has come: a part of its time, or of its steps where it has a number of them. A resumed run takes it
-up where the last one left off."""
+"""How much of a stage is done: the share of its time, or of its steps if their number is limited. A resumed run
+continues where the last one stopped."""
 
 import math
 import os
@@ -14,8 +14,8 @@ SAVE_EVERY_S = 60.0
 
 
 class Clock:
-    """Of a stage whose state lies in `state_file`: `resume`, then `start`. It is done when its time is up, or after
-    `max_steps` if that is sooner."""
+    """The clock of a stage, and its state in `state_file`. Call `resume`, then `start`. The stage is done when its time
+    is up, or after `max_steps` if that is sooner."""
 
     def __init__(self, state_file: Path, max_steps: int | None = None) -> None:
         self.steps = 0
@@ -25,13 +25,13 @@ class Clock:
         self.start(ends_at_s=0.0)
 
     def start(self, ends_at_s: float) -> None:
-        """`ends_at_s`: of time.time()"""
+        """Start the time, which ends at `ends_at_s` of time.time()."""
         self._begun_s, self._ends_at_s = time.time(), ends_at_s
         self._saved_s = self._begun_s
 
     @property
     def done(self) -> float:
-        """0 .. 1"""
+        """The share of the stage that is done, 0 .. 1."""
         passed = (time.time() - self._begun_s) / max(self._ends_at_s - self._begun_s, 1e-3)
         of_steps = self.steps / self._max_steps if self._max_steps else 0.0
         return min(1.0, max(of_steps, self._begin + (1 - self._begin) * passed))
@@ -41,7 +41,7 @@ class Clock:
         return time.time() - self._begun_s
 
     def resume(self) -> Mapping[str, Any] | None:
-        """What an earlier run saved, on the CPU; None if there was none."""
+        """Load the state that an earlier run saved, on the CPU; None if there is none."""
         if not self._state_file.exists():
             return None
         saved = torch.load(self._state_file, map_location="cpu", weights_only=True)
@@ -54,7 +54,7 @@ class Clock:
         return time.time() - self._saved_s > SAVE_EVERY_S
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Whole or not at all."""
+        """Write the state to the file, whole or not at all."""
         self._saved_s = time.time()
         unfinished = self._state_file.with_suffix(".tmp")
         unfinished.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +63,8 @@ class Clock:
 
 
 def falling_rate(done: float, steps: int, *, warm_up_steps: int, full_until: float, last: float) -> float:
-    """A part of the full learning rate: rising for some steps, full for a part of the time, then a cosine."""
+    """The learning rate as a share of the full one: it rises for some steps, stays full until `full_until` of the time,
+    then falls as a cosine to `last`."""
     warm = min(1.0, (steps + 1) / warm_up_steps)
     if done < full_until:
         return warm

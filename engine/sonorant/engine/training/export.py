@@ -1,4 +1,4 @@
-"""The published checkpoint layout: first the JSON files, from which training builds its modules, then weights."""
+"""Writes the published checkpoint layout: first the JSON files that training builds its modules from, then weights."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from sonorant.engine.training.references import NUM_MELS, SAMPLE_RATE_HZ
 from sonorant.engine.training.settings import SpeakerEncoderSizes, SpeakerSettings, StackSizes, TalkerSettings
 
 HEAD_DIM = 64
-CONTROL_IDS = 1024  # the official package bans this many last ids of the codec table, the end token aside
+CONTROL_IDS = 1024  # the official package bans so many ids at the end of the codec table, except the end token
 MAX_NEW_TOKENS = 1024
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
 
@@ -23,8 +23,8 @@ SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<
 def write_config(
     folder: Path, settings: TalkerSettings, speakers: SpeakerSettings | None, text_folder: Path, codec_folder: Path
 ) -> None:
-    """config.json, generation_config.json and the text tokenizer of a checkpoint whose codec is in `codec_folder`: one
-    that clones voices if it has `speakers`, otherwise one with flite's."""
+CONTROL_IDS = 1024  # the official package bans so many ids at the end of the codec table, but not the end token
+    With `speakers`, the checkpoint clones voices; otherwise it has those of flite."""
     voices = () if speakers else VOICES
     encoder = _speaker_encoder(speakers.encoder, settings.stack.hidden_size) if speakers else {}
     codec = json.loads((codec_folder / "config.json").read_text())["decoder_config"]
@@ -91,7 +91,7 @@ def write_config(
             "speaker_encoder_config": encoder,
         },
     )
-    # The teacher says a sentence in one way only, so the likeliest code is the right one: greedy.
+    # The teacher says a sentence in one way only, so the most likely code is the right one: sample greedily.
     sampling = {"temperature": 0.7, "top_p": 1.0, "top_k": 20}
     _write_json(
         folder / "generation_config.json",
@@ -108,7 +108,7 @@ def write_config(
 
 
 def write_talker(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    """`tensors` by their names in the checkpoint."""
+    """Write model.safetensors. `tensors`: by their names in the checkpoint."""
     weights = {name: tensor.detach().to("cpu", torch.bfloat16).contiguous() for name, tensor in tensors.items()}
     unfinished = folder / "model.tmp"
     save_file(weights, unfinished, metadata={"format": "pt"})
@@ -120,7 +120,7 @@ def _speaker_encoder(sizes: SpeakerEncoderSizes, hidden_size: int) -> dict[str, 
         "enc_dim": hidden_size,
         "sample_rate": SAMPLE_RATE_HZ,
         "mel_dim": NUM_MELS,
-        # What is pooled is the blocks' outputs side by side: the last size must be three times the others.
+        # The outputs of three blocks are pooled side by side: the last size must be three times the others.
         "enc_channels": [sizes.channels] * 4 + [3 * sizes.channels],
         "enc_kernel_sizes": [5, 3, 3, 3, 1],
         "enc_dilations": [1, 2, 3, 4, 1],

@@ -1,4 +1,4 @@
-"""The teacher's voice: libflite through ctypes, giving speech with the time of every phone and the word it belongs to.
+"""The teacher: libflite, called through ctypes. Returns speech with the time and the word of every phone.
 
 Needs the shared libraries of flite and of its voices (Debian: `apt install libflite1`). Knows nothing of codec frames.
 """
@@ -15,14 +15,14 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.training.speakers import Speaker
 from sonorant.engine.types import Int16Array
 
-VOICES = ("rms", "slt")  # of the checkpoint with voices of its own; the first is its default
+VOICES = ("rms", "slt")  # those of the custom_voice checkpoint; the first is its default
 _PHONE_NAMES = """
     pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh
 """
 PHONES = tuple(_PHONE_NAMES.split())
 SAMPLE_RATE_HZ = 16000
-F0_DEVIATION = 0.11  # of a made speaker's pitch, as a part of it
-MADE_LEVEL = 2800.0  # root mean square of what a made speaker says: loudness is no trait
+F0_DEVIATION = 0.11  # standard deviation of a made speaker's pitch, as a share of the pitch
+MADE_LEVEL = 2800.0  # root mean square of all made speakers' samples, so that loudness is no trait
 _PEAK = 30000.0
 _PHONE_IDS = {name: index for index, name in enumerate(PHONES)}
 
@@ -36,7 +36,7 @@ class Speech:
     samples: Int16Array
     phones: tuple[int, ...]  # indices of PHONES; "pau" for silence
     ends_s: tuple[float, ...]  # when each phone ends
-    words: tuple[int, ...]  # index of the word (whitespace token that was spoken) of each phone; -1 in silence
+    words: tuple[int, ...]  # index of each phone's word, counting the whitespace tokens that are spoken; -1 in silence
 
 
 class _Wave(Structure):
@@ -54,10 +54,10 @@ class _Voice(Structure):
 
 
 class Flite:
-    """One process's flite; not thread-safe, as the library is not."""
+    """The process's flite. Not thread-safe, because the library is not."""
 
     def __init__(self) -> None:
-        # The voices leave symbols to the language and lexicon libraries, hence the order and RTLD_GLOBAL.
+        # The voices use symbols of the language and lexicon libraries, hence the order and RTLD_GLOBAL.
         self._lib = _load("libflite.so.1")
         for name in ("libflite_usenglish.so.1", "libflite_cmulex.so.1"):
             _load(name)
@@ -66,11 +66,14 @@ class Flite:
         self._voices = {name: _register(name) for name in VOICES}
 
     def speak(self, text: str, speaker_name: str) -> Speech | None:
-        """None where flite finds nothing to say. `speaker_name`: a voice or a made speaker (training.speakers)."""
+        """Return the speech of `text`, or None if flite finds nothing to say in it.
+
+        `speaker_name`: a voice or a made speaker (training.speakers).
+        """
         speaker = Speaker.parse(speaker_name)
         if speaker.f0_hz is None:
             return self._synthesize(text, speaker.voice)
-        # Played faster by the formant ratio, so pitch and durations are asked for the other way round.
+        # The speech is then played faster by the formant ratio, so ask flite for lower pitch and longer durations.
         f0_hz = speaker.f0_hz / speaker.formants
         wanted = {
             b"int_f0_target_mean": f0_hz,

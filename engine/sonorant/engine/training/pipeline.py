@@ -1,4 +1,4 @@
-"""The stages in their order, each by the clock and each able to take up where it was stopped."""
+"""Runs the stages in order. Each has a limited time, and continues where it was stopped."""
 
 import json
 import logging
@@ -30,11 +30,11 @@ from sonorant.engine.training.text.vocabulary import train_tokenizer
 logger = logging.getLogger(__name__)
 
 Stage = Literal["text", "codec", "decoder", "talker"]
-WHOLE: Sequence[Stage] = ("text", "codec", "talker")  # `decoder` trains the codec of another run on
+WHOLE: Sequence[Stage] = ("text", "codec", "talker")  # `decoder` trains the decoder of another run's codec further
 FIRST_VOICE_SHARE = 0.7
 LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
 TOKENIZER_FILE = "tokenizer.json"
-TOKENIZER_TEXTS = 100_000  # of the list; more do not change 1024 tokens
+TOKENIZER_TEXTS = 100_000  # of the list; with more, the 1024 tokens stay the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Run:
     device: torch.device
     ends_at_s: float  # time.time() at which everything must be done
     teacher_processes: int
-    codec_from: Path | None  # a checkpoint whose codec is taken instead of training one
+    codec_from: Path | None  # a checkpoint whose codec is used if none is trained
     seed: int
-    eager: bool  # neither compiled nor captured: slower, for finding faults
+    eager: bool  # neither compiled nor captured: slower, for debugging
 
     @property
     def text(self) -> Path:
@@ -85,7 +85,7 @@ def run_stages(run: Run) -> None:
 
 def write_text(run: Run) -> None:
     if (run.text / FILE_NAME).exists() and (run.text / TOKENIZER_FILE).exists():
-        logger.info("the sentence list is there already")
+        logger.info("the sentence list exists already")
         return
     settings = run.settings
     held_out = held_out_sentences()
@@ -104,8 +104,8 @@ def write_text(run: Run) -> None:
 
 
 def _with_teacher(run: Run) -> None:
-    """The teacher works beside the training; and once there are codes, encoder and talker beside the decoder's
-    training, each as a process of its own. The talker begins at once, as its preparations take a while."""
+    """Train while the teacher speaks, each in a process of its own. Once there are codes, encoding and the talker's
+    training run beside the decoder's. The talker's process starts at once, because it takes long to prepare."""
     spawn = get_context("spawn")
     stop, spoken = spawn.Event(), spawn.Event()
     shards = (run.text, run.audio, run.codes, run.settings.sentences_per_shard)
@@ -144,7 +144,7 @@ def _with_teacher(run: Run) -> None:
     finally:
         stop.set()
         if talker in started:
-            talker.terminate()  # it is through, or something else has failed
+            talker.terminate()  # it has finished, or another process has failed
         for process in started:
             process.join()
     _check([process for process in started if process is not talker])

@@ -1,4 +1,4 @@
-"""Pictures of a training run and of what it gave. Needs matplotlib."""
+"""Plots of a training run. Needs matplotlib."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from sonorant.engine.training.talker.train import History
 
 
 def plot_talker(history: History, path: Path) -> None:
-    """Losses of training on the left, hits on held-out sentences on the right."""
+    """Plot the training losses on the left, and the share of right codes on held-out sentences on the right."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4.5), layout="constrained")
     steps = [values["step"] for values in history.steps]
     for name in ("first", "predictor", "guide", "phones"):

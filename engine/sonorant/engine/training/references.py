@@ -1,4 +1,4 @@
-"""What the speaker encoder hears while it is trained: mels of some sentences of every made speaker."""
+"""Makes the speaker encoder's training input: mels of some sentences of every made speaker."""
 
 from functools import cache
 
@@ -17,11 +17,11 @@ NUM_MELS = 128
 SAMPLE_RATE_HZ = 24000
 REFERENCE_FRAMES = 256  # 2.7 s; a shorter sentence is repeated
 _SAMPLES = REFERENCE_FRAMES * HOP_SAMPLES
-_TEACHER_SAMPLES = -(-_SAMPLES * 2 // 6) * 2  # at 16 kHz; even, as two make three
+_TEACHER_SAMPLES = -(-_SAMPLES * 2 // 6) * 2  # at 16 kHz; even, because two samples become three at 24 kHz
 
 
 def references_of(speakers: npt.NDArray[np.int32], each: int) -> npt.NDArray[np.int32]:
-    """Indices of the first `each` sentences of every speaker, whose sentences are neighbours."""
+    """Indices of the first `each` sentences of every speaker."""
     chosen = [i for i, speaker in enumerate(speakers) if np.count_nonzero(speakers[:i] == speaker) < each]
     return np.array(chosen, np.int32)
 
@@ -35,7 +35,7 @@ class ReferenceMels:
         self._filters = mel_filters(SAMPLE_RATE_HZ, NUM_MELS).to(device)
 
     def __call__(self, shard: Shard, references: npt.NDArray[np.int32]) -> npt.NDArray[np.float16]:
-        """[references, REFERENCE_FRAMES, NUM_MELS] from the middle of each sentence."""
+        """Return mels [references, REFERENCE_FRAMES, NUM_MELS] from the middle of each sentence."""
         if len(references) == 0:
             return np.zeros((0, REFERENCE_FRAMES, NUM_MELS), np.float16)
         ends = np.cumsum(shard.num_frames) * FRAME_SAMPLES
@@ -50,7 +50,7 @@ class ReferenceMels:
         return mels
 
     def mels(self, samples: Tensor) -> Tensor:
-        """[recordings, n * HOP_SAMPLES] -> [recordings, n, NUM_MELS]"""
+        """Samples [recordings, n * HOP_SAMPLES] -> mels [recordings, n, NUM_MELS]."""
         padded = F.pad(samples, (PADDING_SAMPLES, PADDING_SAMPLES), mode="reflect")
         spectrum = torch.stft(padded, FFT_SIZE, HOP_SAMPLES, window=self._window, center=False, return_complex=True)
         magnitude = torch.sqrt(torch.view_as_real(spectrum).square().sum(-1) + MAGNITUDE_FLOOR)
@@ -58,10 +58,10 @@ class ReferenceMels:
 
 
 def disturbed(mels: Tensor) -> Tensor:
-    """As other rooms, distances and microphones would have it: `mels` [recordings, frames, bands] in float32.
+    """Change `mels` [recordings, frames, bands], float32, as other rooms, distances and microphones would.
 
-    The teacher is silent above 8 kHz, and a made speaker with low formants above less: an encoder would learn from that
-    edge what it should learn from the formants, so half of the recordings get a random top.
+    The teacher is silent above 8 kHz, and a made speaker with low formants already above a lower frequency. The encoder
+    would learn this edge instead of the formants, so half of the recordings get random values above a random edge.
     """
     number, num_frames, num_bands = mels.shape
 
@@ -80,7 +80,7 @@ def disturbed(mels: Tensor) -> Tensor:
 
 @cache
 def _band_of(frequency_hz: float) -> float:
-    """The band whose filter peaks there."""
+    """The number of the band whose filter has its peak at this frequency."""
     peak_bins = mel_filters(SAMPLE_RATE_HZ, NUM_MELS).argmax(1)
     peaks_hz = peak_bins.double() * (SAMPLE_RATE_HZ / FFT_SIZE)
     return float((peaks_hz < frequency_hz).sum())

@@ -1,4 +1,4 @@
-"""The sentence list as a file: a line per sentence with its voice and kind. The first lines are not trained on."""
+"""The file of the sentence list: one line per sentence, with its voice and kind. The first lines are held out."""
 
 import gzip
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ FILE_NAME = "sentences.tsv.gz"
 class Sentence:
     row: int  # line of the file
     voice: str
-    kind: str  # where the text comes from, for the mix and for the evaluation's breakdown
+    kind: str  # where the text comes from; see `MIX` in training.text.corpus
     held_out: bool
     text: str
 

@@ -1,4 +1,4 @@
-"""Every size and number of a training run: of the built-in checkpoints, and of toys that go the same way."""
+"""All sizes and numbers of a training run: for the built-in checkpoints, and for toys that run through all stages."""
 
 from dataclasses import dataclass, replace
 
@@ -27,11 +27,11 @@ class SpeakerEncoderSizes:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerSettings:
-    """Of a checkpoint that clones voices."""
+    """Settings of a checkpoint that clones voices."""
 
     encoder: SpeakerEncoderSizes
-    sentences_each: int
-    references_each: int  # of these, that the speaker encoder hears
+    sentences_each: int  # sentences of each speaker
+    references_each: int  # how many of these go into the speaker encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class TalkerSettings:
     trainer: TrainerSettings
     mix: Mix
     learning_rate: float
-    own_history_from: float  # part of the training time after which the model's own frames stand in the history
+    own_history_from: float  # share of the training time after which the history has frames of the model's own
     store: StoreSizes
-    min_shards: int  # training starts when so many are encoded
+    min_shards: int  # training starts once so many are encoded
     evaluate_every_s: float
     max_steps: int | None = None  # None: as many as there is time for
 
@@ -52,7 +52,7 @@ class TalkerSettings:
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
     num_sentences: int
-    num_held_out: int  # of the evaluation's, for the losses that training watches
+    num_held_out: int  # sentences of the evaluation, used for the held-out losses during training
     vocabulary: int  # text tokens, special ones included
     sentences_per_shard: int
     codec: CodecSettings
@@ -67,7 +67,7 @@ FULL = TrainingSettings(
     sentences_per_shard=256,
     codec=FULL_CODEC,
     talker=TalkerSettings(
-        # Talker and codec together stay under 40 MB. Shared key-value heads pay for a seventh layer.
+        # Talker and codec together stay under 40 MB. Shared key-value heads leave room for a seventh layer.
         stack=StackSizes(256, 768, num_layers=7, num_heads=4, num_kv_heads=2),
         text_hidden_size=256,
         predictor=StackSizes(256, 512, num_layers=2, num_heads=4, num_kv_heads=2),

@@ -1,4 +1,4 @@
-"""The files between the stages: numbered shards of sentences, written whole or not at all, so that stages resume."""
+"""The files between the stages: numbered shards of sentences, written whole or not at all, so stages can resume."""
 
 import os
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from sonorant.engine.types import Int16Array
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Several sentences end to end. `audio` is empty once `codes` are known, and the other way round."""
+    """Several sentences end to end. A shard has either `audio` or `codes`; the other is empty."""
 
     rows: npt.NDArray[np.int32]  # [sentences] line of the sentence list
-    voices: npt.NDArray[np.int32]  # [sentences] who speaks: index of flite.VOICES; a made speaker's first row
+    voices: npt.NDArray[np.int32]  # [sentences] who speaks: index of flite.VOICES, or a made speaker's first row
     traits: npt.NDArray[np.float32]  # [sentences, NUM_TRAITS] of made speakers
     teachers: npt.NDArray[np.int8]  # [sentences] index of speakers.VOICE_NAMES
     num_frames: npt.NDArray[np.int32]  # [sentences]
@@ -29,8 +29,8 @@ class Shard:
     phones: npt.NDArray[np.int8]  # [sum of num_frames * 4]
     audio: Int16Array  # [sum of num_frames * 1280], 16 kHz
     codes: Int16Array  # [sum of num_frames, codebooks]
-    references: npt.NDArray[np.int32]  # [references] sentences of the shard whose mels are known
-    mels: npt.NDArray[np.float16]  # [references, frames, bands]; as references, empty until codes are known
+    references: npt.NDArray[np.int32]  # [references] indices of the sentences in `mels`; empty in a shard with audio
+    mels: npt.NDArray[np.float16]  # [references, frames, bands]; empty in a shard with audio
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Who speaks: a voice of the teacher as it is, or one of countless speakers made of it.
+"""Speakers: the teacher's voices as they are, and any number of made speakers.
 
 A made speaker is a voice with another pitch, another length of the vocal tract and another pace, written
 `voice:pitch in Hz:formant ratio:stretch`, as in `slt:185:1.08:0.95`. Sentence lists name speakers in this way.
@@ -25,9 +25,9 @@ NUM_TRAITS = 3
 @dataclass(frozen=True, slots=True)
 class Speaker:
     voice: str
-    f0_hz: float | None = None  # median pitch; None for the voice's own
-    formants: float = 1.0  # above 1 the vocal tract is shorter
-    stretch: float = 1.0  # of durations
+    f0_hz: float | None = None  # median pitch; None: the voice as it is
+    formants: float = 1.0  # factor of the formants; above 1 the vocal tract is shorter
+    stretch: float = 1.0  # factor of durations
 
     @classmethod
     def parse(cls, name: str) -> Self:
@@ -40,8 +40,8 @@ class Speaker:
         return f"{self.voice}:{self.f0_hz:.0f}:{self.formants:.3f}:{self.stretch:.2f}"
 
     def traits(self) -> npt.NDArray[np.float32]:
-        """[NUM_TRAITS] pitch, formants and pace, each -1 to 1 over the speakers that are drawn; zeros for a voice as
-        it is."""
+        """Pitch, formants and pace, [NUM_TRAITS]: each -1 to 1 over the range that speakers are drawn from; zeros for a
+        voice as it is."""
         if self.f0_hz is None:
             return np.zeros(NUM_TRAITS, np.float32)
         values, ranges = (self.f0_hz, self.formants, self.stretch), (F0_RANGE_HZ, FORMANTS_RANGE, STRETCH_RANGE)
@@ -51,7 +51,7 @@ class Speaker:
 
 
 def draw(rng: random.Random) -> Speaker:
-    """Formants and pitch are independent where the voice lets them be."""
+    """Draw a made speaker. Formants and pitch are independent, unless the pitch of the voice cannot be set."""
     voice = rng.choices(VOICE_NAMES, [share for _, share in MADE_OF])[0]
     formants = _log_uniform(rng, FORMANTS_RANGE)
     f0_hz = NATURAL_F0_HZ[voice] * formants if voice in NATURAL_F0_HZ else _log_uniform(rng, F0_RANGE_HZ)
@@ -59,14 +59,14 @@ def draw(rng: random.Random) -> Speaker:
 
 
 def many_speakers(sentences_each: int, seed: int) -> Iterator[str]:
-    """The speaker of each line of a sentence list, endlessly: a new one after so many lines."""
+    """Yield the speaker of each line of a sentence list, endlessly: a new one every `sentences_each` lines."""
     rng = random.Random(f"speakers {seed}")
     while True:
         yield from [str(draw(rng))] * sentences_each
 
 
 def two_voices(num_held_out: int, share_of_first: float, voices: tuple[str, str], seed: int) -> Iterator[str]:
-    """The voice of each line: in turn for the held-out ones, then by chance."""
+    """Yield the voice of each line, endlessly: in turn for the held-out lines, then at random."""
     rng = random.Random(f"voices {seed}")
     for row in range(num_held_out):
         yield voices[row % 2]

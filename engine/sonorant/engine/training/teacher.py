@@ -1,4 +1,4 @@
-"""The teacher at work: every sentence of the list spoken by flite, in numbered shards, by several processes."""
+"""Has flite, the teacher, speak every sentence of the list, in several processes, and writes numbered shards."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from sonorant.engine.training.sentences import Sentence, read_sentences
 from sonorant.engine.training.shards import SpokenSentence, audio_shard, shard_path
 from sonorant.engine.training.speakers import Speaker
 
-MAX_FRAMES = 300  # longer speech (24 s) does not fit a training row
+MAX_FRAMES = 300  # 24 s; longer speech does not fit into a training row
 _worker: "tuple[Flite, Tokenizer] | None" = None
 
 
@@ -28,7 +28,7 @@ def speak_all(
     spoken: Event,
     stop: Event,
 ) -> None:
-    """Shards that exist already, spoken or encoded, are left as they are. Sets `spoken` at the end; heeds `stop`."""
+    """Speak all shards that are neither spoken nor encoded yet. Sets `spoken` at the end; `stop` ends it early."""
     sentences = read_sentences(text_folder)
     jobs = [
         (sentences[first : first + shard_size], shard_path(audio_folder, number))
@@ -60,7 +60,7 @@ def _speak_shard(job: tuple[Sequence[Sentence], Path]) -> None:
 
 
 def speak(sentence: Sentence, voice: int) -> SpokenSentence | None:
-    """None for what flite cannot say, or says at a length the training has no room for."""
+    """Return the spoken sentence; None if flite cannot speak it, or if it is too short or too long for training."""
     assert _worker is not None
     flite, tokenizer = _worker
     speech = flite.speak(sentence.text, sentence.voice)

@@ -1,6 +1,6 @@
-"""The codec decoder over whole crops, with gradients: the serving modules' weights without their streaming state.
+"""The codec decoder over whole crops, with gradients: uses the serving modules' weights without their streaming state.
 
-Every layer is causal and a stream begins with zeros, so this is what the serving decoder computes from a fresh state.
+Every layer is causal and a stream begins with zeros, so the results are those of the serving decoder in a fresh state.
 """
 
 from typing import Any
@@ -39,13 +39,13 @@ def decode_latents(decoder: Code2Wav, x: Tensor) -> tuple[Tensor, Tensor]:
         x = transposed_conv(transposed, snake(snaked, x))
         for unit in units:
             x = residual_unit(unit, x)
-    with torch.autocast(x.device.type, enabled=False):  # the last layer decides about clicks and hiss
+    with torch.autocast(x.device.type, enabled=False):  # rounding in the last layer would be heard as clicks and hiss
         samples = causal(last, snake(activation, x.float()))
     return samples[:, 0], latents
 
 
 def _layers(module: nn.Module) -> list[Any]:
-    """The children of a module list, which the type checker knows only as modules."""
+    """The children of a module list, typed as Any because the type checker only knows that they are modules."""
     return list(module.children())
 
 
@@ -77,7 +77,7 @@ def convnext(block: ConvNeXtBlock, x: Tensor) -> Tensor:
 
 
 def transformer(module: WindowTransformer, stack: TransformerConfig, x: Tensor) -> Tensor:
-    """x [crops, frames, latent]"""
+    """x [crops, frames, latent] -> [crops, frames, latent]."""
     frames = torch.arange(x.shape[1], device=x.device)
     age = frames[:, None] - frames
     mask = (age >= 0) & (age < module.window)

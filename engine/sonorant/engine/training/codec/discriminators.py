@@ -1,4 +1,4 @@
-"""Judges of waveforms: by periods (2 to 11 samples) and by short spectra. Training only."""
+"""Discriminators that judge waveforms by periods (2 to 11 samples) and by short spectra. Only used in training."""
 
 import math
 
@@ -50,7 +50,7 @@ class _BySpectrum(nn.Module):
 
     def __init__(self, size: int, channels: int) -> None:
         super().__init__()
-        self.num_bins = int(size * (TARGET_MAX_HZ + 200) / SAMPLE_RATE_HZ) + 2  # nothing is heard above
+        self.num_bins = int(size * (TARGET_MAX_HZ + 200) / SAMPLE_RATE_HZ) + 2  # the teacher has nothing above
         self.register_buffer("window", torch.hann_window(size), persistent=False)
         narrow = [nn.Conv2d(channels, channels, (3, 9), (1, 2), (1, 4)) for _ in range(3)]
         last = nn.Conv2d(channels, channels, 3, padding=1)

@@ -1,4 +1,4 @@
-"""Stage `encode`: the teacher's audio as codec frames, shard by shard, as the shards appear."""
+"""Encodes the teacher's audio to codec frames, shard by shard, as the shards appear."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ from sonorant.engine.training.shards import Shard
 
 logger = logging.getLogger(__name__)
 
-KEPT_SHARDS = 160  # of audio: 40,000 sentences in a full-sized run, 5 GB
+KEPT_SHARDS = 160  # whose audio stays: 40,000 sentences in a full-sized run, 5 GB
 MAX_BATCH_FRAMES = {"cuda": 8192, "cpu": 128}  # 8192 frames take 10 GB
 
 
@@ -32,8 +32,11 @@ def encode_all(
     spoken: Event,
     stop: Event,
 ) -> None:
-    """Until all is `spoken` and encoded, or `stop`. A shard's audio is removed when its codes are written, but for the
-    first ones, which the codec trains on. `references_each`: sentences of each speaker whose mels are kept."""
+    """Encode until `spoken` is set and all shards are encoded, or until `stop` is set.
+
+    When a shard's codes are written its audio is removed, except for the first KEPT_SHARDS, which the codec trains on.
+    `references_each`: how many sentences of each speaker have their mels kept.
+    """
     encoder = load_encoder(checkpoint_folder, device)
     listen = ReferenceMels(device)
     while not stop.is_set():
@@ -68,8 +71,8 @@ def load_encoder(checkpoint_folder: Path, device: torch.device) -> CodecEncoder:
 
 @torch.inference_mode()
 def encode_shard(encoder: CodecEncoder, shard: Shard, device: torch.device) -> np.ndarray:
-    """[frames of the shard, codebooks] int16. Sentences of like length share a batch; the encoder is causal, so what
-    stands after a sentence does not matter."""
+    """Return the codes [frames of the shard, codebooks] int16. Sentences of similar length share a batch; the encoder
+    is causal, so the padding after a sentence does not matter."""
     ends = np.cumsum(shard.num_frames)
     audio = torch.from_numpy(shard.audio).to(device).float() * (PEAK / 32768)
     codes = np.zeros((int(ends[-1]), encoder.num_codebooks), np.int16)

@@ -1,4 +1,4 @@
-"""`speech_tokenizer/` in the published layout: its JSON first, the weights when they are trained."""
+"""Writes `speech_tokenizer/` in the published layout: the JSON files first, the weights once they are trained."""
 
 import json
 import os
@@ -123,7 +123,8 @@ def write_codec_config(folder: Path, s: CodecSettings) -> None:
 def write_codec_weights(
     folder: Path, encoder: CodecEncoder, books: QuantizedEncoder, code2wav: Code2Wav, decoder: TrainedDecoder | None
 ) -> None:
-    """`encoder` is the module that `books` was trained on. Without `decoder` (stage 1 alone) `code2wav` is as it is."""
+    """Write model.safetensors. `encoder` is the module that `books` was trained on. The decoder's weights are those of
+    `decoder`, or of `code2wav` without one (after stage 1)."""
     tensors = {f"encoder.{name}": tensor for name, tensor in encoder.state_dict().items()}
     tensors |= {
         f"decoder.{name}": tensor for name, tensor in (decoder.code2wav if decoder else code2wav).state_dict().items()
@@ -141,18 +142,18 @@ def write_codec_weights(
             place_of_decoder = f"decoder.quantizer.{decoder_name}.vq.layers.{book}._codebook"
             tensors |= _codebook(place_of_decoder, "embedding_sum", entries)
         tensors[f"decoder.quantizer.{decoder_name}.output_proj.weight"] = output.weight
-        # The published decoder has a projection that only encoding would use: there, but zero.
+        # The published decoder has a projection that only encoding would use: write zeros for it.
         unused = torch.zeros(group.entries.shape[2], output.out_channels, 1)
         tensors[f"decoder.quantizer.{decoder_name}.input_proj.weight"] = unused
     half = {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in tensors.items()}
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / "model.tmp"
     save_file(half, unfinished, metadata={"format": "pt"})
-    os.replace(unfinished, folder / "model.safetensors")  # others may be reading it
+    os.replace(unfinished, folder / "model.safetensors")  # at once, as others may be reading it
 
 
 def _codebook(place: str, name: str, entries: Tensor) -> dict[str, Tensor]:
-    """Stored as a sum and a count, as the published codec does; the count is one, so that half precision is enough."""
+    """A codebook as sums and counts, as the published codec has it; all counts are one, so half precision is enough."""
     return {f"{place}.{name}": entries.clone(), f"{place}.cluster_usage": torch.ones(len(entries))}
 
 

@@ -1,4 +1,4 @@
-"""The teacher's speech on the device, and random crops of it."""
+"""Keeps the teacher's speech on the device, and draws random crops of it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ from sonorant.engine.training.audio import PEAK, resample_16_to_24_khz
 from sonorant.engine.training.shards import Shard
 
 FRAME_SAMPLES = 1920
-STEPS_PER_FRAME = PHONES_PER_FRAME  # crops begin at any 20 ms
+STEPS_PER_FRAME = PHONES_PER_FRAME  # crops begin at multiples of 20 ms
 
 
 class SpeechPool:
-    """Grows shard by shard up to `max_frames`; sentences lie end to end."""
+    """Sentences end to end; grows shard by shard up to `max_frames`."""
 
     def __init__(self, device: torch.device, max_frames: int, held_out: frozenset[int]) -> None:
         self._samples = torch.empty(max_frames, FRAME_SAMPLES, dtype=torch.int16, device=device)
@@ -27,7 +27,7 @@ class SpeechPool:
         self.device, self.num_frames = device, 0
 
     def poll(self, folder: Path, max_shards: int) -> int:
-        """Takes up to so many new shards of the folder."""
+        """Load up to `max_shards` new shards of the folder; return how many."""
         new = [path for path in sorted(folder.glob("?????.npz")) if path.name not in self._taken][:max_shards]
         for path in new:
             self._taken.add(path.name)
@@ -35,7 +35,10 @@ class SpeechPool:
         return len(new)
 
     def crops(self, num_frames: int, number: int, at_starts: float) -> tuple[Tensor, Tensor]:
-        """(samples [number, num_frames * 1920] in -1..1, phones [number, num_frames * 4]); some at sentence starts."""
+        """Draw samples [number, num_frames * 1920] in -1..1 and their phones [number, num_frames * 4].
+
+        `at_starts`: the share of crops that begin where a sentence begins.
+        """
         last = (self.num_frames - num_frames) * STEPS_PER_FRAME
         anywhere = torch.randint(last, (number,), device=self.device)
         starts = torch.tensor(self._starts, device=self.device)

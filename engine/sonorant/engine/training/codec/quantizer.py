@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-DEAD_SHARE = 0.03  # of the mean usage: an entry used less is moved onto a vector of the batch
+DEAD_SHARE = 0.03  # of the mean usage: an entry that is used less is replaced by a vector of the batch
 K_MEANS_STEPS = 12
 
 
 class BookGroup(nn.Module):
-    """A residual chain of books with its projections in and out."""
+    """A residual chain of books, with its input and output projections."""
 
     entries: Tensor  # [books, codes, vector_dim]
     sums: Tensor
@@ -33,7 +33,10 @@ class BookGroup(nn.Module):
         return projected.transpose(1, 2)
 
     def quantize(self, vectors: Tensor, *, decay: float | None, revive: bool) -> tuple[Tensor, Tensor]:
-        """(quantized with a straight-through gradient, commitment loss). `decay`: the books learn, at this rate."""
+        """Return vectors quantized with a straight-through gradient, and the commitment loss.
+
+        `decay`: of the moving averages by which the books learn; None: they do not. `revive`: replace dead entries.
+        """
         remainder, quantized, commitment = vectors, torch.zeros_like(vectors), vectors.new_zeros(())
         for book in range(len(self.entries)):
             chosen = self._nearest(book, remainder.detach(), decay, revive)
@@ -43,7 +46,7 @@ class BookGroup(nn.Module):
 
     @torch.no_grad()
     def start(self, vectors: Tensor) -> None:
-        """k-means on [n, vector_dim], book after book."""
+        """Initialize the entries by k-means on vectors [n, vector_dim], book after book."""
         remainder = vectors
         for book in range(len(self.entries)):
             num_codes = len(self.entries[book])

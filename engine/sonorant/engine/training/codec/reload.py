@@ -1,4 +1,4 @@
-"""A trained codec back from its checkpoint, for its decoder to be trained on."""
+"""Loads a trained codec from its checkpoint, to train its decoder further."""
 
 from pathlib import Path
 
@@ -17,7 +17,8 @@ CPU = torch.device("cpu")
 
 
 def load_codec(checkpoint_folder: Path, settings: CodecSettings) -> tuple[CodecEncoder, QuantizedEncoder, Code2Wav]:
-    """On the CPU, as `write_codec_weights` takes them. Stage 1's reading head is not in a checkpoint: it is random."""
+    """Load the modules that `write_codec_weights` takes, on the CPU. Stage 1's head is not in a checkpoint: its weights
+    are random."""
     file = TensorFile(checkpoint_folder / "speech_tokenizer" / "model.safetensors")
     encoder = load_encoder(checkpoint_folder, CPU)
     books = QuantizedEncoder(encoder, settings)
@@ -38,7 +39,7 @@ def _load_group(group: BookGroup, file: TensorFile, encoder_name: str, decoder_n
     for projection, name in projections.items():
         projection.weight.copy_(_tensor(file, f"{name}.weight"))
     for book, entries in enumerate(group.entries):
-        entries.copy_(_tensor(file, f"{place}.layers.{book}.codebook.embed_sum"))  # the usage is one
+        entries.copy_(_tensor(file, f"{place}.layers.{book}.codebook.embed_sum"))  # divided by a usage of one
 
 
 def _tensor(file: TensorFile, name: str) -> torch.Tensor:

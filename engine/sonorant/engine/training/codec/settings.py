@@ -8,7 +8,7 @@ class CodecSettings:
     num_codebooks: int
     num_codes: int
     vector_dim: int  # of one codebook entry
-    codebook_dim: int  # what a group's vector is projected to
+    codebook_dim: int  # of a group's vector after projection
     encoder_filters: int
     encoder_hidden_size: int
     encoder_layers: int
@@ -18,18 +18,18 @@ class CodecSettings:
     decoder_dim: int
     window: int  # frames that the decoder's attention sees
     head_size: int  # of stage 1's reading head
-    stage1_share: float  # of the codec's time
+    stage1_share: float  # of the time for the codec
     stage1_rate: float
-    stage1_crops: tuple[tuple[int, int], ...]  # (frames, crops per batch), in turn
-    steps_without_books: int
+    stage1_crops: tuple[tuple[int, int], ...]  # (frames, crops per batch), used in turn
+    steps_without_books: int  # at the beginning, before vectors are quantized
     stage2_rate: float
     discriminator_rate: float
     stage2_crop: tuple[int, int]
-    compared_frames: int  # of a crop, that the discriminators see
+    compared_frames: int  # how many frames of a crop the discriminators see
     period_channels: tuple[int, ...]
     spectral_channels: int
     max_frames: int  # of speech kept on the device
-    max_steps: int | None = None  # of either stage; None: as many as there is time for
+    max_steps: int | None = None  # of each stage; None: as many as there is time for
 
 
 FULL_CODEC = CodecSettings(
@@ -59,7 +59,7 @@ FULL_CODEC = CodecSettings(
     max_frames=4_000_000,
 )
 
-# Every voice has to go through it, in a third of the bytes.
+# For a checkpoint that clones: the codec must handle every voice, and has a third of the bytes.
 SMALL_CODEC = replace(
     FULL_CODEC,
     num_codebooks=5,

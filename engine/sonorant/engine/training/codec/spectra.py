@@ -1,4 +1,4 @@
-"""Spectra: what stage 1 predicts, and what stage 2 compares."""
+"""Spectra of samples: stage 1 predicts them, stage 2 compares them."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 SAMPLE_RATE_HZ = 24000
 TARGET_MELS, TARGET_MAX_HZ = 80, 8000.0  # the teacher has nothing above 8 kHz
-TARGET_LOW_BINS = 128  # of the fine spectrum, 0 to 1.5 kHz: pitch
+TARGET_LOW_BINS = 128  # of the fine spectrum, 0 to 1.5 kHz, which show the pitch
 COMPARED = ((2048, 128), (1024, 96), (512, 64), (256, 32), (128, 16), (64, 8))  # (window, mels)
 FINE_WINDOW, FINE_FLOOR = 2048, 1e-2
 
@@ -35,8 +35,8 @@ class SpectralTargets(nn.Module):
 
 
 class SpectralDistance(nn.Module):
-    """Of two sounds [crops, n]: mean absolute differences of log10 mels, summed over window sizes; and of the low part
-    of the fine spectrum, whose lines show the pitch, which mels blur."""
+    """Two distances of sounds [crops, n]: the mean absolute difference of log10 mels, summed over window sizes, and
+    that of the low part of the fine spectrum. The lines of the latter show the pitch, which mels blur."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,7 @@
-"""Codec stage 1: encoder and codebooks, taught to keep phones and spectra; no waveform yet.
+"""Codec stage 1: trains encoder and codebooks to keep phones and spectra, without a waveform decoder.
 
-Trained through a decoder, codes fill up with waveform detail that neither decoder nor talker can use, and lose phones.
+If they are trained through a decoder, codes fill up with waveform detail that neither decoder nor talker can use, and
+lose phones.
 """
 
 import logging
@@ -51,7 +52,7 @@ class QuantizedEncoder(nn.Module):
         self.head = _Head(s.codebook_dim, s.head_size)
 
     def embed(self, samples: Tensor) -> Tensor:
-        """samples [crops, n] -> [crops, hidden, frames]"""
+        """samples [crops, n] -> [crops, hidden, frames]."""
         x = self.encoder(samples[:, None])
         x = self.encoder_transformer(x.transpose(1, 2)).transpose(1, 2)
         out: Tensor = self.downsample(x)
@@ -59,7 +60,7 @@ class QuantizedEncoder(nn.Module):
 
 
 class _Head(nn.Module):
-    """Causal convolutions over frames: what a frame's vector says of its own 80 ms."""
+    """Causal convolutions over frames: predict mels, phones and low spectrum of a frame's 80 ms from its vector."""
 
     def __init__(self, in_size: int, size: int) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class _Head(nn.Module):
 
 
 def initialize_encoder(model: QuantizedEncoder) -> None:
-    """Wider than the default: activations keep their size, which saves the first hundred steps."""
+    """Draw wider weights than by default, so that activations keep their size; this saves about a hundred steps."""
     convs = [m for m in (*model.encoder.modules(), *model.downsample.modules()) if isinstance(m, nn.Conv1d)]
     for number, conv in enumerate(convs):
         std = 1.25 / math.sqrt(conv.in_channels * conv.kernel_size[0])
@@ -105,7 +106,8 @@ def train_stage1(
     *,
     ends_at_s: float,
 ) -> QuantizedEncoder:
-    """`poll` lets the pool grow; called between steps. Goes on from the clock's state file, if there is one."""
+    """Train until `ends_at_s`; continue from the clock's state file if there is one. `poll` is called between steps and
+    may add speech to the pool."""
     device = pool.device
     model = QuantizedEncoder(encoder, settings)
     initialize_encoder(model)

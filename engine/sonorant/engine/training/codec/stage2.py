@@ -1,4 +1,4 @@
-"""Codec stage 2: the waveform decoder, on codes that stay as they are; spectra first, discriminators from then on."""
+"""Codec stage 2: trains the waveform decoder, on fixed codes; first by spectra, later by discriminators as well."""
 
 import copy
 import logging
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 MEL_WEIGHT, LOW_WEIGHT, FEATURES_WEIGHT, LATENT_MEL_WEIGHT = 15.0, 30.0, 2.0, 3.0
 DISCRIMINATORS_FROM = 0.15  # of the time
 DISCRIMINATORS_RAMP = 0.05
-LATENT_LOSS_UNTIL = 0.6  # phones and mels read from the latents help to begin with
+LATENT_LOSS_UNTIL = 0.6  # of the time; predicting phones and mels from the latents helps at the beginning
 FULL_RATE_UNTIL, LAST_RATE = 0.5, 0.02
 WARM_UP_STEPS = 100
 AVERAGE_DECAY = 0.998
@@ -33,7 +33,7 @@ LOG_EVERY_STEPS = 200
 
 
 class TrainedDecoder(nn.Module):
-    """The serving decoder with its quantizer's projections, and a head on its latents that only training needs."""
+    """The serving decoder with its quantizer's projections, and a head on its latents that is used only in training."""
 
     def __init__(self, code2wav: Code2Wav, books: QuantizedEncoder) -> None:
         super().__init__()
@@ -43,13 +43,14 @@ class TrainedDecoder(nn.Module):
         self.latent_head = nn.Linear(code2wav.config.latent_dim, TARGET_MELS + len(PHONES))
 
     def forward(self, first: Tensor, rest: Tensor) -> tuple[Tensor, Tensor]:
-        """Summed codebook vectors of either group [crops, frames, vector_dim] -> (samples, latents)."""
+        """Summed codebook vectors of each group [crops, frames, vector_dim] -> samples and latents."""
         vectors = self.first_output(first.transpose(1, 2)) + self.rest_output(rest.transpose(1, 2))
         return decode_latents(self.code2wav, vectors)
 
 
 def initialize_decoder(code2wav: Code2Wav) -> None:
-    """Torch's defaults for convolutions; small linear layers and scales, so that residual branches start quiet."""
+    """Set initial weights: PyTorch's defaults for convolutions; small ones for linear layers and scales, so that
+    residual branches start quiet."""
     for name, module in code2wav.named_modules():
         if isinstance(module, nn.Conv1d | nn.ConvTranspose1d):
             module.reset_parameters()
@@ -80,8 +81,11 @@ def train_stage2(
     *,
     ends_at_s: float,
 ) -> TrainedDecoder:
-    """`code2wav` on the CPU, with the weights to begin from. Returns the averaged decoder, which `export` gets from
-    time to time; `poll` is called between steps. Goes on from the clock's state file, if there is one."""
+    """Train `code2wav`, given on the CPU with its initial weights, until `ends_at_s`; return the averaged decoder.
+
+    `export` is called with the averaged decoder from time to time, `poll` between steps. Continues from the clock's
+    state file if there is one.
+    """
     device = pool.device
     model = TrainedDecoder(code2wav, books).to(device)
     average = copy.deepcopy(model).requires_grad_(False)
@@ -178,7 +182,7 @@ def _train_judges(
 
 
 def _judged(judges: Discriminators, real: Tensor, made: Tensor, autocast: bool) -> tuple[Tensor, Tensor]:
-    """(how far `made` is from passing, distance of the judges' features)"""
+    """Return the adversarial loss of `made`, and the distance of the judges' features of `made` and `real`."""
     with torch.autocast(real.device.type, torch.bfloat16, enabled=autocast):
         with torch.no_grad():
             of_real = judges(real)

@@ -1,5 +1,5 @@
-"""Stage `codec`: encoder and books, then the decoder; leaves `speech_tokenizer` in the published layout. Stage
-`decoder`: the decoder of such a codec alone, on from where it is, for the codes that there are."""
+"""Stage `codec` trains encoder and books, then the decoder, and leaves `speech_tokenizer` in the published layout.
+Stage `decoder` trains only the decoder of such a codec further; its codes stay as they are."""
 
 import logging
 import time
@@ -31,7 +31,7 @@ STAGE_1_FILE, STAGE_2_FILE, DECODER_FILE = "codec-stage1.pt", "codec-stage2.pt",
 class CodecTraining:
     checkpoint: Path
     settings: CodecSettings
-    run_folder: Path  # of the states to resume from
+    run_folder: Path  # has the states to resume from
     audio: Path
     held_out: frozenset[int]
     device: torch.device
@@ -48,20 +48,22 @@ class CodecTraining:
         write_codec_weights(self.checkpoint / "speech_tokenizer", encoder, books, code2wav, decoder)
 
     def first_speech(self) -> SpeechPool:
-        """As much of it as training needs to start."""
+        """Wait until there is enough speech to start training, and return it. Raises TimeoutError after `ends_at_s`."""
         pool = SpeechPool(self.device, self.settings.max_frames, self.held_out)
         while pool.num_frames < MIN_FRAMES:
             self.watch()
             if pool.poll(self.audio, KEPT_SHARDS) == 0:
                 if time.time() > self.ends_at_s:
-                    raise TimeoutError(f"no speech in {self.audio} when the time was up")
+                    raise TimeoutError(
+                        f"there was too little speech in {self.audio} when the time was up; train for more minutes"
+                    )
                 time.sleep(0.2)
         return pool
 
 
 def train_codec(training: CodecTraining, on_codes: Callable[[], None]) -> None:
-    """Trains on the shards of audio that there are, and those that come while stage 1 lasts. `on_codes` is called
-    once what encodes is in the checkpoint, for good; the decoder follows."""
+    """Train on the shards of audio that are there, and on those that come during stage 1. `on_codes` is called once the
+    final encoder and codebooks are in the checkpoint; then the decoder is trained."""
     torch.manual_seed(training.seed)
     pool = training.first_speech()
     begun_s = time.time()
@@ -84,7 +86,7 @@ def train_codec(training: CodecTraining, on_codes: Callable[[], None]) -> None:
 
 
 def train_decoder(training: CodecTraining) -> None:
-    """As a second stage 2, on all the speech that comes."""
+    """Train the decoder further, as in a second stage 2, also on speech that comes during it."""
     torch.manual_seed(training.seed)
     encoder, books, code2wav = load_codec(training.checkpoint, training.settings)
     books.to(training.device)
@@ -106,7 +108,7 @@ def _train_stage2(
     poll: Callable[[], None],
     state_file: str,
 ) -> None:
-    # One shape and slow convolutions: here it pays to try them all. In stage 1 it took half the time.
+    # One shape and slow convolutions: it pays to time all algorithms. In stage 1, that took half of the time.
     torch.backends.cudnn.benchmark = True
 
     def export(decoder: TrainedDecoder) -> None:
@@ -117,6 +119,6 @@ def _train_stage2(
 
 
 def _round_books(*tables: torch.Tensor) -> None:
-    """To what half precision will store, so that the decoder trains on exactly what ships."""
+    """Round the tables to half precision, so that the decoder trains on exactly the entries that are stored."""
     for table in tables:
         table.copy_(table.half().float())

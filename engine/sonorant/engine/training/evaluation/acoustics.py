@@ -1,4 +1,4 @@
-"""Measures of a voice that no model has learned: pitch, and the mean shape of the spectrum."""
+"""Measures of a voice that need no trained model: pitch, and the mean shape of the spectrum."""
 
 from functools import cache
 from typing import Any
@@ -18,18 +18,18 @@ _VOICED = 0.5  # normalized autocorrelation
 _LOUD = 0.05  # of the loudest frames' power
 _BANDS_PER_OCTAVE = 12
 _BANDS_HZ = (200.0, 7000.0)
-_SHIFTED_FROM_HZ = 500.0  # below, harmonics stand out and the envelope is pitch
+_SHIFTED_FROM_HZ = 500.0  # below it, single harmonics stand out and the envelope follows the pitch
 _CEPSTRA = 14
 
 
 def median_pitch_hz(samples: Int16Array) -> float:
-    """Of the voiced frames; not a number without any."""
+    """Median pitch of the voiced frames; NaN if there are none."""
     correlation = _autocorrelation(_loud_frames(samples))
     window = _autocorrelation(np.hanning(_FRAME)[None])
     first, last = (round(SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / hz) for hz in reversed(_PITCH_HZ))
     normalized = (correlation / correlation[:, :1] / (window / window[:, :1]))[:, first:last]
     best = normalized.max(1)
-    # The shortest of nearly equal lags: the others are its multiples.
+    # Take the shortest of the lags with nearly equal peaks: the others are its multiples.
     inner = normalized[:, 1:-1]
     peaks = (inner >= normalized[:, :-2]) & (inner >= normalized[:, 2:]) & (inner > 0.88 * best[:, None])
     lags = first + 1 + peaks.argmax(1)
@@ -38,7 +38,7 @@ def median_pitch_hz(samples: Int16Array) -> float:
 
 
 def envelope(samples: Int16Array) -> FloatArray:
-    """Mean log spectrum of the loud frames in bands of equal width on the logarithmic axis, smooth, without level."""
+    """Mean log spectrum of the loud frames, in bands of equal width on a logarithmic axis; smoothed, without level."""
     power = np.abs(np.fft.rfft(_loud_frames(samples), 2 * _FRAME)) ** 2
     bands = np.log(power @ _bands() + 1e-3 * power.mean()).mean(0)
     cepstra = _cosines() @ (bands - bands.mean())
@@ -47,12 +47,12 @@ def envelope(samples: Int16Array) -> FloatArray:
 
 
 def envelope_distance(a: FloatArray, b: FloatArray) -> float:
-    """In dB, root mean square."""
+    """Root mean square difference of two envelopes, in dB."""
     return float(10 / np.log(10) * np.sqrt(np.square(a - b).mean()))
 
 
 def formant_shift(a: FloatArray, b: FloatArray) -> float:
-    """In semitones, by how much the spectrum of `b` lies above that of `a`: between -6 and 6."""
+    """By how many semitones, -6 to 6, the spectrum of `b` lies above that of `a`."""
     first = round(np.log2(_SHIFTED_FROM_HZ / _BANDS_HZ[0]) * _BANDS_PER_OCTAVE)
     fine = np.arange(first, len(a) - 1, 0.25)
     shifts = np.arange(-6.0, 6.01, 0.25)
@@ -67,9 +67,9 @@ def formant_shift(a: FloatArray, b: FloatArray) -> float:
 
 
 def _autocorrelation(frames: FloatArray) -> FloatArray:
-    """[frames, lags], `_LAGS_PER_SAMPLE` per sample, of lags up to a frame.
+    """Autocorrelation [frames, lags], with `_LAGS_PER_SAMPLE` per sample and lags up to a frame.
 
-    At whole samples only, a period that ends between two of them may look weaker than twice that period.
+    With whole samples only, a period that ends between two samples may look weaker than twice that period.
     """
     power = np.abs(np.fft.rfft(frames, 2 * _FRAME)) ** 2
     correlation: FloatArray = np.fft.irfft(power, 2 * _FRAME * _LAGS_PER_SAMPLE)[:, : _FRAME * _LAGS_PER_SAMPLE]
@@ -86,7 +86,7 @@ def _loud_frames(samples: Int16Array) -> FloatArray:
 
 @cache
 def _bands() -> FloatArray:
-    """Triangles [bins, bands] whose neighbours are a semitone apart and which are at least 120 Hz wide."""
+    """Triangular filters [bins, bands], a semitone apart and at least 120 Hz wide."""
     low, high = _BANDS_HZ
     number = int(np.log2(high / low) * _BANDS_PER_OCTAVE)
     centers = low * 2 ** (np.arange(number) / _BANDS_PER_OCTAVE)
@@ -99,7 +99,7 @@ def _bands() -> FloatArray:
 
 @cache
 def _cosines() -> FloatArray:
-    """The first cepstra's orthonormal cosines [cepstra, bands]; the level is not among them."""
+    """Orthonormal cosines of the first cepstra [cepstra, bands], without the one of the level."""
     number = _bands().shape[1]
     places = (np.arange(number) + 0.5) / number
     waves: FloatArray = np.cos(np.pi * np.arange(1, _CEPSTRA + 1)[:, None] * places) * np.sqrt(2 / number)

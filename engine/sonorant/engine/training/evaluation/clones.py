@@ -1,8 +1,8 @@
-"""How like their references clones are.
+"""Measures how similar clones are to their references.
 
 `python -m sonorant.engine.training.evaluation.clones write FOLDER` makes recordings of speakers that no training has
-met, and their lines; `python -m sonorant.cli.recite FOLDER/lines.tsv --references FOLDER --out RECITED` speaks these;
-`python -m sonorant.engine.training.evaluation.clones judge FOLDER RECITED` compares.
+seen, and lines for them; `python -m sonorant.cli.recite FOLDER/lines.tsv --references FOLDER --out RECITED` speaks the
+lines; `python -m sonorant.engine.training.evaluation.clones judge FOLDER RECITED` compares.
 """
 
 import argparse
@@ -34,12 +34,12 @@ from sonorant.engine.types import Int16Array
 
 NUM_SPEAKERS = 24
 LINES_EACH = 4
-LEAST_DIFFERENCE = 0.15  # of two speakers' traits, which are -1 to 1: half a semitone of the formants
+LEAST_DIFFERENCE = 0.15  # between two speakers' traits, which are -1 to 1: half a semitone of the formants
 SEED = 20261121
-# What every reference says; no line of the evaluation.
+# The text of every reference; it is no line of the evaluation.
 REFERENCE_TEXT = "The old clock in the hall is always a few minutes slow, but nobody in the house seems to mind."
 _SEMITONES_PER_OCTAVE = 12
-_PITCH_WEIGHT_DB = 1.0  # of a semitone, where pitch and spectrum pick together
+_PITCH_WEIGHT_DB = 1.0  # per semitone, added to the distance of the spectra
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class Line:
     speaker: int
     text: str
     clone: Voice
-    teacher: Voice  # the same speaker, saying the same
-    heard: tuple[list[str], list[str]]  # words [teacher, clone]
+    teacher: Voice  # the speaker itself, with the same text
+    heard: tuple[list[str], list[str]]  # recognized words (teacher, clone)
     duration_ratio: float
 
 
@@ -62,7 +62,7 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     flite, rng = Flite(), random.Random(SEED)
     speakers: list[Speaker] = []
-    while len(speakers) < NUM_SPEAKERS:  # as many of each of the teacher's voices, and no two alike
+    while len(speakers) < NUM_SPEAKERS:  # equally many of each of the teacher's voices, and no two alike
         speaker = draw(rng)
         likest = min((_difference(speaker, other) for other in speakers), default=1.0)
         if speaker.voice == VOICE_NAMES[len(speakers) % len(VOICE_NAMES)] and likest > LEAST_DIFFERENCE:
@@ -80,7 +80,7 @@ def write(folder: Path) -> None:
 
 
 def _difference(a: Speaker, b: Speaker) -> float:
-    """1.0 between the teacher's voices; within one, the larger of the differences of pitch and formants."""
+    """1.0 for different voices of the teacher; for the same, the larger of the differences of pitch and formants."""
     return float(np.abs(a.traits() - b.traits())[:2].max()) if a.voice == b.voice else 1.0
 
 
@@ -116,7 +116,7 @@ def semitones(a_hz: float, b_hz: float) -> float:
 
 
 def pick(voice: Voice, references: Sequence[Voice], *, by_pitch: bool) -> int:
-    """Which reference is the likest, by the spectrum's mean shape and, if asked, by pitch."""
+    """Index of the reference most similar to `voice`: by the spectrum's mean shape and, if `by_pitch`, by pitch too."""
     distances = [envelope_distance(voice.envelope, reference.envelope) for reference in references]
     if by_pitch:
         pitches = [abs(semitones(reference.pitch_hz, voice.pitch_hz)) for reference in references]
@@ -142,7 +142,7 @@ def _hear_all(job: tuple[Path, Sequence[str], Sequence[dict[str, Any]]]) -> list
 def _figures(lines: Sequence[Line], references: Sequence[Voice], voices: Sequence[Voice], index: int) -> dict[str, Any]:
     own = [references[line.speaker] for line in lines]
     pitch = np.array([semitones(a.pitch_hz, b.pitch_hz) for a, b in zip(own, voices, strict=True)])
-    # Against the speaker saying the same words, as words have spectra of their own.
+    # Compare with the speaker saying the same words, as words have spectra of their own.
     shift = [formant_shift(line.teacher.envelope, voice.envelope) for line, voice in zip(lines, voices, strict=True)]
     distance = [envelope_distance(line.teacher.envelope, v.envelope) for line, v in zip(lines, voices, strict=True)]
 
@@ -163,7 +163,7 @@ def _figures(lines: Sequence[Line], references: Sequence[Voice], voices: Sequenc
 
 
 def _correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Of logarithms, pairs without a pitch left out."""
+    """Correlation of the logarithms, without pairs in which a pitch is missing."""
     pairs = np.log([pair for pair in zip(a, b, strict=True) if np.isfinite(pair).all()])
     return float(np.corrcoef(pairs.T)[0, 1])
 

@@ -1,7 +1,7 @@
-"""`python -m sonorant.engine.training.evaluation.judge FOLDER`: what a recognizer makes of a folder of recitations.
+"""`python -m sonorant.engine.training.evaluation.judge FOLDER`: how well a recognizer understands recited lines.
 
 FOLDER is what `python -m sonorant.cli.recite` wrote: numbered WAV files and report.jsonl. The teacher says the same
-lines, and every figure stands beside its own.
+lines, and every figure is given for the teacher as well.
 """
 
 import argparse
@@ -41,14 +41,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One line as two speakers say it: [teacher, student]."""
+    """One line as spoken by (teacher, student)."""
 
     line: Line
     durations_s: tuple[float, float]
-    phones: tuple[str, ...]  # as the teacher meant them
+    phones: tuple[str, ...]  # those that the teacher was to speak
     words_heard: tuple[list[str], list[str]]
     phones_heard: tuple[list[str], list[str]]
-    picked: tuple[bool, bool] | None  # None: not in the list of sentences
+    picked: tuple[bool, bool] | None  # whether it was picked from the list of sentences; None: it is not in the list
 
 
 def judge(folder: Path, num_processes: int) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
                 Heard(
                     line=line,
                     durations_s=(trimmed_s(speech), len(recited) / SAMPLE_RATE_HZ),
-                    # The recognizer's phones have one sound less than flite's.
+                    # The recognizer has one phone less than flite.
                     phones=tuple({"ax": "ah"}.get(PHONES[p], PHONES[p]) for p in speech.phones if PHONES[p] != "pau"),
                     words_heard=(dictation.hear(said), dictation.hear(recited)),
                     phones_heard=(phone_loop.hear(said), phone_loop.hear(recited)),
@@ -90,7 +90,7 @@ def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
 
 
 def trimmed_s(speech: Speech) -> float:
-    """How long the teacher's speech is with as much silence around it as training leaves."""
+    """Length of the teacher's speech, with as much silence around it as training keeps."""
     spoken = [i for i, word in enumerate(speech.words) if word >= 0]
     begin_s = speech.ends_s[spoken[0] - 1] if spoken[0] else 0.0
     return LEAD_S + speech.ends_s[spoken[-1]] - begin_s + TAIL_S

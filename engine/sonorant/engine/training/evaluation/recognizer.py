@@ -1,6 +1,6 @@
-"""The judge's ears: pocketsphinx with the English model that its package brings along, in three settings.
+"""The recognizer of the evaluation: pocketsphinx with the English model of its package, in three modes.
 
-It is a weak recognizer, which is why every figure stands beside the teacher's on the same sentences.
+It is a weak recognizer, so every figure is to be compared with the teacher's on the same sentences.
 """
 
 import re
@@ -13,7 +13,7 @@ from pocketsphinx import Decoder, get_model_path
 from sonorant.engine.types import Int16Array
 
 SAMPLE_RATE_HZ = 16000
-_SILENCE = np.zeros(3200, np.int16)  # the recognizer wants some on both sides
+_SILENCE = np.zeros(3200, np.int16)  # the recognizer needs some on both sides
 _MODEL = Path(get_model_path()) / "en-us"
 _NOISES = ("SIL", "+SPN+", "+NSN+")
 
@@ -23,7 +23,7 @@ def words_of(text: str) -> list[str]:
 
 
 class Dictation:
-    """Any English words."""
+    """Recognizes any English words."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(samprate=SAMPLE_RATE_HZ, loglevel="FATAL")
@@ -33,7 +33,7 @@ class Dictation:
 
 
 class PhoneLoop:
-    """Phones, by a model of which follows which; no words."""
+    """Recognizes phones instead of words, by a language model of phones."""
 
     def __init__(self) -> None:
         self._decoder = Decoder(
@@ -52,7 +52,7 @@ class PhoneLoop:
 
 
 class SentenceList:
-    """Which one of these sentences it is."""
+    """Recognizes which of the given sentences was spoken."""
 
     def __init__(self, sentences: Sequence[str], grammar_file: Path) -> None:
         alternatives = " | ".join(sentences)
@@ -79,7 +79,7 @@ def edit_distance(wanted: Sequence[str], heard: Sequence[str]) -> int:
 
 
 def error_rate(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> float:
-    """Of (wanted, heard) pairs, all together."""
+    """Error rate over all (wanted, heard) pairs together."""
     return sum(edit_distance(wanted, heard) for wanted, heard in pairs) / max(1, sum(len(w) for w, _ in pairs))
 
 

@@ -1,7 +1,7 @@
 """The sentences of the evaluation, which the text stage keeps out of training.
 
-`python -m sonorant.engine.training.evaluation.sentences everyday` (or `held-out`) prints them as
-`sonorant.cli.recite` reads them.
+`python -m sonorant.engine.training.evaluation.sentences everyday` (or `held-out`) prints them in the form that
+`sonorant.cli.recite` reads.
 """
 
 import sys
@@ -31,7 +31,7 @@ def main() -> None:
         case ["held-out"]:
             lines = [(VOICES[i % 2], text) for i, (_, text) in enumerate(held_out_sentences())]
         case _:
-            sys.exit("which ones: everyday or held-out?")
+            sys.exit("name the sentences to print: everyday or held-out")
     print("\n".join(f"{voice}\t{text}" for voice, text in lines))
 
 

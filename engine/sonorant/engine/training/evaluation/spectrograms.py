@@ -1,6 +1,6 @@
-"""`python -m sonorant.engine.training.evaluation.spectrograms FOLDER`: teacher and student side by side.
+"""`python -m sonorant.engine.training.evaluation.spectrograms FOLDER`: plots teacher and student side by side.
 
-FOLDER is what `python -m sonorant.cli.recite` wrote; for clones, --clones is the folder that their references lie in.
+FOLDER is what `python -m sonorant.cli.recite` wrote; for clones, --clones is the folder with their references.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def plot(folder: Path, numbers: Sequence[int], clones: Path | None, out: Path) -
         voice = speakers[int(voice)] if speakers else voice
         speech = teacher.speak(text, voice)
         if speech is None:
-            raise ValueError(f"the teacher has nothing to say for line {number}: {text!r}")
+            raise ValueError(f"the teacher cannot speak line {number}: {text!r}")
         student, rate_hz = soundfile.read(folder / f"{number:05d}.wav")
         for axis, who, samples, rate in (
             (left, "teacher", speech.samples / 32768, SAMPLE_RATE_HZ),

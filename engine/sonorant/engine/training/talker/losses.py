@@ -1,7 +1,7 @@
-"""What the talker is trained on: first codes, the predictor's codes, where to look in the text, which phones to speak.
+"""The talker's losses: first codes, the predictor's codes, where to look in the text, which phones to speak.
 
-The weights are the serving modules'; only attention differs, which here sees whole packed rows at once. The phone head
-exists in training alone: through it, a wrong sound has a gradient that does not pass through the codes.
+The weights are those of the serving modules; only attention differs, as it sees whole packed rows at once. The phone
+head is used only in training: through it, a wrong sound has a gradient that does not pass through the codes.
 """
 
 from collections.abc import Callable
@@ -22,10 +22,10 @@ from sonorant.engine.training.speakers import NUM_TRAITS, VOICE_NAMES
 from sonorant.engine.training.talker.rows import END, RowStore
 from sonorant.engine.types import X_VECTOR
 
-GUIDED_LAYERS = (1, 3)  # whose first head learns to look at the text being spoken
+GUIDED_LAYERS = (1, 3)  # layers whose first head learns to look at the text being spoken
 IGNORED = -100
 MASKED = -1e4
-# Log-mels are large and what stands beside the x-vector is small.
+# Gains of initial weights: log-mels are large, and the embeddings in the rows beside the x-vector are small.
 ENCODER_GAINS = {"speaker_encoder.blocks.0.conv.weight": 0.3, "speaker_encoder.fc.weight": 0.1}
 MEAN_LOG_MEL = -6.5
 
@@ -37,10 +37,10 @@ Block = Callable[
 @dataclass(frozen=True, slots=True)
 class Regularization:
     dropout: float
-    corrupted: float  # share of the history's frames that are replaced by frames of other places
-    own_frames: int  # frames per batch of the history that are replaced by what the model itself says there
+    corrupted: float  # share of the history's frames in which codes are replaced by those of frames elsewhere
+    own_frames: int  # frames of the history, per batch, that are replaced by the model's own
     predictor_frames: int  # frames per batch on which the predictor is trained; 0 = all
-    disturbed_references: bool = True  # recordings as other rooms and microphones would have them
+    disturbed_references: bool = True  # whether references are changed as by other rooms and microphones
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +55,17 @@ class DeviceBatch:
 @dataclass(frozen=True, slots=True)
 class Losses:
     first: Tensor  # cross-entropy of code 0
-    predictor: Tensor  # of the other codes, all books together
+    predictor: Tensor  # cross-entropy of the other codes, all books together
     guide: Tensor
     phones: Tensor
     traits: Tensor  # of the x-vectors: squared error of pitch, formants and pace, cross-entropy of the teacher's voice
-    num_frames: Tensor  # that were asked for
+    num_frames: Tensor  # frames that are targets
     first_hits: Tensor  # [positions] bool
     predictor_hits: Tensor  # [frames, codebooks - 1] bool
 
 
 class TrainedTalker(nn.Module):
-    """The talker and what only training needs."""
+    """The talker and the modules that are used only in training."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__()
@@ -80,8 +80,8 @@ class TrainedTalker(nn.Module):
 
 
 def initialize(model: TrainedTalker, seed: int) -> None:
-    """Small normal weights; what a layer adds is smaller still, so that a deep stack starts as almost the identity.
-    The speaker encoder has no normalization: its layers keep the size of what passes."""
+    """Draw small normal weights, smaller ones where a layer adds to the residual, so that a deep stack is almost the
+    identity at first. The speaker encoder has no normalization: its layers keep the size of activations."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if parameter.ndim == 3:
@@ -110,10 +110,10 @@ def run_block(
     dropout: float,
     guide: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """One layer over rows that lie side by side: x [rows * length, hidden].
+    """Run one layer over rows that lie one after the other: x [rows * length, hidden].
 
-    `mask` [rows, 1, length, length] says who sees whom (None: causal); `guide` [rows, length] which column the first
-    head should look at. Returns the output and the loss of that head.
+    `mask` [rows, 1, length, length] says which column sees which (None: causal); `guide` [rows, length] says which
+    column the first head should look at. Returns the output and the loss of that head.
     """
     guide_loss: Tensor | None = None
 
@@ -155,7 +155,7 @@ def compute_losses(
     guide = _guide(store, batch, index)
     hidden, guide_loss = _backbone(model, store, batch, history, mask, x_vectors, reg.dropout, guide, block)
 
-    asked = model.config.codec_eos_id + 1  # ids above the end token are never sampled: nothing is trained on them
+    asked = model.config.codec_eos_id + 1  # ids above the end token are never sampled: leave them out
     logits = F.linear(hidden, model.talker.codec_head.weight[:asked]).float()
     end = torch.where(target == END, model.config.codec_eos_id, IGNORED)
     first = torch.where(target >= 0, wanted[:, 0], end)
@@ -182,7 +182,7 @@ def compute_losses(
 def _x_vectors(
     model: TrainedTalker, store: RowStore, references: Tensor, *, disturb: bool
 ) -> tuple[Tensor | None, Tensor]:
-    """(speaker embeddings [references, hidden], what they do not say of their speakers)"""
+    """Return speaker embeddings [references, hidden], and the loss of the traits that are read from them."""
     if model.speaker_encoder is None:
         return None, torch.zeros((), device=references.device)
     chosen = references.long()
@@ -199,7 +199,8 @@ def _layers(stack: nn.Module) -> list[DecoderLayer]:
 
 
 def _mask(segment: Tensor) -> Tensor:
-    """[rows, 1, length, length]: the past of the same sentence. Padding sees padding, so no row is empty."""
+    """The mask [rows, 1, length, length]: each position sees the past of its own sentence. Padding sees padding, so no
+    position sees nothing."""
     length = segment.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=segment.device).tril()
     return ((segment[:, :, None] == segment[:, None, :]) & causal)[:, None]
@@ -221,9 +222,9 @@ def _backbone(
     guide: Tensor,
     block: Block,
 ) -> tuple[Tensor, Tensor]:
-    """Final hidden states [positions, hidden] and the guide loss."""
+    """Return the final hidden states [positions, hidden] and the guide loss."""
     talker, index = model.talker, batch.index.flatten().long()
-    # The whole text table is projected, not every position: it is many times smaller than the batch.
+    # Project the whole text table instead of every position: the table is many times smaller than the batch.
     text = F.embedding(store.text[index].long(), talker.text_projection(talker.model.text_embedding.weight))
     control = store.control[index].long()
     control_part = talker.model.codec_embedding(control.clamp(min=0)) * (control >= 0)[:, None]
@@ -246,7 +247,7 @@ def _backbone(
 
 
 def _predictor_logits(model: TrainedTalker, hidden: Tensor, codes: Tensor, block: Block) -> Tensor:
-    """Logits of every book but the first, each seeing the true codes before it: [frames, codebooks - 1, codes]."""
+    """Logits of every book but the first, given the true codes of the books before: [frames, codebooks - 1, codes]."""
     predictor, c = model.talker.code_predictor, model.predictor_config
     tables = (model.talker.model.codec_embedding, *predictor.model.codec_embedding)
     known = [table(ids) for table, ids in zip(tables, codes.unbind(1)[:-1], strict=False)]
@@ -272,7 +273,8 @@ def _with_own_frames(
     reg: Regularization,
     block: Block,
 ) -> Tensor:
-    """`history` with some frames as the model says them (greedily), as it will find them when it runs alone."""
+    """Return `history` with some frames replaced by those that the model makes (greedily): when it is used, its history
+    has no others."""
     hidden, _ = _backbone(model, store, batch, history, mask, x_vectors, 0.0, _no_guide(batch), block)
     chosen = _some(target >= 0, reg.own_frames)
     hidden = hidden[chosen]
@@ -285,8 +287,8 @@ def _with_own_frames(
         hidden, embedding, num_books, rotary, lambda book, logits: logits.argmax(-1)
     )
     own = torch.stack([first, *others], 1)
-    # The frame said at a row goes in at the next row. A choice past the frames of a small batch stands where nothing is
-    # asked, and its next row takes no frame; the last position of all has no next one.
+    # The frame made at a row goes in at the next row. In a small batch, some of the chosen rows have no target: their
+    # next row keeps its history. The very last position has no next one.
     following = (chosen + 1).clamp(max=len(history) - 1)
     own = torch.where((target[chosen] >= 0)[:, None], own, history[following])
     return history.index_copy(0, following, own)
@@ -297,5 +299,6 @@ def _no_guide(batch: DeviceBatch) -> Tensor:
 
 
 def _some(eligible: Tensor, number: int) -> Tensor:
-    """Indices of `number` random positions, eligible ones first. Its size is fixed, so nothing waits for the device."""
+    """Return the indices of `number` random positions, eligible ones first. The size is fixed, so the host need not
+    wait for the device."""
     return torch.topk(torch.rand(len(eligible), device=eligible.device) + eligible, min(number, len(eligible))).indices

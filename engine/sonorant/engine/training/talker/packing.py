@@ -1,7 +1,7 @@
-"""Batches of one fixed shape: sentences of any length side by side in long rows, none of them cut.
+"""Makes batches of one fixed shape: whole sentences of any length, side by side in long rows.
 
-One shape for every step is what lets the whole training step be one CUDA graph. Which sentences stand in a row is said
-by segment numbers, which the attention mask is made of.
+Because the shape is fixed, the whole training step can be one CUDA graph. Segment numbers tell the sentences of a row
+apart, and the attention mask is made of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ class Batch:
     index: IntArray  # [rows, length] into the RowStore; 0 = padding
     segment: IntArray  # [rows, length] number of the sentence within the batch; -1 = padding
     tail_start: IntArray  # [rows, length] column where the sentence's tail begins
-    voice: IntArray  # [rows, length] which of `references` the sentence is to sound like
-    references: IntArray  # [references] mels of the RowStore; empty where the checkpoint has voices of its own
+    voice: IntArray  # [rows, length] index in `references` of the voice that the sentence is to have
+    references: IntArray  # [references] numbers of mels in the RowStore; empty if the checkpoint has voices of its own
     num_sentences: int
 
 
@@ -29,17 +29,17 @@ class Batch:
 class BatchShape:
     num_rows: int
     length: int
-    num_references: int = 0  # speakers in a batch, where voices are cloned
+    num_references: int = 0  # speakers in a batch; 0 if voices are not cloned
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Shares of the sentences."""
+    """What the sampled sentences are like; numbers are shares of them unless they say otherwise."""
 
     whole_text: float  # in the non-streaming layout
     pairs: float = 0.0  # with reference text and reference frames
     auto_language: float = 0.15
-    sentences_of_speaker: int = 4  # in a batch at most, where voices are cloned
+    sentences_of_speaker: int = 4  # a number: how many of a speaker follow one another, where voices are cloned
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Piece:
 
 
 class Sampler:
-    """Endless batches of random sentences, each sentence as often as any other, the pool growing meanwhile."""
+    """Makes endless batches of random sentences, each as often as any other. The store may grow meanwhile."""
 
     def __init__(self, store: RowStore, shape: BatchShape, mix: Mix, seed: int) -> None:
         self._store, self._shape, self._mix = store, shape, mix
@@ -69,7 +69,7 @@ class Sampler:
         used = 0
         while True:
             piece = self._next or next(self._pieces)
-            self._next = piece  # it opens the next batch if there is no room in this one
+            self._next = piece  # the next batch begins with it if there is no room in this one
             if shape.num_references and piece.speaker not in references:
                 if len(references) == shape.num_references:
                     break
@@ -86,7 +86,7 @@ class Sampler:
 
     def _endless(self) -> Iterator[Piece]:
         while True:
-            # A fresh order over what the pool holds by now; short enough that newcomers are used soon.
+            # A new random order over the sentences that are there now, short enough that new ones are used soon.
             for sentence in self._speakers() if self._shape.num_references else self._sentences():
                 layout = int(self._rng.random() < self._mix.whole_text)
                 paired = self._rng.random() < self._mix.pairs
@@ -101,7 +101,7 @@ class Sampler:
             yield sentences[i]
 
     def _speakers(self) -> Iterator[StoredSentence]:
-        """Some sentences of one speaker after another."""
+        """Yield sentences in random order: some of one speaker, then some of the next."""
         speakers = [speaker for speaker in self._store.by_speaker if speaker in self._store.references]
         for i in self._rng.permutation(len(speakers))[:2_000]:
             sentences = self._store.by_speaker[speakers[i]]
@@ -115,7 +115,8 @@ def piece_of(store: RowStore, sentence: StoredSentence, layout: int, language: s
 
 
 def pack(placed: Sequence[Sequence[Piece]], shape: BatchShape, references: Mapping[int, int]) -> Batch:
-    """`references`: speaker -> mels of the store, of all speakers of the pieces if voices are cloned."""
+    """Make the batch of pieces `placed` in rows. `references`: speaker -> number of its mels in the store; it has all
+    speakers of the pieces if voices are cloned."""
     size = shape.num_rows, shape.length
     index, tail_start, voice = (np.zeros(size, np.int32) for _ in range(3))
     segment = np.full(size, -1, np.int32)

@@ -1,11 +1,11 @@
 """Training sentences as prompt rows, kept on the device: what goes in at each position and what must come out.
 
-A sentence is a head (role, language, speaker: one of a few) and a tail in either text layout; batches are made of
-indices into these rows, so the host sends no more than positions. Layouts: docs of `sonorant.engine.prompt.layout`.
+A sentence has a head (role, language, speaker: there are few) and a tail in each text layout. Batches are made of
+indices into these rows, so the host sends only indices to the device. `sonorant.engine.prompt.layout` explains layouts.
 
-Where voices are cloned, all sentences share the heads, whose speaker row is the x-vector of a reference: the mels of
-these lie here, too. A prompt with reference text and reference frames is laid out as if two sentences were one, so two
-neighbours of one speaker are such a pair.
+Where voices are cloned, all sentences share the heads. The speaker's row is then the x-vector of a reference, and the
+references' mels are kept here, too. A prompt with reference text and reference frames has the layout of one long
+sentence. So two neighbouring sentences of one speaker are joined to a pair, to train such prompts.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,8 @@ from sonorant.engine.training.shards import Shard
 from sonorant.engine.training.speakers import NUM_TRAITS
 from sonorant.engine.types import NO_ID, SynthesisParams
 
-NOTHING = -1  # no frame goes in, or nothing is asked of the row
-END = -2  # the row must give the end token
+NOTHING = -1  # no frame goes in, or the row has no target
+END = -2  # the row's target is the end token
 LANGUAGES = ("english", "auto")
 
 IntArray = npt.NDArray[np.int32]
@@ -36,23 +36,23 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The rows of one sentence after its head, in one layout. Frames count from the sentence's first."""
+    """The rows of one sentence after its head, in one layout. Frames are numbered within the sentence."""
 
     text: IntArray  # text id
     control: IntArray  # codec id that is no frame, or NO_ID
     frame: IntArray  # frame that goes in, or NOTHING
     target: IntArray  # frame that must come out, END or NOTHING
-    guide: IntArray  # row of the tail whose text is being spoken by the target, or NO_TOKEN
+    guide: IntArray  # row of the tail with the text that the target speaks, or NO_TOKEN
 
 
 def streaming_tail(tokens: npt.NDArray[np.int16], guide: npt.NDArray[np.int16], checkpoint: Checkpoint) -> Tail:
-    """One text id per frame, then the end id, then padding; the first row comes with codec_bos."""
+    """The streaming layout: one text id per frame, then the end id, then padding; codec_bos in the first row."""
     num_frames, ids = len(guide), checkpoint.text_ids
     text = np.full(num_frames + 1, ids.tts_pad, np.int32)
     known = np.append(tokens, ids.tts_eos)[: num_frames + 1]
     text[: len(known)] = known
     frames = np.arange(num_frames, dtype=np.int32)
-    seen = np.where(guide <= frames, guide, NO_TOKEN)  # text that has not come yet cannot be looked at
+    seen = np.where(guide <= frames, guide, NO_TOKEN)  # the model cannot look at text that comes later
     return Tail(
         text=text,
         control=np.append([checkpoint.talker.codec_bos_id], np.full(num_frames, NO_ID)).astype(np.int32),
@@ -63,7 +63,7 @@ def streaming_tail(tokens: npt.NDArray[np.int16], guide: npt.NDArray[np.int16], 
 
 
 def whole_text_tail(tokens: npt.NDArray[np.int16], guide: npt.NDArray[np.int16], checkpoint: Checkpoint) -> Tail:
-    """All text first, each id with codec_pad, then the frames with tts_pad."""
+    """The layout with all text first: each text id with codec_pad, then the frames with tts_pad."""
     num_frames, num_text, ids, c = len(guide), len(tokens) + 1, checkpoint.text_ids, checkpoint.talker
     frames = np.arange(num_frames, dtype=np.int32)
     silent = np.full(num_text, NOTHING, np.int32)
@@ -92,7 +92,7 @@ class StoreSizes:
 class StoredSentence:
     speaker: int
     tails: tuple[tuple[int, int], ...]  # (first row, rows) in each of LAYOUTS
-    pair_tails: tuple[tuple[int, int], ...]  # the same after the sentence before it; empty without one of the speaker
+    pair_tails: tuple[tuple[int, int], ...]  # joined with the sentence before; empty if it is not paired
 
 
 class RowStore:
@@ -115,8 +115,8 @@ class RowStore:
         self.num_rows, self.num_frames, self.num_references, self.full = 1, 0, 0, False
         self.training: list[StoredSentence] = []
         self.held_out: list[StoredSentence] = []
-        self.by_speaker: dict[int, list[StoredSentence]] = {}  # of `training`
-        self.references: dict[int, list[int]] = {}  # speaker -> mels
+        self.by_speaker: dict[int, list[StoredSentence]] = {}  # the sentences of `training`
+        self.references: dict[int, list[int]] = {}  # speaker -> numbers of its mels
         self._clones = checkpoint.speaker_encoder is not None
         self._heads = self._append_heads(text_folder)  # (voice, language) -> first row, rows
 
@@ -138,7 +138,7 @@ class RowStore:
         first_frames: list[int] = []
 
         def layouts(first: int, last: int) -> tuple[tuple[int, int], ...]:
-            """The tails of the sentences first..last as if they were one."""
+            """Append the tails of the sentences first..last, joined to one; return (first row, rows) in each layout."""
             frames = slice(frames_end[first] - shard.num_frames[first], frames_end[last])
             tokens = slice(tokens_end[first] - shard.num_tokens[first], tokens_end[last])
             guide = shard.guide[frames].copy()
@@ -155,7 +155,7 @@ class RowStore:
 
         for i, row in enumerate(shard.rows):
             speaker = int(shard.voices[i])
-            paired = self._clones and i % 2 == 1 and shard.voices[i - 1] == speaker  # every other one is enough
+            paired = self._clones and i % 2 == 1 and shard.voices[i - 1] == speaker  # half of the pairs are enough
             sentence = StoredSentence(speaker, layouts(i, i), layouts(i - 1, i) if paired else ())
             if row in held_out:
                 self.held_out.append(sentence)
@@ -199,7 +199,7 @@ class RowStore:
         column[self.num_rows : self.num_rows + len(values)] = torch.from_numpy(values).to(column.dtype)
 
     def _append_heads(self, text_folder: Path) -> dict[tuple[int, str], tuple[int, int]]:
-        """The prompt's own layout makes the heads: the rows before the first text."""
+        """Append the heads: the rows before the first text, as `PromptLayout` makes them."""
         heads = {}
         for voice, speaker in enumerate((None,) if self._clones else VOICES):
             for language in LANGUAGES:
@@ -218,7 +218,10 @@ class RowStore:
 def head_rows(
     checkpoint: Checkpoint, text_folder: Path, speaker: str | None, language: str
 ) -> tuple[IntArray, IntArray]:
-    """(text ids, codec items) of the rows before the first text id in the streaming layout; None: an x-vector."""
+    """Return text ids and codec items of the rows before the first text id in the streaming layout.
+
+    Without a `speaker`, there is a row for an x-vector.
+    """
     params = SynthesisParams(
         sampling=checkpoint.default_sampling,
         speaker=speaker,

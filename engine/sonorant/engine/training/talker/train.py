@@ -1,4 +1,4 @@
-"""Stage `talker`: trains until the clock says stop, on shards that may still be appearing."""
+"""Stage `talker`: trains until its time is up, on shards that may still be appearing."""
 
 import logging
 import time
@@ -25,13 +25,13 @@ RESUME_FILE = "talker-resume.pt"
 LOG_EVERY_STEPS = 100
 POLL_EVERY_STEPS = 20
 WARM_UP_STEPS = 300
-FULL_RATE_UNTIL = 0.2  # of the time; a cosine from there
+FULL_RATE_UNTIL = 0.2  # of the time; then the rate falls as a cosine
 LAST_RATE = 0.01
 
 
 @dataclass(slots=True)
 class History:
-    """What the plots show; lists of equal length within a group."""
+    """The values over time that the plots show, in the order of the steps."""
 
     steps: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[dict[str, float]] = field(default_factory=list)
@@ -48,7 +48,7 @@ def train_talker(
     seed: int,
     eager: bool,
 ) -> History:
-    """Writes the averaged weights into `checkpoint_folder` from time to time and at `ends_at_s` (of time.time())."""
+    """Train; write the averaged weights to `checkpoint_folder` regularly and at `ends_at_s` (of time.time())."""
     checkpoint = load_checkpoint(checkpoint_folder)
     store = RowStore(checkpoint, checkpoint_folder, device, settings.store)
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))
@@ -99,7 +99,7 @@ def train_talker(
 
 
 class _Feed:
-    """Shards in the order of their numbers, each as soon as it is there."""
+    """Loads shards in the order of their numbers, as soon as they are there."""
 
     def __init__(self, store: RowStore, folder: Path, held_out: frozenset[int]) -> None:
         self._store, self._folder, self._held_out = store, folder, held_out
@@ -107,7 +107,7 @@ class _Feed:
         self._next = 0
 
     def poll(self, max_shards: int) -> int:
-        """Takes up to `max_shards` new ones; a shard that is late does not hold up those after it."""
+        """Load up to `max_shards` new shards; return how many. A late shard does not hold up those after it."""
         taken = 0
         for number in (*self._waiting, *range(self._next, self._next + 64)):
             path = shard_path(self._folder, number)
@@ -132,8 +132,8 @@ class _Feed:
             if new == 0:
                 if time.time() > ends_at_s:
                     raise TimeoutError(
-                        f"{taken} shards in {self._folder} when the time was up, with {len(self._store.training)} "
-                        f"sentences to train on; {num_shards} are the least to begin with"
+                        f"{taken} shards were in {self._folder} when the time was up, with {len(self._store.training)} "
+                        f"sentences to train on; training needs {num_shards} shards to start"
                     )
                 time.sleep(0.2)
 

@@ -1,7 +1,7 @@
-"""One optimizer step of the talker, on CUDA as a captured graph: the same code, launched at once.
+"""Runs optimizer steps of the talker; on CUDA, a step is a captured graph of the same code.
 
-Owns parameters, their average, optimizer and schedule values; what a batch holds and when training ends is the caller's
-business.
+Owns parameters, their average, optimizer and schedule values. The caller decides what is in a batch and when training
+ends.
 """
 
 import logging
@@ -92,19 +92,19 @@ class Trainer:
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
 
     def prepare(self) -> None:
-        """Compiles and captures both kinds of step, which takes a minute or two on CUDA and no data: what the steps on
-        an empty batch make of the weights is undone."""
+        """Compile and capture both kinds of step, which takes a minute or two on CUDA. Needs no data: it steps on an
+        empty batch, and restores the weights afterwards."""
         if self._eager:
             return
         before = [tensor.clone() for tensor in self._tensors()]
         for own_history in (False, True):
             self._graphs[own_history] = self._capture(own_history)
         after = self._tensors()
-        before += [torch.zeros_like(tensor) for tensor in after[len(before) :]]  # the optimizer's, if these are new
+        before += [torch.zeros_like(tensor) for tensor in after[len(before) :]]  # for the optimizer's, which may be new
         torch._foreach_copy_(after, before)
 
     def _tensors(self) -> list[Tensor]:
-        """All that a step changes; the optimizer's state last, which does not exist before the first step."""
+        """All tensors that a step changes. The optimizer's come last, as they do not exist before the first step."""
         states = [self._optimizer.state.get(parameter, {}) for parameter in self._parameters]
         moments = [tensor for state in states for tensor in state.values()]
         return [*(p.detach() for p in self._parameters), *self.average, *moments]
@@ -114,7 +114,7 @@ class Trainer:
         self._guide_weight.fill_(guide_weight)
 
     def step(self, batch: Batch, *, own_history: bool) -> None:
-        """Starts one step; on CUDA it runs on after this returns. `values` are of the last step that has ended."""
+        """Start one step; on CUDA, it still runs when this returns. `values` are those of the last finished step."""
         self._load(batch)
         if self._eager:
             self._step(own_history)
@@ -123,7 +123,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Losses:
-        """Of the averaged weights, without dropout."""
+        """Return the losses of the averaged weights, without dropout."""
         self._load(batch)
         no_noise = Regularization(0.0, 0.0, own_frames=0, predictor_frames=0, disturbed_references=False)
         live = [p.detach().clone() for p in self._parameters]
@@ -137,7 +137,7 @@ class Trainer:
         return {"model": self.model.state_dict(), "average": self.average, "optimizer": self._optimizer.state_dict()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Before the first step: the graphs keep the tensors they were captured with."""
+        """Load a state. Call it before `prepare`: captured graphs keep using the tensors of their capture."""
         self.model.load_state_dict(state["model"])
         torch._foreach_copy_(self.average, [t.to(self.device) for t in state["average"]])
         self._optimizer.load_state_dict(state["optimizer"])
@@ -145,7 +145,7 @@ class Trainer:
             group["lr"] = self._learning_rate
 
     def averaged_talker(self) -> dict[str, Tensor]:
-        """The tensors of talker and speaker encoder by their names in a checkpoint."""
+        """The averaged tensors of talker and speaker encoder, by their names in a checkpoint."""
         names = [name for name, _ in self.model.named_parameters()]
         tensors = dict(zip(names, self.average, strict=True))
         return {name: tensor for name, tensor in tensors.items() if name.startswith(("talker.", "speaker_encoder."))}
@@ -156,7 +156,7 @@ class Trainer:
             getattr(self._batch, field.name).copy_(values, non_blocking=True)
 
     def _capture(self, own_history: bool) -> torch.cuda.CUDAGraph:
-        """The first steps run on a side stream, as capture wants it."""
+        """Capture a step, after some on a side stream, as capture requires."""
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

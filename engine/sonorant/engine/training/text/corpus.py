@@ -1,4 +1,4 @@
-"""Stage `text`: the sentence list. Which kinds of text, how many of each, which voice says them, which are held out."""
+"""Stage `text` writes the sentence list: how many sentences of each kind, who speaks them, and which are held out."""
 
 import logging
 import random
@@ -74,8 +74,8 @@ def write_corpus(
     speakers: Iterator[str],
     seed: int,
 ) -> None:
-    """`held_out`: (kind, text) lines that come first and are not trained on; `exclude`: texts not to be used at all;
-    `speakers`: who says each line."""
+    """Write the sentence list. `held_out`: (kind, text) lines that come first and are not trained on; `exclude`: texts
+    not to be used at all; `speakers`: the speaker of each line."""
     rng = random.Random(seed)
     seen = {normalized(text) for text in (*exclude, *(text for _, text in held_out))}
     by_kind: dict[str, list[str]] = {}
@@ -96,7 +96,7 @@ def normalized(text: str) -> str:
 
 
 def _take(texts: Iterator[str], num: int, seen: set[str], *, by_case: bool) -> list[str]:
-    """The first `num` texts that are new; fewer where the source runs dry or repeats itself."""
+    """Return the first `num` new texts; fewer if the source ends or repeats itself too often."""
     taken: list[str] = []
     repeats = 0
     for text in texts:
@@ -114,7 +114,7 @@ def _take(texts: Iterator[str], num: int, seen: set[str], *, by_case: bool) -> l
 def _generators(
     rng: random.Random, words: Words, seed: int, by_kind: Mapping[str, list[str]]
 ) -> Mapping[str, Iterator[str]]:
-    """In this order, because the last ones are made of what the first ones gave (`by_kind`)."""
+    """Return a generator per kind. Use them in this order: the last ones combine sentences of the first (`by_kind`)."""
     everyday_rules: Mapping[str, Rule] = {
         "first_name": lambda rng, form: rng.choice(words.names),
         "number_words": number_words,
@@ -159,7 +159,7 @@ def _short(rng: random.Random, words: Words) -> Iterator[str]:
 
 
 def _shout(text: str, rng: random.Random) -> str:
-    """Capitals, as people write them: a word or all of it."""
+    """Write a word of the text, or all of it, in capitals."""
     if rng.random() < 0.4:
         return text.upper()
     parts = text.split(" ")
@@ -168,7 +168,7 @@ def _shout(text: str, rng: random.Random) -> str:
 
 
 def _paragraph(by_kind: Mapping[str, list[str]], rng: random.Random) -> str:
-    """Two sentences mostly, up to eight, joined as text is: by a space, a conjunction, a semicolon, a dash."""
+    """Join two to eight sentences, as in real text: by a space, a conjunction, a semicolon or a dash."""
     num = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     kinds = ("everyday", "everyday", "everyday", "example", "documentation", "number", "lexicon", "short")
     sentences = [rng.choice(by_kind[rng.choice(kinds)]) for _ in range(num)]

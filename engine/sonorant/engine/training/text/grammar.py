@@ -1,11 +1,11 @@
-"""Random sentences from a grammar file. `everyday.grammar` says how the files are written."""
+"""Makes random sentences from a grammar file. The head of `everyday.grammar` explains the format."""
 
 import random
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-Rule = Callable[[random.Random, str | None], str]  # draws a text, in the form asked for
+Rule = Callable[[random.Random, str | None], str]  # (random numbers, form or None) -> a text in that form
 EVERYDAY_FILE = Path(__file__).with_name("everyday.grammar")
 
 _SLOT = re.compile(r"\{(\w+)(?:\.(\w+))?\}")
@@ -17,7 +17,7 @@ _VERB_FORMS = ("s", "ed", "en", "ing")
 
 class Grammar:
     def __init__(self, rules: Mapping[str, tuple[str, ...]], special: Mapping[str, Rule]) -> None:
-        """`special`: names whose text is made by code; they hide rules of the same name."""
+        """`special`: names whose text is made by code; they take precedence over rules of the same name."""
         self._rules = rules
         self._special = special
 
@@ -40,7 +40,7 @@ class Grammar:
 
     def _slot(self, name: str, form: str | None, rng: random.Random) -> str:
         if name in ("a", "A"):
-            return f"{name}<>"  # decided when the next word is known
+            return f"{name}<>"  # `_article` completes it when the next word is known
         if name in self._special:
             return self._special[name](rng, form)
         choice = rng.choice(self._rules[name])
@@ -50,10 +50,10 @@ class Grammar:
 
 
 def inflect(word: str, form: str | None) -> str:
-    """`word` is regular, or lists its forms: singular/plural of a noun, base/s/ed/en/ing of a verb."""
+    """Return a form of `word`, which is regular or lists its forms: singular/plural or, of a verb, base/s/ed/en/ing."""
     base, *irregular = word.split("/")
     if len(irregular) == len(_VERB_FORMS):
-        # A verb's particle stands once, after its last form: give/gives/gave/given/giving away.
+        # The particle of a verb follows its last form: give/gives/gave/given/giving away.
         irregular[-1], space, particle = irregular[-1].partition(" ")
         return (base if form is None else irregular[_VERB_FORMS.index(form)]) + space + particle
     if form is None:

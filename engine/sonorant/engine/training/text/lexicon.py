@@ -1,4 +1,4 @@
-"""Words drawn for `lexicon.grammar`: common ones often, and every word of the dictionary in its turn."""
+"""Draws words for `lexicon.grammar`: common words often, and every word of the dictionary in turn."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ def lexicon_rules(words: Words, seed: int) -> Mapping[str, Rule]:
     rules: dict[str, Rule] = {}
     for part in PARTS_OF_SPEECH:
         counted = {w: count for w, count in lemmas[part].items() if w in words.known}
-        # A square root flattens the counts: otherwise a hundred words would make up most of the text.
+        # Take the square root of the counts: otherwise a hundred words would make up most of the text.
         weights = list(itertools.accumulate((count + 0.5) ** 0.5 for count in counted.values()))
         rules[part] = _drawing(list(counted), weights, words.known)
     everything = [w for listed in words.by_size.values() for w in listed]

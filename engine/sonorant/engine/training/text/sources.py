@@ -1,6 +1,6 @@
-"""Sentences and words that free software brings along: WordNet, SCOWL's word lists, documentation of Python packages.
+"""Sentences and words from free software: WordNet, SCOWL's word lists, documentation of Python packages.
 
-Debian: `apt install wordnet-base scowl`. The texts are only spoken by the teacher; none ships with the checkpoint.
+Debian: `apt install wordnet-base scowl`. Only the teacher speaks the texts; none is part of the checkpoint.
 """
 
 import random
@@ -28,11 +28,11 @@ class SourceMissing(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """Dictionary words by how common they are: SCOWL's sizes 10 (commonest) to 60, lower case; names apart."""
+    """Dictionary words in lower case, by SCOWL's sizes 10 (most common) to 60; names are separate."""
 
     by_size: Mapping[int, tuple[str, ...]]
     names: tuple[str, ...]
-    known: frozenset[str]  # all of them, lower case
+    known: frozenset[str]  # all words and names, in lower case
 
 
 def load_words(folder: Path = SCOWL_DIR) -> Words:
@@ -59,7 +59,7 @@ def load_words(folder: Path = SCOWL_DIR) -> Words:
 
 
 def wordnet_texts(folder: Path = WORDNET_DIR) -> tuple[list[str], list[str]]:
-    """(definitions, example sentences)"""
+    """Return WordNet's definitions and example sentences."""
     definitions, examples = [], []
     for part in PARTS_OF_SPEECH:
         for line in _lines(folder / f"data.{part}"):
@@ -71,7 +71,7 @@ def wordnet_texts(folder: Path = WORDNET_DIR) -> tuple[list[str], list[str]]:
 
 
 def wordnet_lemmas(folder: Path = WORDNET_DIR) -> Mapping[str, Counter[str]]:
-    """Single-word lemmas of each part of speech with their counts in tagged text; the many uncounted ones have 0."""
+    """Single-word lemmas of each part of speech, with their counts in tagged text, where many do not occur."""
     lemmas: dict[str, Counter[str]] = {part: Counter() for part in PARTS_OF_SPEECH}
     for part in PARTS_OF_SPEECH:
         for line in _lines(folder / f"index.{part}"):
