@@ -23,7 +23,7 @@ SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<
 def write_config(
     folder: Path, settings: TalkerSettings, speakers: SpeakerSettings | None, text_folder: Path, codec_folder: Path
 ) -> None:
-CONTROL_IDS = 1024  # the official package bans so many ids at the end of the codec table, but not the end token
+    """Write config.json, generation_config.json and the text tokenizer. The codec must already be in `codec_folder`.
     With `speakers`, the checkpoint clones voices; otherwise it has those of flite."""
     voices = () if speakers else VOICES
     encoder = _speaker_encoder(speakers.encoder, settings.stack.hidden_size) if speakers else {}
