@@ -40,6 +40,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         request_timeout_s: float,
         stalled: Stalled,
         loop_share: LoopShare,
+        newcomers: Newcomers,
         metrics: Metrics,
         tracer: Tracer | None,
     ) -> None:
@@ -50,7 +51,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._request_timeout_s = request_timeout_s
         self._stalled = stalled
         self._loop_share = loop_share
-        self._newcomers = Newcomers()
+        self._newcomers = newcomers
         self._metrics = metrics
         self._tracer = tracer
 

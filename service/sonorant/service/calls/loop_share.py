@@ -1,8 +1,9 @@
 """A bounded part of every turn of the event loop, for work on what callers send: their texts, and large messages.
 
 Each piece of such work is short. But when many sessions each do one in the same turn, everybody's audio and calls wait
-for all of them. So all share one allowance per turn. What is over it waits for later turns, of all callers in rotation;
-a piece that took more than what was left is paid for by the turns after it, in which audio goes out and nobody works.
+for all of them. So all share one allowance per turn, and while several callers have calls each gets half of it at
+most. What is over it waits for later turns, of all callers in rotation; a piece that took more than what was left is
+paid for by the turns after it, in which audio goes out and nobody works.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PER_TURN_S = 0.004  # of processor time
+OF_ONE_S = PER_TURN_S / 2  # for one caller, while others have calls
+MESSAGE_S = 0.00025  # at least, for a piece: about what it costs to receive the message that asks for it
 
 
 @dataclass(slots=True, eq=False)
@@ -30,11 +33,16 @@ class _Piece:
 class LoopShare:
     """Belongs to an event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        """`clock`: of the processor time of the loop's thread, so that a turn that waits for a core costs nobody."""
+    def __init__(
+        self, are_several: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.thread_time
+    ) -> None:
+        """`are_several`: whether more than one caller has calls. `clock`: the processor time of the loop's thread, so
+        that a turn that waits for a core costs nobody."""
+        self._are_several = are_several
         self._clock = clock
         self._waiting: dict[str, deque[_Piece]] = {}  # by caller; the first of the first is next
         self._left_s = PER_TURN_S  # of this turn; below 0: owed by those that come
+        self._spent_s: dict[str, float] = {}  # in this turn, by caller; over OF_ONE_S: owed by those that come
         self._soon = False  # whether `_turn` is due
 
     def of(self, who: str) -> "Part":
@@ -43,8 +51,8 @@ class LoopShare:
     async def do(self, who: str, act: Callable[[], T]) -> T:
         """Do a piece of work for a caller, now or in its turn; not at all if this is cancelled before."""
         self._look_soon()
-        if self._left_s > 0 and not self._waiting:
-            return self._timed(act)
+        if who not in self._waiting and self._may_work(who):
+            return self._timed(who, act)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._wait(who, _Piece(act, copy_context(), done))
         try:
@@ -60,12 +68,17 @@ class LoopShare:
     def _wait(self, who: str, piece: _Piece) -> None:
         self._waiting.setdefault(who, deque()).append(piece)
 
-    def _timed(self, act: Callable[[], T]) -> T:
+    def _may_work(self, who: str) -> bool:
+        return self._left_s > 0 and (self._spent_s.get(who, 0.0) < OF_ONE_S or not self._are_several())
+
+    def _timed(self, who: str, act: Callable[[], T]) -> T:
         start_s = self._clock()
         try:
             return act()
         finally:
-            self._left_s -= self._clock() - start_s
+            spent_s = max(MESSAGE_S, self._clock() - start_s)
+            self._left_s -= spent_s
+            self._spent_s[who] = self._spent_s.get(who, 0.0) + spent_s
 
     def _look_soon(self) -> None:
         if not self._soon:
@@ -75,30 +88,33 @@ class LoopShare:
     def _turn(self) -> None:
         self._soon = False
         self._left_s = min(PER_TURN_S, self._left_s + PER_TURN_S)
+        self._spent_s = {who: spent_s - OF_ONE_S for who, spent_s in self._spent_s.items() if spent_s > OF_ONE_S}
         try:
-            while self._left_s > 0 and self._waiting:
-                self._run(self._next())
+            while (who := self._next()) is not None:
+                self._run(who, self._taken_from(who))
         finally:
-            if self._waiting or self._left_s < PER_TURN_S:
+            if self._waiting or self._left_s < PER_TURN_S or self._spent_s:
                 self._look_soon()
 
-    def _next(self) -> _Piece:
-        """Of who has waited longest for a turn."""
-        who, pieces = next(iter(self._waiting.items()))
-        del self._waiting[who]
+    def _next(self) -> str | None:
+        """The caller who has waited longest for a turn, of those who may work in this one."""
+        return next((who for who in self._waiting if self._may_work(who)), None)
+
+    def _taken_from(self, who: str) -> _Piece:
+        pieces = self._waiting.pop(who)
         piece = pieces.popleft()
         if pieces:
             self._waiting[who] = pieces
         return piece
 
-    def _run(self, piece: _Piece) -> None:
+    def _run(self, who: str, piece: _Piece) -> None:
         done, act = piece.done, partial(piece.context.run, piece.act)
         del piece  # an error has this frame, and `done` the error
         try:
             if done is None:
-                self._timed(act)
+                self._timed(who, act)
             elif not done.done():  # else whoever wanted it has gone
-                done.set_result(self._timed(act))
+                done.set_result(self._timed(who, act))
         except Exception as error:
             if done is None:
                 raise
