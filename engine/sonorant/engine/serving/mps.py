@@ -63,10 +63,12 @@ async def mps_for(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machi
 def this_machine() -> Machine:
     """Blocks while a daemon is asked, which answers at once."""
     visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+    program = shutil.which(PROGRAM)
+    directory = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
     return Machine(
         has_gpu=visible_devices not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*")),
-        program=shutil.which(PROGRAM),
-        has_daemon=mps_answers(Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))),
+        program=program,
+        has_daemon=program is not None and mps_answers(directory),
         visible_devices=visible_devices,
     )
 
