@@ -1,8 +1,8 @@
-"""How long one frame takes, by rows: `python -m sonorant.engine.talker.bench --model qwen3-tts-12hz-1.7b-customvoice`.
+"""Times one frame, by rows: `python -m sonorant.engine.talker.bench --model qwen3-tts-12hz-1.7b-customvoice`.
 
 A frame is one `TalkerRunner.step` with nothing but decode rows: talker, code predictor, sampling, and the copies to and
-from the device. The streams stand at about the same position, after a prompt of random ids; weights are random unless
---load-format says otherwise. The first frame of a stream (prompt of ten rows, alone) is timed too.
+from the device. All streams are at about the same position, after a prompt of random ids; weights are random unless
+--load-format says otherwise. The first frame of a single stream, with a prompt of ten rows, is timed too.
 """
 
 import argparse
@@ -105,7 +105,7 @@ class _Bench:
         return _timed("first frame", 1, calls, self._frame_s)
 
     def open(self, count: int, num_rows: int) -> None:
-        """Take prompts of so many rows in, and a first frame of each."""
+        """Prefill `count` slots with prompts of `num_rows` rows, and sample the first frame of each."""
         at_once = max(1, self._max_prefill_rows // num_rows)
         for first in range(0, count, at_once):
             slots = range(first, min(first + at_once, count))

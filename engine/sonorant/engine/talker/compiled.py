@@ -1,4 +1,4 @@
-"""Steps of the talker on the CPU for small models: two calls of compiled functions, sonorant.engine.cpu, per step."""
+"""Steps of the talker for small models on the CPU: each is two calls of compiled functions, see sonorant.engine.cpu."""
 
 import ctypes
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from sonorant.engine.types import Float32Array, Int16Array, Int64Array, PassCoun
 
 
 class CompiledSteps:
-    """Like PlainSteps, but no row waits for others to make up a multiple: each has the same bits in any batch."""
+    """Like PlainSteps, but without padding rows: each row has the same bits in any batch anyway."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class CompiledSteps:
         cache: KVCache,
         slots: SlotArrays,
     ) -> None:
-        """`functions`: `sonorant.engine.cpu.library.library()`, for a model that fits."""
+        """`functions`: from `sonorant.engine.cpu.library.library()`; the model must be one that they support."""
         self.passes = PassCounts()
         self.alignment_head: AlignmentHead | None = None
         self.text_logits: Float32Array | None = None
@@ -99,7 +99,7 @@ class CompiledSteps:
         return self._draw(x[drawing], slots[drawing], frames, np.array([*may_end, *(r.allow_eos for r in decodes)]))
 
     def _next_inputs(self, rows: Sequence[DecodeRow]) -> Float32Array:
-        """The last frame and one more text id of each, [rows, hidden]."""
+        """Inputs of decode rows, [rows, hidden]: each slot's last frame plus one text id."""
         last_frame, device = self._slots.last_frame, self._slots.last_frame.device
         padding = [self._pad_text_id] * (-len(rows) % ROW_MULTIPLE)
         text = self._talker.embed_text(ints([*(row.text_id for row in rows), *padding], device))
@@ -108,7 +108,7 @@ class CompiledSteps:
         return inputs
 
     def _forward(self, x: Float32Array, slots: Int64Array, positions: Int64Array, decodes: Sequence[DecodeRow]) -> None:
-        """Rows become hidden states, in place."""
+        """Turn the rows of `x` into hidden states, in place. Sets `text_logits` if decode rows are watched."""
         head, watched = self.alignment_head, [i for i, row in enumerate(decodes) if row.watched != NOT_WATCHED]
         watch = None
         if head is not None and watched:
@@ -121,7 +121,7 @@ class CompiledSteps:
             byref(self._stack), _at(x), len(x), _at(slots), _at(positions), byref(self._pool), watch
         )
         if done != 0:
-            raise MemoryError("a step of the talker")
+            raise MemoryError("there was not enough memory for a step of the talker")
         if watch is not None:
             self.text_logits = logits[len(x) - len(decodes) :][watched]
 
@@ -135,7 +135,7 @@ class CompiledSteps:
             byref(self._frames), _at(hidden), len(hidden), _at(slots), _at(frames), _at(allowed), _at(codes)
         )
         if done != 0:
-            raise MemoryError("a frame of the talker")
+            raise MemoryError("there was not enough memory for frames of the code predictor")
         return codes
 
 

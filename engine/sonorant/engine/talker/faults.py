@@ -1,8 +1,8 @@
-"""What makes one stream unusable, found before it can do harm.
+"""Finds values that a stream cannot be run with, before they can do harm.
 
-A value out of range would end a whole step, and on CUDA the whole process, and every stream with it. Here it ends the
-stream that it came with. What callers send is checked at the door; this is for what cannot be seen there, such as a
-tokenizer or a stored voice that belongs to another checkpoint.
+A value out of range would fail a whole step or, on CUDA, the whole process with all its streams. Found here, it only
+ends the stream that it came with. Requests of clients are checked by the service; this finds what is not visible there,
+such as a tokenizer or a stored voice of another checkpoint.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from sonorant.engine.types import LARGEST_VALUE, NO_ID, REFERENCE_FRAME, X_VECTO
 
 
 def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
-    """Why the stream cannot be run, or an empty string."""
+    """Return why the stream cannot be run, or an empty string."""
     plan, talker = command.plan, checkpoint.talker
     if not 0 < plan.num_rows == len(plan.codec_items):
         return f"the prompt has {plan.num_rows} text rows and {len(plan.codec_items)} codec rows"
@@ -27,14 +27,14 @@ def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
     if num_known_frames > command.sampling.max_frames:
         return f"{num_known_frames} frames are known, max_frames is {command.sampling.max_frames}"
     if not plan.text_ended and num_known_frames > len(plan.trailing):
-        return f"{num_known_frames} frames are known, and text for {len(plan.trailing)}; send all of it again"
+        return f"{num_known_frames} frames are known, but text for {len(plan.trailing)} only; send all of it again"
     if (x_vector := command.x_vector) is not None:
         if x_vector.shape != (talker.stack.hidden_size,):
-            return f"the x-vector has shape {x_vector.shape}, wanted is [{talker.stack.hidden_size}]"
-        if not (np.abs(x_vector) <= LARGEST_VALUE).all():  # which a value that is not finite is not
+            return f"the x-vector has shape {x_vector.shape}, the checkpoint needs [{talker.stack.hidden_size}]"
+        if not (np.abs(x_vector) <= LARGEST_VALUE).all():  # NaN compares as False
             return f"the x-vector has values that are not finite, or beyond {LARGEST_VALUE:g}"
     elif X_VECTOR in plan.codec_items:
-        return "the prompt has a row for an x-vector, and none came with it"
+        return "the prompt has a row for an x-vector, but no x-vector came with it"
     return (
         fault_of_ids("text", plan.text_ids, NO_ID, talker.text_vocab_size)
         or fault_of_ids("text", plan.trailing, 0, talker.text_vocab_size)
@@ -45,14 +45,14 @@ def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
 def _fault_of_codes(what: str, codes: Int16Array, checkpoint: Checkpoint) -> str:
     num_codebooks, num_codes = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
     if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != num_codebooks or not len(codes):
-        return f"{what} codes are {codes.dtype} {codes.shape}, wanted is int16 [frames, {num_codebooks}]"
+        return f"{what} codes are {codes.dtype} {codes.shape}, the checkpoint needs int16 [frames, {num_codebooks}]"
     if codes.min() < 0 or codes.max() >= num_codes:
-        return f"{what} codes must lie in 0 .. {num_codes - 1}, there are {codes.min()} .. {codes.max()}"
+        return f"{what} codes must lie in 0 .. {num_codes - 1}, but are {codes.min()} .. {codes.max()}"
     return ""
 
 
 def fault_of_ids(kind: str, ids: Sequence[int], lowest: int, limit: int) -> str:
-    """Why these ids of the `text` or `codec` table cannot be used, or an empty string."""
+    """Return why these ids of the `text` or `codec` table cannot be used, or an empty string."""
     if ids and (min(ids) < lowest or max(ids) >= limit):
-        return f"{kind} ids must lie in {lowest} .. {limit - 1}, there are {min(ids)} .. {max(ids)}"
+        return f"{kind} ids must lie in {lowest} .. {limit - 1}, but are {min(ids)} .. {max(ids)}"
     return ""

@@ -1,8 +1,8 @@
-"""Giving way to a first chunk: where talker and codec share a GPU, the step after a stream's first frame waits for it.
+"""Delays the step after a stream's first frame until the first chunk is decoded, where talker and codec share a GPU.
 
-Somebody waits for that chunk, and beside a step the codec's call takes three times as long as alone. With few streams
-nobody waits for the step: whoever hears something has more to hear. With many, somebody always would, and all would
-get less.
+A listener is waiting for that chunk, and the codec's call takes three times as long beside a step as alone. With few
+streams, nobody waits for the step, as other listeners still have audio to play. With many, some stream would have its
+first chunk after nearly every step, and all streams would get fewer frames.
 """
 
 import time
@@ -10,13 +10,13 @@ from typing import Protocol
 
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 
-FEW_ROWS = 4  # streams, of the step before
+FEW_ROWS = 4  # wait only if the step before had no more rows
 MAX_WAIT_S = 0.003  # a call of one frame takes 1 ms
 PAUSE_S = 20e-6
 
 
 class Sent(Protocol):
-    """What was handed to the codec."""
+    """The records that were sent to the codec."""
 
     @property
     def is_read(self) -> bool: ...
@@ -28,7 +28,7 @@ class FirstChunkWait:
         self._codec = codec
 
     def __call__(self, step: Step) -> None:
-        """After a step: return once the codec has read all and has nothing more to do at once, or after MAX_WAIT_S."""
+        """After a step: wait until the codec has read all records and is idle, or for MAX_WAIT_S at most."""
         if not step.num_prompt_rows or step.num_rows > FEW_ROWS:
             return
         latest_s = time.monotonic() + MAX_WAIT_S

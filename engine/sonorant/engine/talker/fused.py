@@ -1,9 +1,9 @@
-"""Steps of the talker on CUDA: fused kernels, one graph per bucket of rows, and one wait for the host per step.
+"""Steps of the talker on CUDA: fused kernels in one graph per bucket of rows; the host waits once per step.
 
-A step is one or two graphs. The first takes the rows that go through the talker and leaves each slot's hidden state in
-`_hidden`; decode rows have graphs of their own, and where prompts are about, prompt and decode rows go through the
-weights together. The second draws whole frames for the rows that sample. Nothing else is computed in between, so the
-graph that a step needs depends on two row counts alone, and every one of them is captured at the start.
+A step is one or two graphs. The first takes rows through the talker and leaves the hidden state of each slot in
+`_hidden`. It is one for decode rows only, or one for prompt and decode rows together, if there are prompts. The second
+draws whole frames for the rows that sample. Nothing else is computed in between, so the graphs of a step depend only on
+two row counts, and all of them are captured at the start.
 """
 
 import logging
@@ -46,8 +46,8 @@ from sonorant.engine.types import (
 log = logging.getLogger(__name__)
 
 TIMED_STEPS = 4  # of each number of rows; the first warms up
-TIMED_POSITION = 128  # in a stream: about the middle of a sentence or two
-SMALLEST_MIXED = 16  # rows; a prompt of the streaming layout has about ten
+TIMED_POSITION = 128  # about the middle of a stream of one or two sentences
+SMALLEST_MIXED = 16  # rows; a prompt in the streaming layout has about ten
 
 
 class FusedSteps:
@@ -81,7 +81,7 @@ class FusedSteps:
         self._predictor = FusedPredictor(talker.code_predictor, talker.model.codec_embedding, num_codebooks)
         hidden_size = checkpoint.talker.stack.hidden_size
         self._hidden = slots.last_frame.new_zeros(config.talker.num_slots + 1, hidden_size)
-        self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids; else 0
+        self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids, else 0
         self._logits = torch.zeros(mixed_sizes[-1], WINDOW, device=device)  # of the alignment head, by row
         self._seen_value = torch.ones((), device=device, dtype=torch.bool)
 
@@ -97,7 +97,7 @@ class FusedSteps:
             log.warning("CUDA graphs are off (enforce_eager): every step launches its kernels one by one")
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
-        """Frames [rows that sample, codebooks]: the prefills that reach the end of their prompt, then the decodes."""
+        """Return frames [rows that sample, codebooks]: of prefills that end their prompt, then of decodes."""
         values = np.fromiter(chain.from_iterable(decodes), np.int64)  # np.array takes four times as long
         decode_rows = values.reshape(-1, len(DecodeRow._fields)).T
         slots, text_ids, positions, frame_indices, allow_eos, watched = decode_rows
@@ -125,7 +125,7 @@ class FusedSteps:
         return codes
 
     def _watched_logits(self, first: int, watched: Int64Array) -> Float32Array | None:
-        """Of the decode rows, the first of which was that one of all."""
+        """The alignment head's logits of the watched decode rows; `first` is the first decode row among all rows."""
         if self._alignment_head is None:
             return None
         rows = np.flatnonzero(watched != NOT_WATCHED)
@@ -135,7 +135,8 @@ class FusedSteps:
         return logits
 
     def step_times(self) -> dict[int, float]:
-        """Seconds that a frame takes, by rows; for while there are no streams: rows that pad are stepped."""
+        """Measure the seconds that a frame takes, by rows, with steps of padding rows. Call it only while there are no
+        streams."""
         times_s = {}
         for size in self._decode.sizes:
             decodes, samples = self._decode.padding_rows(size), self._sample.padding_rows(size)
@@ -153,23 +154,23 @@ class FusedSteps:
         pool = torch.cuda.graph_pool_handle()
         kinds = (self._mixed, self._decode, self._sample)
         captures = sorted(((size, i) for i, kind in enumerate(kinds) for size in kind.sizes), reverse=True)
-        for size, i in captures:  # the largest first: the smaller ones find room in what it leaves
+        for size, i in captures:  # the largest first: smaller ones then fit into its memory
             kinds[i].capture(size, self._device, pool)
         torch.cuda.synchronize(self._device)
         taken = (free_before - torch.cuda.mem_get_info(self._device)[0]) / 2**20
         log.info("%d CUDA graphs in %.1f s, %d MiB", len(captures), time.monotonic() - began_s, taken)
 
-    # What the graphs hold. Rows that pad are all of the padding slot; what they write there nobody reads.
+    # What the graphs hold. All padding rows have the padding slot; nothing reads what they write there.
 
     def _run_decode_rows(self, rows: Tensor) -> Tensor:
-        """Rows [slot, text id, position, watched position]: the last frame and a text id go in."""
+        """Step rows [slot, text id, position, watched position]: the slot's last frame and a text id go in."""
         slots, text_ids, positions, watched = rows.unbind(0)
         x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
         hidden = self._attended(x, slots, positions, watched, are_single=True)
         return self._hidden.index_copy_(0, slots, normed(hidden, self._norm))
 
     def _run_mixed_rows(self, rows: Tensor) -> Tensor:
-        """Rows [slot, text id, position, codec item, is decode row, slot that keeps the hidden state, watched]."""
+        """Step rows [slot, text id, position, codec item, is decode row, slot for hidden state, watched position]."""
         slots, text_ids, positions, codec_items, is_decode, targets, watched = rows.unbind(0)
         codec = self._talker.embed_codec(codec_items.clamp(min=NO_ID)) + self._voice[: len(slots)]
         codec = torch.where((is_decode == 1)[:, None], self._slots.last_frame[slots], codec)
@@ -178,7 +179,7 @@ class FusedSteps:
         return self._hidden.index_copy_(0, targets, normed(hidden, self._norm))
 
     def _run_sample(self, rows: Tensor) -> Tensor:
-        """Rows [slot, frame index, end token allowed]: frames [rows, codebooks]; the slots are brought up to date."""
+        """Draw frames [rows, codebooks] for rows [slot, frame index, end token allowed]; update the slots' state."""
         slots, frame_indices, allow_eos = rows.unbind(0)
         state = self._slots
         hidden = self._hidden[slots]
@@ -197,7 +198,7 @@ class FusedSteps:
         return codes.to(torch.int16)
 
     def _attended(self, x: Tensor, slots: Tensor, positions: Tensor, watched: Tensor, *, are_single: bool) -> Tensor:
-        """Rows [rows, hidden] through all layers."""
+        """Run x [rows, hidden] through all layers."""
         places = Places(slots, positions, self._cache.table, self._cache.page_size, are_single)
         attend = partial(paged_attention, places=places)
         head = self._alignment_head
@@ -226,7 +227,8 @@ class FusedSteps:
 
 
 def _prompt_rows(row: PrefillRow, padding_slot: int) -> Int64Array:
-    """As columns of `_run_mixed_rows`. Only the hidden state of the last row of a prompt is kept."""
+    """Columns for `_run_mixed_rows`. Only the hidden state of a prompt's last row is kept, others go to the padding
+    slot."""
     num_rows = row.stop - row.start
     columns = np.empty((7, num_rows), np.int64)
     columns[0] = row.slot

@@ -1,4 +1,4 @@
-"""What goes into the talker, out of plain torch operations: the rows of prompts and those of later frames."""
+"""Makes the talker's input rows for prompts, in plain torch operations."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ ROW_MULTIPLE = 4
 
 
 def prompt_inputs(talker: Talker, rows: Sequence[PrefillRow]) -> Tensor:
-    """Of all rows one after the other, [rows, hidden]; and of as many without anything as a multiple takes."""
+    """Inputs of all prompt rows one after the other, [rows, hidden], with zero rows up to a ROW_MULTIPLE."""
     text_ids = [id for row in rows for id in row.plan.text_ids[row.start : row.stop]]
     codec_items = [item for row in rows for item in row.plan.codec_items[row.start : row.stop]]
     padding = [NO_ID] * (-len(text_ids) % ROW_MULTIPLE)
@@ -28,7 +28,7 @@ def prompt_inputs(talker: Talker, rows: Sequence[PrefillRow]) -> Tensor:
 
 
 def _add_voices(x: Tensor, talker: Talker, rows: Sequence[PrefillRow]) -> None:
-    """Add the codec parts that are no ids of the table: the speaker embedding and the reference frames."""
+    """Add the codec parts that are no ids of the codec table: speaker embeddings and reference frames."""
     first = 0
     for row in rows:
         items = np.array(row.plan.codec_items[row.start : row.stop])

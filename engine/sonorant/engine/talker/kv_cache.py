@@ -1,4 +1,4 @@
-"""Storage of the talker's keys and values: pages, and the table of which pages each slot has."""
+"""Stores the talker's keys and values: pages, and a table of the pages that each slot has."""
 
 import os
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from sonorant.engine.model.attention import PagedRows
 from sonorant.engine.model.memory import kv_page_bytes, num_pages
 from sonorant.engine.types import Int64Array
 
-CPU_SHARE = 0.25  # of all memory; pages never written take none
+CPU_SHARE = 0.25  # of all memory; pages that are never written take none
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Span:
 
 
 class KVCache:
-    """`num_pages` pages for `num_slots` slots, and one of each beyond them for padding rows.
+    """`num_pages` pages for `num_slots` slots, and one more page and slot for padding rows.
 
-    Zeroed, because masked positions must hold something finite.
+    The pages are zeroed at first, because masked positions must hold finite values.
     """
 
     def __init__(
@@ -49,27 +49,30 @@ class KVCache:
         self.storage = torch.zeros(shape, device=device, dtype=dtype)
         self.page_size = page_size
         self._padding_page = num_pages
-        self._first_position: list[int | None] = [None] * (num_slots + 1)  # where a slot's pages are a run
+        self._first_position: list[int | None] = [None] * (num_slots + 1)  # of slots whose pages are consecutive
         self.table = torch.full((num_slots + 1, -(-max_context // page_size)), num_pages, device=device)
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
-        """The pages of a slot from position 0 on; what the slot had is forgotten."""
+        """Give a slot its pages, from position 0 on, in place of those it had."""
         self.table[slot] = self._padding_page
         self.table[slot, : len(pages)] = upload(np.array(pages, np.int64), self.table.device)
         is_run = all(page == pages[0] + i for i, page in enumerate(pages))
         self._first_position[slot] = pages[0] * self.page_size if is_run else None
 
     def single_rows(self, rows: Sequence[tuple[int, int]], slots: Tensor, positions: Tensor) -> PagedRows:
-        """One row per slot: `rows` are (slot, position); `slots` and `positions` may have padding rows beyond them."""
+        """Where rows of different slots are written and what they see.
+
+        `rows` are (slot, position); `slots` and `positions` may have padding rows after these.
+        """
         write_index = self._pool_positions(slots, positions)
         return PagedRows(write_index, [self._seen(slot, position + 1) for slot, position in rows], None, None)
 
     def span_rows(self, spans: Sequence[Span], slots: Tensor, positions: Tensor) -> PagedRows:
-        """The rows of `spans` one after the other; a tile is what falls into one page.
+        """Where the rows of `spans`, one after the other, are written and what they see. A tile has one page's rows.
 
-        Tiles are cut at the pages, not at the spans, and see whole pages: so a row's result does not depend on how the
-        prompt was cut into spans. What an earlier stream left behind a span in its last page goes: a masked position
-        that is no number would spoil the whole tile.
+        Tiles are cut at page limits, not at spans, and see whole pages, so a row's result does not depend on how the
+        prompt was cut into spans. What an earlier stream left after a span in its last page is cleared: a NaN at a
+        masked position would spoil the whole tile.
         """
         size, device = self.page_size, slots.device
         for span in spans:
@@ -91,9 +94,9 @@ class KVCache:
         )
 
     def places(self, slots: Sequence[int], first: Sequence[int], count: int) -> Tensor:
-        """Where `count` positions of each slot are in the pool, from its `first` on: [slots, count].
+        """Where `count` positions of each slot, from its `first` on, are in the pool: [slots, count].
 
-        Those beyond what a slot can have are any that it has.
+        For positions beyond the last that a slot can have, the last one is given.
         """
         device, (_, width) = self.table.device, self.table.shape
         positions = torch.tensor(first, device=device)[:, None] + torch.arange(count, device=device)
@@ -102,7 +105,7 @@ class KVCache:
         )
 
     def _clear(self, slot: int, position: int) -> None:
-        """From there to the end of its page."""
+        """Zero the positions from this one to the end of its page."""
         if offset := position % self.page_size:
             page = int(self.table[slot, position // self.page_size])
             self.storage[:, :, page * self.page_size + offset : (page + 1) * self.page_size] = 0
@@ -119,9 +122,9 @@ class KVCache:
 
 
 def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch.dtype, memory_bytes: int) -> int:
-    """Pages for an utterance of default length in every slot, as far as there is memory for them.
+    """Return how many pages to make: enough for an utterance of default length in every slot, if memory allows.
 
-    Raises EngineError if the longest stream does not fit.
+    Raises EngineError if there is not enough memory for the longest stream.
     """
     needed, wanted = num_pages(checkpoint, config)
     if config.talker.num_pages:
@@ -130,7 +133,7 @@ def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch
     affordable = memory_bytes // page_bytes
     if affordable < needed:
         raise EngineError(
-            f"there is memory for {affordable} KV pages of {page_bytes} bytes; one stream of "
+            f"there is memory for {affordable} KV pages of {page_bytes} bytes, but one stream of "
             f"{config.talker.max_context} positions needs {needed}: lower --max-context or free memory on the talker's "
             "device"
         )
@@ -138,7 +141,7 @@ def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch
 
 
 def memory_budget_bytes(device: torch.device, cuda_share: float) -> int:
-    """What all pages together may take; `cuda_share` is of what is free beside the weights."""
+    """How many bytes all pages together may take. `cuda_share`: of the GPU memory that the weights leave free."""
     if device.type == "cuda":
         free_bytes, _ = torch.cuda.mem_get_info(device)
         return int(free_bytes * cuda_share)

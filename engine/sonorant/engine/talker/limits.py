@@ -1,4 +1,5 @@
-"""Why a stream ends that the model does not end: it has all the frames it may have, or no longer speaks its text."""
+"""Ends streams that the model does not end: those with all the frames they may have, and those that no longer speak
+their text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +13,7 @@ def is_at_limit(stream: Stream) -> bool:
 
 
 def end_at_limit(stream: Stream) -> tuple[FinishReason, str]:
-    """Of a stream that is at its limit: why it ends, and what to tell of that."""
+    """Return the reason for the end of a stream at its limit, and the detail for its EndStream."""
     if stream.num_frames >= stream.open.sampling.max_frames:
         return FinishReason.MAX_FRAMES, ""
     limit = f"{GRACE_FRAMES} + {stream.frames_per_token} per token"
@@ -20,7 +21,7 @@ def end_at_limit(stream: Stream) -> tuple[FinishReason, str]:
 
 
 class Suspects:
-    """Streams with half of the frames that would make them runaways. Their frames are looked at for repetitions."""
+    """Streams with at least half of the frames that would make them runaways. Watches their frames for repetitions."""
 
     def __init__(self, max_repeated_frames: int) -> None:
         self._max_repeated_frames = max_repeated_frames
@@ -31,11 +32,11 @@ class Suspects:
         self._streams[stream.stream_id] = stream
 
     def drop(self, stream: Stream) -> None:
-        """It has ended. Does nothing if it is no suspect."""
+        """Forget a stream that has ended, if it is a suspect."""
         self._streams.pop(stream.stream_id, None)
 
     def repeating(self, made: Sequence[Stream], codes: Int16Array) -> Iterator[tuple[Stream, str]]:
-        """Given the frames made [rows, codebooks]: which streams are to end as runaways, and what to tell of each."""
+        """Yield streams that must end as runaways, each with its detail, given the frames made [rows, codebooks]."""
         if not self._streams:
             return
         for stream, code in zip(made, codes[:, 0].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""Steps of the talker out of plain torch operations: for large models on the CPU, and the measure of all others."""
+"""Steps of the talker in plain torch operations: for large models on the CPU, and as the reference for other steps."""
 
 from collections.abc import Sequence
 
@@ -57,7 +57,7 @@ class PlainSteps:
         return codes
 
     def _prefill(self, rows: Sequence[PrefillRow]) -> Tensor:
-        """Hidden states [rows that sample, hidden]."""
+        """Run prompt rows; return the hidden states [rows that sample, hidden]."""
         spans = [Span(row.slot, row.start, row.stop) for row in rows]
         num_rows = sum(row.stop - row.start for row in rows)
         last_rows = np.cumsum([row.stop - row.start for row in rows])[[row.samples for row in rows]] - 1
@@ -73,7 +73,7 @@ class PlainSteps:
         return out
 
     def _decode(self, rows: Sequence[DecodeRow]) -> Tensor:
-        """Hidden states [rows, hidden]."""
+        """Run decode rows; return their hidden states [rows, hidden]."""
         table = np.array(rows, np.int64)
         padding = -len(rows) % ROW_MULTIPLE
         self.passes.add(len(rows), len(rows) + padding)
@@ -100,7 +100,7 @@ class PlainSteps:
         return self.alignment_head.layer, Watch(self.alignment_head.head, watched, places)
 
     def _sample(self, hidden: Tensor, rows: Sequence[tuple[int, int, bool]]) -> Tensor:
-        """Frames [rows, codebooks] from hidden states [rows, hidden]; what the slots keep is brought up to date."""
+        """Draw frames [rows, codebooks] from hidden states [rows, hidden], and update the state of the slots."""
         num_rows = len(rows)
         if padding := -num_rows % ROW_MULTIPLE:
             rows = [*rows, *[(self._padding_slot, 0, False)] * padding]
@@ -134,5 +134,5 @@ class PlainSteps:
 
 
 def _choose(logits: Tensor, sampling: Sampling, uniform: Tensor | None, book: int) -> Tensor:
-    """Without random numbers, which cost a sort, where no row of the batch samples."""
+    """Choose ids of codebook `book`. `uniform` is None if no row samples, which saves the sort that sampling needs."""
     return logits.argmax(-1) if uniform is None else choose(logits, sampling, uniform[:, book])

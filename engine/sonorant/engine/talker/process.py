@@ -1,7 +1,7 @@
 """The talker process: commands in, steps of the model, frames out. The loop knows its channels and runner by interface.
 
-An exception in a step is fatal to the process, see sonorant.engine.ipc.worker. Faults of single streams are found
-before they get that far, see sonorant.engine.talker.faults.
+An exception in a step ends the process, see sonorant.engine.ipc.worker. Faults of single streams are found before a
+step, see sonorant.engine.talker.faults.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,18 +31,18 @@ from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 
 class Runner(Protocol):
-    """What the loop asks of `sonorant.engine.talker.runner.TalkerRunner`."""
+    """The part of `sonorant.engine.talker.runner.TalkerRunner` that the loop uses."""
 
     @property
     def passes(self) -> PassCounts:
-        """Of the network, since the runner was made."""
+        """Passes of the network since the runner was made."""
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
-        """Codes of the rows that sample, prefills first: [rows, codebooks]; the first is BROKEN where none can be."""
+        """Return codes [rows that sample, codebooks], prefills first; a row that cannot be drawn begins with BROKEN."""
 
     @property
     def text_logits(self) -> Float32Array | None:
-        """Of the last step, [decode rows that are watched, WINDOW]; see the runner."""
+        """Attention logits of the last step, [decode rows that are watched, WINDOW]; see the runner."""
 
 
 def run(
@@ -53,9 +53,12 @@ def run(
     heartbeat: Heartbeat,
     between_steps: Callable[[Step], None] = lambda step: None,
 ) -> None:
-    """The loop. Returns on Shutdown; raises PeerGone when a neighbour is gone. `between_steps` may hold up the next."""
+    """Run the process's loop. Returns on Shutdown; raises PeerGone when a neighbour is gone.
+
+    `between_steps` is called after each step and may delay the next one.
+    """
     while True:
-        passing: list[StoredRecord] = []  # of stored codes, of which there is nothing to be made here
+        passing: list[StoredRecord] = []  # of stored codes, which the talker only passes on
         for command in inbox.drain():
             match command:
                 case Shutdown():
@@ -77,9 +80,9 @@ def run(
 
 
 def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> Step:
-    """One step, if there is anything to step."""
+    """Run one step, if there are rows for one."""
     plan = scheduler.next_step()
-    if plan.records:  # ends and beginnings do not wait for the step
+    if plan.records:  # beginnings and ends do not wait for the step
         outbox.publish(plan.records)
     if not plan.has_rows:
         return Step(0)
@@ -103,8 +106,8 @@ def main(
     told: Mapping[str, Any],
     ready: Connection,
 ) -> None:
-    """Entry of the child process. `codec`: of the Code2Wav process, to be read. `told`: what the talker that this one
-    replaces told of itself, or nothing."""
+    """Entry point of the child process. `codec`: the heartbeat of the Code2Wav process, only read here. `told`: what
+    the talker that this one replaces reported when it was loaded; empty if there was none."""
     scheduler, runner, shares_gpu = tell_loaded("talker", ready, lambda: _load(config, outbox, told))
     waits = [FirstChunkWait(outbox, codec)] if shares_gpu else []
     serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat, *waits), lambda: scheduler.num_streams)
@@ -113,7 +116,7 @@ def main(
 def _load(
     config: EngineConfig, outbox: Outbox[FrameRecord], told: Mapping[str, Any]
 ) -> tuple[tuple[Scheduler, Runner, bool], Mapping[str, object]]:
-    """The third is whether Code2Wav computes on the same GPU."""
+    """Return the scheduler, the runner, whether Code2Wav computes on the same GPU, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.cuda import find_device, use_device
@@ -129,7 +132,7 @@ def _load(
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
-    if told:  # to find it takes as long as all else
+    if told:  # finding the alignment head takes as long as everything else
         head = told["alignment_head"] and AlignmentHead(*told["alignment_head"])
         runner = TalkerRunner(checkpoint, config, alignment_head=head)
     else:

@@ -1,4 +1,4 @@
-"""What the scheduler asks of the runner: the rows of a step, as values."""
+"""The rows of a step as values, which the scheduler hands to the runner."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from sonorant.engine.ipc.messages import FrameRecord
 from sonorant.engine.talker.stream import NOT_WATCHED, Stream
 from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams
 
-BROKEN = -1  # for the first code of a row whose scores are no finite numbers; its other codes mean nothing
+BROKEN = -1  # the first code of a row whose scores are not finite; its other codes mean nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class PrefillRow:
     stop: int
     sampling: SamplingParams
     x_vector: Float32Array | None  # [hidden]
-    reference_codes: Int16Array | None  # [frames, codebooks], then those of the `first_frame` frames made before
+    reference_codes: Int16Array | None  # [frames, codebooks] of the reference, then of `first_frame` frames made before
     allow_eos: bool
     first_frame: int = 0
-    num_shared_rows: int = 0  # of the prompt, whose pages were there already
+    num_shared_rows: int = 0  # rows of the prompt that are in shared pages already
 
     @classmethod
     def of(cls, stream: Stream, start: int, stop: int) -> "PrefillRow":
@@ -45,12 +45,12 @@ class PrefillRow:
 
     @property
     def begins(self) -> bool:
-        """The first rows of a stream: what was kept for the slot is reset."""
+        """Whether these are the first rows of a stream, for which the slot must be reset."""
         return self.start == self.num_shared_rows
 
     @property
     def known_codes(self) -> Int16Array | None:
-        """Of the stream's own frames that were made before: [first_frame, codebooks]."""
+        """Codes of the stream's own frames that were made before, [first_frame, codebooks]."""
         return (
             None if self.reference_codes is None or not self.first_frame else self.reference_codes[-self.first_frame :]
         )
@@ -71,7 +71,7 @@ class DecodeRow(NamedTuple):
     position: int
     frame_index: int
     allow_eos: bool
-    watched: int = NOT_WATCHED  # position from which on it is wanted how the alignment head looks at WINDOW positions
+    watched: int = NOT_WATCHED  # first of the WINDOW positions for which the alignment head's logits are wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,32 @@
-"""Whether a stream still speaks its text. A model that misses its end token goes on until something stops it.
+"""Finds runaways: streams that no longer speak their text. A model that misses its end token would never stop.
 
-Two signs can be read from frames alone: more of them than any reading of the text takes, and the same ones over and
-over. Silence is the third; it shows where the audio is made, see sonorant.engine.code2wav.silence.
+Two signs show in the frames alone: more frames than any reading of the text takes, and the same frames over and over.
+The third is silence, which shows in the audio; see sonorant.engine.code2wav.silence.
 """
 
 from collections import deque
 
-GRACE_FRAMES = 96  # for any text, however short: a breath, a laugh, a long word that is one token
-MAX_PERIOD = 64  # frames; a longer loop is left to the limit of all frames
+GRACE_FRAMES = 96  # allowed for any text, however short: for a breath, a laugh, a long word that is one token
+MAX_PERIOD = 64  # frames; a longer loop is ended by the limit of all frames
 
 
 def frame_limit(frames_per_token: int, num_text_tokens: int) -> int:
-    """Frames that a text may at most take."""
+    """The most frames that a text may take."""
     return GRACE_FRAMES + frames_per_token * num_text_tokens
 
 
 class Repetition:
-    """For how many frames a stream has been repeating itself, with any period up to MAX_PERIOD.
+    """Counts for how many frames a stream has been repeating itself, with any period up to MAX_PERIOD.
 
-    The first code of a frame stands for all: it says what is spoken, the others how it sounds.
+    Only the first code of each frame is compared: it says what is spoken, the others how it sounds.
     """
 
     def __init__(self) -> None:
-        self._past = deque([-1] * MAX_PERIOD, maxlen=MAX_PERIOD)  # codes, the last one first
-        self._runs = [0] * MAX_PERIOD  # [p - 1]: so many frames were as the one p frames before
+        self._past = deque([-1] * MAX_PERIOD, maxlen=MAX_PERIOD)  # first codes, the last frame's first
+        self._runs = [0] * MAX_PERIOD  # [p - 1]: how many of the last frames equal the ones p frames before them
 
     def add(self, first_code: int) -> int:
-        """Take the next frame; how many frames the longest repetition has that it is in."""
+        """Add the next frame; return how many frames the longest repetition has that it belongs to."""
         self._runs = [run + 1 if code == first_code else 0 for run, code in zip(self._runs, self._past, strict=True)]
         self._past.appendleft(first_code)
         return max(self._runs)

@@ -1,7 +1,7 @@
-"""Runs the talker and the code predictor: one `step` takes prompt pieces and decode rows and returns frames.
+"""Runs the talker and the code predictor: one `step` takes pieces of prompts and decode rows, and returns frames.
 
-Owns the weights, the KV pages and what is kept per slot between steps: the last frame's embedding, the ids sampled so
-far and the sampling parameters. Knows nothing of streams, text or credit; who runs when is the scheduler's business.
+Owns the weights, the KV pages and what is kept of each slot between steps: the last frame's embedding, the ids sampled
+so far and the sampling parameters. Knows nothing of streams, text or credit: the scheduler decides which rows run.
 """
 
 from collections.abc import Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
 
 
 class TalkerRunner:
-    """On CUDA out of fused kernels and graphs, on the CPU out of compiled functions where the model is small, elsewhere
-    out of plain operations. `fused` says otherwise: the first of these, or the last."""
+    """Runs steps of fused kernels and graphs on CUDA, of compiled functions for small models on the CPU, of plain torch
+    operations otherwise. For tests, `fused` chooses fused (True) or plain (False) steps on any device."""
 
     @torch.inference_mode()
     def __init__(
@@ -45,7 +45,7 @@ class TalkerRunner:
         finds_alignment: bool = False,
         alignment_head: AlignmentHead | None = None,
     ) -> None:
-        """`finds_alignment`: speak a sentence first, to find the head that `text_logits` are of; or it is known."""
+        """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it."""
         self._pad_text_id = checkpoint.text_ids.tts_pad
         device = find_device(config.talker.device)
         dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
@@ -83,15 +83,15 @@ class TalkerRunner:
 
     @property
     def text_logits(self) -> Float32Array | None:
-        """What the alignment head gave the positions of the decode rows that are watched, [rows, WINDOW], in the last
-        step; None without such a head."""
+        """The alignment head's logits of the last step, [decode rows that are watched, WINDOW]; None without such a
+        head."""
         return self._steps.text_logits
 
     @torch.inference_mode()
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
-        """Frames [rows that sample, codebooks]: the prefills that reach the end of their prompt, then the decodes.
+        """Return frames [rows that sample, codebooks]: of prefills that reach the end of their prompt, then of decodes.
 
-        A row whose scores are no finite numbers has BROKEN for its first code.
+        The first code is BROKEN in a row whose scores are not finite.
         """
         for row in prefills:
             if row.begins:
@@ -101,11 +101,12 @@ class TalkerRunner:
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:
-        """Seconds that a frame takes, by rows, measured now, while there are no streams; of fused steps."""
+        """Measure the seconds that a frame takes, by rows; empty if steps are not fused. Call it only while there are
+        no streams."""
         return {} if isinstance(self._steps, PlainSteps | CompiledSteps) else self._steps.step_times()
 
     def _warm_up(self, sampling: SamplingParams) -> None:
-        """One frame of each kind of step, so that the first stream finds libraries and allocators in motion."""
+        """Make a frame with each kind of step, so that the first stream need not wait for libraries and allocators."""
         plan = PromptPlan((self._pad_text_id,), (NO_ID,), trailing=(), text_ended=True, num_text_tokens=1)
         prompt = PrefillRow(0, (0,), plan, 0, 1, sampling, x_vector=None, reference_codes=None, allow_eos=False)
         self.step([prompt], [])

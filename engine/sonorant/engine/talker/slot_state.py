@@ -1,4 +1,4 @@
-"""What the talker keeps per slot between steps, as arrays of all slots."""
+"""What the talker keeps of each slot between steps, as arrays over all slots."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from sonorant.engine.types import Int16Array, SamplingParams
 
 
 class SlotArrays:
-    """One row per slot, and one more for padding rows. A slot's row is overwritten when a prompt begins."""
+    """Arrays with one row per slot, and one more for padding rows. `reset` overwrites a slot's row for a new stream."""
 
     def __init__(self, num_slots: int, checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> None:
         c, num_rows = checkpoint.talker, num_slots + 1
@@ -31,12 +31,12 @@ class SlotArrays:
         self._is_eos[c.codec_eos_id] = True
 
     def reset(self, slot: int, p: SamplingParams, known_codes: Int16Array | None = None) -> None:
-        """For a new stream, or one that goes on behind frames made before: [frames, codebooks]."""
+        """Set a slot up for a new stream, or for one that goes on behind `known_codes` [frames, codebooks]."""
         numbers = [
             *(p.seed, p.repetition_penalty, p.do_sample, p.temperature, p.top_k, p.top_p),
             *(p.subtalker_do_sample, p.subtalker_temperature, p.subtalker_top_k, p.subtalker_top_p),
         ]
-        values = upload(np.array(numbers, np.float64), self.seed.device)  # at once, and without a wait
+        values = upload(np.array(numbers, np.float64), self.seed.device)  # one copy for all, and the host does not wait
         self.seen[slot] = False
         if known_codes is not None:
             self.seen[slot, upload(known_codes[:, 0].astype(np.int64), self.seen.device)] = True
@@ -53,7 +53,7 @@ class SlotArrays:
         return not self._sampling_slots.isdisjoint(slots)
 
     def first_scores(self, logits: Tensor, slots: Tensor, allow_eos: Tensor) -> Tensor:
-        """Logits of the first codebook [rows, ids] as they are drawn from: repetition penalty, then what is banned."""
+        """Return scores [rows, ids] to draw the first codebook from: repetition penalty applied, banned ids -inf."""
         scores = penalize_repetition(logits.float(), self.seen[slots], self.penalty[slots])
         return scores.masked_fill(self.banned | (self._is_eos & (allow_eos == 0)[:, None]), -torch.inf)
 

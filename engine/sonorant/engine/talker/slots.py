@@ -1,11 +1,11 @@
-"""The slot table: which rows of the talker are taken and what each is doing. Knows nothing of streams or of the model.
+"""The slot table: which slots of the talker are taken, and the state of each. Knows nothing of streams or the model.
 
     FREE -> PREFILL -> DECODE <-> STARVED (no text to feed)
                               <-> BLOCKED (no credit)
     any live state -> FREE      (end, cancel or failure)
 
-There is no draining state. A step is applied before the next command is read, so no step is ever in flight when a slot
-is given back, and what Code2Wav still has to decode lives in a slot of its own.
+There is no draining state. A step is applied before the next command is read, so no step is running when a slot is
+given back, and frames that Code2Wav still has to decode are in one of its own slots.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ TRANSITIONS: Mapping[SlotState, frozenset[SlotState]] = {
     # The last prompt row samples frame 0, which may use up the credit, or all the text there is.
     SlotState.PREFILL: frozenset({SlotState.DECODE, SlotState.FREE}),
     SlotState.DECODE: frozenset({SlotState.STARVED, SlotState.BLOCKED, SlotState.FREE}),
-    # A stream that lacks both is BLOCKED: text is late only once it could be used.
+    # A stream that lacks both text and credit is BLOCKED: without credit it could not use text.
     SlotState.STARVED: frozenset({SlotState.DECODE, SlotState.FREE}),
     SlotState.BLOCKED: frozenset({SlotState.DECODE, SlotState.STARVED, SlotState.FREE}),
 }
@@ -50,13 +50,13 @@ class SlotTable:
         return self._states[slot]
 
     def take(self) -> int:
-        """A free slot, now in PREFILL. The caller has looked at `num_free`."""
+        """Take a free slot, move it to PREFILL and return it. The caller must have checked `num_free`."""
         slot = self._free.pop()
         self.move(slot, SlotState.PREFILL)
         return slot
 
     def move(self, slot: int, state: SlotState) -> None:
-        """Change the state of a slot; a change that the table does not have is a bug and raises."""
+        """Change the state of a slot. Raises RuntimeError for a change that is not in TRANSITIONS, which is a bug."""
         before = self._states[slot]
         if state not in TRANSITIONS[before]:
             raise RuntimeError(f"slot {slot} cannot go from {before.name} to {state.name}")
@@ -65,7 +65,7 @@ class SlotTable:
             self._free.append(slot)
 
     def check_conservation(self) -> None:
-        """Free slots are those on the list. Raises if that does not hold."""
+        """Raise RuntimeError unless as many slots are FREE as are on the list of free slots."""
         num_free = self._states.count(SlotState.FREE)
         if num_free != len(self._free):
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Some speech of the checkpoint's own: to find its alignment head in, and to compare the codec's number formats by."""
+"""Has the checkpoint speak a sample, to find its alignment head and to compare the codec's number formats."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,13 +14,13 @@ from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, Synthesi
 
 TEXT = "The old man walked slowly along the river."
 NUM_FRAMES = 32
-NUM_FRAMES_OF_ALL = 64  # within which all of the text is spoken
+NUM_FRAMES_OF_ALL = 64  # enough to speak all of the text
 
 Step = Callable[[Sequence[PrefillRow], Sequence[DecodeRow]], Int16Array]  # of a runner
 
 
 def speech_sample(step: Step, checkpoint: Checkpoint, config: EngineConfig) -> FrameBatch:
-    """One row per frame, all of SAMPLE_STREAM. Nothing of it stays in the runner."""
+    """Make NUM_FRAMES frames of speech: one row per frame, all of SAMPLE_STREAM. Nothing of it stays in the runner."""
     codes = _speak(step, checkpoint, config, _plan(checkpoint, config, whole_text=False), NUM_FRAMES, ends=False)
     codes = np.clip(codes, 0, checkpoint.code_predictor.vocab_size - 1)
     streams, indices = np.full(NUM_FRAMES, SAMPLE_STREAM, np.int64), np.arange(NUM_FRAMES, dtype=np.int32)
@@ -30,9 +30,9 @@ def speech_sample(step: Step, checkpoint: Checkpoint, config: EngineConfig) -> F
 def whole_sample(
     step: Step, checkpoint: Checkpoint, config: EngineConfig, num_positions: int
 ) -> tuple[PromptPlan, Int16Array] | None:
-    """A prompt with all of its text, and the codes [frames, codebooks] of its speech to the end.
+    """Return a prompt with the whole text, and the codes [frames, codebooks] of its speech up to the end.
 
-    None if there is no room for that: a stream may have `num_positions`.
+    Returns None if that needs more than `num_positions`, which a stream may have.
     """
     plan = _plan(checkpoint, config, whole_text=True)
     if plan.num_rows + NUM_FRAMES_OF_ALL > num_positions:
@@ -61,7 +61,7 @@ def _x_vector(checkpoint: Checkpoint) -> Float32Array | None:
 def _speak(
     step: Step, checkpoint: Checkpoint, config: EngineConfig, plan: PromptPlan, num_frames: int, *, ends: bool
 ) -> Int16Array:
-    """`ends`: no further than to the model's own end, which is the last frame then."""
+    """Make up to `num_frames` frames of a stream. `ends`: stop after the model's end token, which is the last frame."""
     pages = tuple(range(-(-(plan.num_rows + num_frames) // config.talker.page_size)))
     sampling, end = checkpoint.default_sampling, checkpoint.talker.codec_eos_id
     row = PrefillRow(0, pages, plan, 0, plan.num_rows, sampling, _x_vector(checkpoint), None, allow_eos=False)

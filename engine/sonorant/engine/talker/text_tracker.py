@@ -1,8 +1,8 @@
-"""How far in its text each stream is at each of its frames, from where one attention head looks. Pure: numpy alone.
+"""Finds how far in its text each stream is at each frame, from where one attention head looks. Pure: only numpy.
 
-A head that looks at the token being spoken does so a little unsteadily. So the path of the speech through the text is
-the likeliest one that never goes back (Viterbi), taken as it stands at each frame: nothing waits for later frames. Only
-the tokens near the one being spoken are looked at, in a window that moves along with the speech.
+The head looks at the token being spoken, but not steadily. So the path of the speech through the text is the most
+likely one that never goes back (Viterbi). Its position is taken at each frame, without waiting for later frames. Only
+tokens near the one being spoken are considered, in a window that moves along with the speech.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ import numpy as np
 
 from sonorant.engine.types import Float32Array, Int64Array
 
-WINDOW = 64  # tokens that are looked at
+WINDOW = 64  # tokens that are considered
 BEHIND = 8  # of these, tokens before the one being spoken
-SKIP_COST = 0.5  # of each token that the path goes ahead, in units of log probability
-LEAST = -12.0  # log probability of a token that the head does not look at: no frame alone decides
-FAR_BELOW = np.float32(-1e30)  # instead of -inf, whose differences are no numbers
+SKIP_COST = 0.5  # per token that the path advances, in units of log probability
+LEAST = -12.0  # lower bound of a token's log probability, so that no single frame decides
+FAR_BELOW = np.float32(-1e30)  # instead of -inf, because -inf - -inf is NaN
 
-NO_LOGITS = np.empty((0, WINDOW), np.float32)  # nobody is watched
+NO_LOGITS = np.empty((0, WINDOW), np.float32)  # for a step without watched rows
 
 _PLACES = np.arange(WINDOW)
 _COSTS = (SKIP_COST * _PLACES).astype(np.float32)
@@ -27,12 +27,12 @@ class TextTracker:
     """The paths of all slots. Positions are in text tokens: token i begins at i."""
 
     def __init__(self, num_slots: int) -> None:
-        self._first = np.zeros(num_slots, np.int64)  # token that the slot's window begins with
+        self._first = np.zeros(num_slots, np.int64)  # first token of the slot's window
         self._scores = np.zeros((num_slots, WINDOW), np.float32)  # of the best path to each token of the window
         self._position = np.zeros(num_slots, np.float32)
 
     def begin(self, slot: int, position: float = 0.0) -> None:
-        """A stream that is about there in its text."""
+        """Start a path in a slot, for a stream that is at about this position in its text."""
         token = int(position)
         first = self._first[slot] = max(0, token - BEHIND)
         self._scores[slot] = FAR_BELOW
@@ -40,19 +40,18 @@ class TextTracker:
         self._position[slot] = position
 
     def windows(self, slots: Sequence[int]) -> list[int]:
-        """The tokens that the slots' windows begin with."""
+        """The first tokens of the slots' windows."""
         tokens: list[int] = self._first[slots].tolist()
         return tokens
 
     def positions(self, slots: Sequence[int]) -> Float32Array:
-        """Where they were at the middle of their last frames [slots]."""
+        """Where the slots' streams were in their texts in the middle of their last frames, [slots]."""
         return self._position[slots]
 
     def advance(self, slots: Sequence[int], num_tokens: Sequence[int], logits: Float32Array) -> None:
-        """One more frame of some slots, each of which has so many tokens.
+        """Advance the paths of some slots by one frame. `num_tokens`: how many tokens of its text each has by now.
 
-        `logits` [rows, WINDOW] are what the head gives the tokens of the window; those that are not there yet may have
-        any value.
+        `logits` [rows, WINDOW]: the head's for the tokens of the window; ignored for tokens that have not come.
         """
         rows: Int64Array = np.array(slots, np.int64)
         is_there = (np.array(num_tokens) - self._first[rows])[:, None] > _PLACES
@@ -67,7 +66,7 @@ class TextTracker:
         scores -= scores.max(1, keepdims=True)
         current = scores.argmax(1)
 
-        # Between tokens: where the head looks on average, of the token on the path and its neighbours.
+        # Interpolate between tokens: take where the head looks on average, at the path's token and its neighbours.
         near = np.abs(_PLACES - current[:, None]) <= 1
         weights = np.where(near, weights, 0.0)
         total = weights.sum(1)

@@ -1,4 +1,4 @@
-"""Where in their texts the streams are that want to know it: for whoever tells when words are spoken."""
+"""Finds where in their texts streams are, for those that want to know when each word is spoken."""
 
 from collections.abc import Sequence
 
@@ -15,33 +15,34 @@ class TimedText:
         self._tracker = TextTracker(num_slots)
 
     def begin(self, stream: Stream) -> None:
-        """It has its slot. Does nothing for one that does not want its positions."""
+        """Start to watch a stream that has got its slot, if it wants its positions."""
         if (position := stream.open.times_text_from) is not None:
             self._tracker.begin(stream.slot, position)
             stream.watched = stream.plan.text_row + self._tracker.windows([stream.slot])[0]
 
     def advance(self, first: Sequence[Stream], decoded: Sequence[Stream], logits: Float32Array) -> TextPositions | None:
-        """Of the frames that a step made; None if nobody wants to know. `logits` [watched of `decoded`, WINDOW].
+        """Return the positions of the frames that a step made, or None if no stream wants them.
 
-        It goes out before the frames, so that Code2Wav passes on where they are in the text ahead of their audio. A
-        frame that is made with the prompt, in `first`, is where the stream begins: at the first word it is silent.
+        `first` are the streams whose frame was made with the prompt: its position is where the stream begins, since
+        before the first word it is silent. `logits`: [watched streams of `decoded`, WINDOW]. Send the positions before
+        the frames, so that Code2Wav can pass them on ahead of the audio.
         """
         begun = [stream for stream in first if stream.watched != NOT_WATCHED]
         watched = [stream for stream in decoded if stream.watched != NOT_WATCHED] if len(logits) else []
         if watched:
             self._tracker.advance(
                 [stream.slot for stream in watched],
-                # Rows behind that of this frame are not there yet.
+                # Text tokens in rows after that of this frame are not there yet.
                 [min(s.num_text_tokens, s.first_position + s.num_frames - s.plan.text_row + 1) for s in watched],
                 logits,
             )
-        if not (told := begun + watched):
+        if not (located := begun + watched):
             return None
-        slots = [stream.slot for stream in told]
-        for stream, window in zip(told, self._tracker.windows(slots), strict=True):
+        slots = [stream.slot for stream in located]
+        for stream, window in zip(located, self._tracker.windows(slots), strict=True):
             stream.watched = stream.plan.text_row + window
         return TextPositions(
-            np.array([stream.stream_id for stream in told], np.int64),
-            np.array([stream.num_frames for stream in told], np.int32),
+            np.array([stream.stream_id for stream in located], np.int64),
+            np.array([stream.num_frames for stream in located], np.int32),
             self._tracker.positions(slots),
         )
