@@ -29,7 +29,7 @@ def test_as_many_as_there_is_memory_for() -> None:
 
 
 def test_fewer_than_one_stream_may_need_is_an_error() -> None:
-    with pytest.raises(EngineError, match=f"memory for 255 KV pages of {PAGE_BYTES} bytes; .* needs 256"):
+    with pytest.raises(EngineError, match=f"memory for 255 KV pages of {PAGE_BYTES} bytes, but .* needs 256"):
         fit(256 * PAGE_BYTES - 1, max_context=4096)
 
 
