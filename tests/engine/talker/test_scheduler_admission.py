@@ -68,7 +68,7 @@ def test_what_cannot_ever_run_fails_alone() -> None:
     records = talker.step()
     details = {r.stream_id: r.end.detail for r in records if isinstance(r, EndStream)}
     assert "max_context is 256" in details[1]
-    assert "5 KV pages, the talker has 4" in details[2]
+    assert "5 KV pages, but the talker has only 4" in details[2]
     assert "text ids must lie in" in details[3]
     assert "text ids must lie in" in details[4]
     assert ends(records) == [(stream_id, FinishReason.FAILED) for stream_id in (1, 2, 3, 4)]

@@ -1,8 +1,8 @@
-"""The page pool: which KV pages are leased, and what those hold that prompts share. Pure numbers and keys; the storage
-behind them belongs to the KV cache.
+"""The page pool: which KV pages are leased, and which prompts' rows are in those that can be shared. Knows only numbers
+and keys; the KV cache owns the storage.
 
-A page is free, leased by one stream or several, or kept: nobody leases it, and what it holds may serve a stream to
-come. Kept pages are as good as free ones, and those that were not needed for the longest time go first.
+A page is free, leased by one stream or several, or kept. A kept page has no lease, but a later stream may use its
+content. Kept pages count as free: when free ones run out, those kept for the longest time are used first.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ import numpy as np
 
 class Lease(NamedTuple):
     pages: tuple[int, ...]
-    num_shared: int  # the first so many hold what was asked for and must not be written
+    num_shared: int  # so many of the first pages hold the content of the keys, and must not be written
 
 
 class PagePool:
-    """Pages 0 .. num_pages - 1, each of `page_size` positions. A lease covers a stream's whole need and never grows."""
+    """Pages 0 .. num_pages - 1, each of `page_size` positions. A lease has all that a stream needs and never grows."""
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.num_pages = num_pages
@@ -25,26 +25,26 @@ class PagePool:
         self._free = list(reversed(range(num_pages)))
         self._num_leases = np.zeros(num_pages, np.int32)  # of each page
         self._kept: dict[int, None] = {}  # in the order in which they were given back
-        self._page_of: dict[bytes, int] = {}  # what leased and kept pages hold
+        self._page_of: dict[bytes, int] = {}  # by the key of their content; leased and kept pages
         self._key_of: dict[int, bytes] = {}
 
     @property
     def num_free(self) -> int:
-        """Those that a lease can get, kept ones included."""
+        """How many pages a lease can get, kept ones included."""
         return len(self._free) + len(self._kept)
 
     @property
     def num_leases(self) -> int:
-        """A page that is leased twice counts twice."""
+        """The number of leases over all pages; a page that is leased twice counts twice."""
         return int(self._num_leases.sum())
 
     def pages_for(self, num_positions: int) -> int:
         return -(-num_positions // self.page_size)
 
     def lease(self, count: int, keys: Sequence[bytes] = ()) -> Lease | None:
-        """`count` pages, beginning with those that hold the content of `keys`, as many as there are without a gap.
+        """Lease `count` pages. They begin with pages that hold the content of `keys`, up to the first key without one.
 
-        None if there are too few.
+        Returns None if there are too few pages.
         """
         shared: list[int] = []
         for key in keys:
@@ -65,10 +65,10 @@ class PagePool:
         return Lease(pages, len(shared))
 
     def share(self, page: int, key: bytes) -> None:
-        """This leased page holds the content of `key` and is not written any more."""
+        """Let later leases share a leased page, which holds the content of `key` and is not written any more."""
         if not self._num_leases[page]:
             raise RuntimeError(f"KV page {page} was to be shared without a lease")
-        if key not in self._page_of:  # else another stream was quicker
+        if key not in self._page_of:  # else another stream has already shared a page with it
             self._page_of[key] = page
             self._key_of[page] = key
 
@@ -77,7 +77,7 @@ class PagePool:
         if not num_leases.all():
             raise RuntimeError(f"KV page {pages[int(num_leases.argmin())]} was given back without a lease")
         self._num_leases[list(pages)] -= 1
-        # The end of a prefix is of no use without its beginning, so it may be forgotten first.
+        # Begin with the last page: the end of a prefix is useless without its beginning, so it is forgotten first.
         for page, is_last in zip(reversed(pages), reversed((num_leases == 1).tolist()), strict=True):
             if not is_last:
                 continue
@@ -93,7 +93,7 @@ class PagePool:
         self._free.append(page)
 
     def check_conservation(self) -> None:
-        """Each page is free, leased or kept, and what is kept has a key. Raises if that does not hold."""
+        """Raise RuntimeError unless each page is free, leased or kept, and each kept page has a key."""
         num_leased = np.count_nonzero(self._num_leases)
         if num_leased + len(self._free) + len(self._kept) != self.num_pages:
             raise RuntimeError(

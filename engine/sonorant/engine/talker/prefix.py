@@ -1,4 +1,4 @@
-"""Keys for the pages that a prompt fills, so that prompts that begin alike share them. No torch, no pages."""
+"""Keys of the pages that a prompt fills, by which prompts with the same beginning share them. No torch, no pages."""
 
 from hashlib import blake2b
 
@@ -12,10 +12,11 @@ KEY_BYTES = 16
 def page_keys(
     plan: PromptPlan, x_vector: Float32Array | None, codes: Int16Array | None, page_size: int
 ) -> tuple[bytes, ...]:
-    """One for each page that is full of prompt rows. Equal keys mean equal rows from the first to the page's last, and
-    those make equal keys and values, since a row depends on what is before it and nothing else.
+    """Return a key for each page that is full of prompt rows.
 
-    The ids of a row do not say all: the speaker embedding [hidden] and frames [frames, codebooks] come beside them.
+    Pages with equal keys have equal rows, from the first row of the prompt to the page's last. So they hold equal keys
+    and values of attention, as a row depends only on those before it. The ids do not determine a row alone: the speaker
+    embedding [hidden] and frames [frames, codebooks] are part of the keys, too.
     """
     rows = np.array([plan.text_ids, plan.codec_items], np.int64).T
     keys = []

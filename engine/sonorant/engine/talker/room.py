@@ -1,7 +1,7 @@
-"""What a talker has to give, and who holds it: a slot and KV pages for each stream that is let in.
+"""The slots and KV pages of a talker, and which streams hold them.
 
-A stream gets pages for all that it may need or is not let in, so that nothing can run short later. Prompts that begin
-alike share the pages of what they have in common.
+A stream is only admitted with pages for all that it may need, so that it cannot run out of them later. Prompts with the
+same beginning share the pages that hold it.
 """
 
 from collections.abc import Iterable
@@ -24,29 +24,29 @@ class Room:
         return self._slots.num_free
 
     def fault_of(self, command: OpenStream) -> str:
-        """Why this stream can never be let in; "" if it can."""
+        """Return why this stream can never be admitted, or ""."""
         positions = _positions_of(command)
         if positions > self._max_context:
             return (
                 f"{command.plan.num_rows} prompt rows and {command.sampling.max_frames} frames need {positions} "
-                f"positions, max_context is {self._max_context}: lower max_frames or shorten the prompt"
+                f"positions, but max_context is {self._max_context}: lower max_frames or shorten the prompt"
             )
         if (num_pages := self._pages.pages_for(positions)) > self._pages.num_pages:
             return (
-                f"{positions} positions need {num_pages} KV pages, the talker has {self._pages.num_pages} in all: "
+                f"{positions} positions need {num_pages} KV pages, but the talker has only {self._pages.num_pages}: "
                 f"lower max_frames or shorten the prompt"
             )
         return ""
 
     def prepare(self, stream: Stream) -> None:
-        """Before it can be let in: what it may share is named."""
+        """Compute the keys of the pages that a stream can share. Needed before `let_in`."""
         stream.page_keys = page_keys(stream.plan, stream.open.x_vector, stream.codes, self._pages.page_size)
 
     def let_in(self, stream: Stream) -> bool:
-        """Give it a slot, in PREFILL, and its pages, if they are there."""
+        """Give a stream its pages and a slot, in PREFILL. Returns False if there are too few of either."""
         if not self._slots.num_free:
             return False
-        num_shareable = (stream.plan.num_rows - 1) // self._pages.page_size  # the last row goes in, to sample from
+        num_shareable = (stream.plan.num_rows - 1) // self._pages.page_size  # the last row must be run, to sample from
         num_pages = self._pages.pages_for(_positions_of(stream.open))
         lease = self._pages.lease(num_pages, stream.page_keys[:num_shareable])
         if lease is None:
@@ -57,12 +57,12 @@ class Room:
         return True
 
     def share_prompt(self, stream: Stream) -> None:
-        """The pages of its prompt are written; frames go behind them."""
+        """Let later streams share the stream's prompt pages, which are written now and do not change any more."""
         for page, key in zip(stream.pages, stream.page_keys, strict=False):
             self._pages.share(page, key)
 
     def state(self, stream: Stream) -> SlotState:
-        """FREE: it is not in."""
+        """The state of the stream's slot; FREE if it has none."""
         return SlotState.FREE if stream.slot == NO_SLOT else self._slots.state(stream.slot)
 
     def move(self, stream: Stream, state: SlotState) -> None:
@@ -73,7 +73,7 @@ class Room:
         self._pages.give_back(stream.pages)
 
     def check_conservation(self, streams: Iterable[Stream]) -> None:
-        """What is free and what the open streams hold is all there is. Raises if that does not hold."""
+        """Raise RuntimeError unless free slots and pages, and those of `streams`, are all there are."""
         self._slots.check_conservation()
         self._pages.check_conservation()
         inside = [stream for stream in streams if stream.slot != NO_SLOT]
@@ -81,10 +81,10 @@ class Room:
         if (num_slots, num_leases) != (self._slots.num_used, self._pages.num_leases):
             raise RuntimeError(
                 f"the open streams hold {num_slots} slots and {num_leases} leases of KV pages, "
-                f"{self._slots.num_used} and {self._pages.num_leases} are out"
+                f"but {self._slots.num_used} and {self._pages.num_leases} are given out"
             )
 
 
 def _positions_of(command: OpenStream) -> int:
-    """Frames made before stand among `max_frames`."""
+    """How many positions a stream may need. `max_frames` includes frames that were made before."""
     return command.plan.num_rows + command.sampling.max_frames

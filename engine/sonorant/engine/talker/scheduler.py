@@ -1,19 +1,19 @@
-"""Who prefills, who steps, who waits, who ends. Pure: no torch, no channels; the clock is an argument.
+"""Decides which streams prefill, step, wait and end. Pure: no torch, no channels; the clock is an argument.
 
-One turn: `on_record` for each command, `next_step` for what to run, the runner runs it, `apply` for what came out. No
-command is taken between `next_step` and `apply`, so every decision sees the result of the step before it.
+One turn: pass each command to `on_record`, ask `next_step` what to run, have the runner run it, and pass the result to
+`apply`. No command is taken between `next_step` and `apply`, so every decision sees the result of the step before it.
 
-* Admission takes a slot and pages for all that a stream may need, so that nothing can run short later. Streams that go
-  on behind frames made before come first: somebody is listening to them. The others come by turns of their callers.
+* Admission takes a slot and pages for all that a stream may need, so that it cannot run out of them later. Streams that
+  go on behind frames made before come first, as somebody is listening to them. For the others, callers take turns.
 * A stream that has had no text for a while lends its slot to one that waits. It ends here (YIELDED), and the engine
   opens it again behind its frames once there is text.
-* Prompts that begin alike share the pages of what they have in common, and only the rest of their rows go in.
-* Prompt rows share a budget per step: a long prompt goes in by pieces beside the live streams instead of stalling them.
-* A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. All its
-  limits are folded into one frame number, `stop_at`, which changes only with a command: a step costs each row one
-  comparison.
-* A stream that has far more frames than its text can take is ended as a runaway. From half of that on it is a suspect,
-  whose frames are looked at one by one for repetitions.
+* Prompts with the same beginning share the pages that hold it, and only the rest of their rows is prefilled.
+* Prompt rows share a budget per step: a long prompt is prefilled in pieces beside the live streams, without stalling
+  them.
+* A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. One frame
+  number, `stop_at`, combines all its limits. Only commands change it, so a step costs one comparison per row.
+* A stream that has far more frames than its text can take is ended as a runaway. From half of that limit on, it is a
+  suspect: each of its frames is checked for repetitions.
 """
 
 import time
@@ -47,9 +47,9 @@ from sonorant.engine.talker.timed_text import TimedText
 from sonorant.engine.talker.waiting import WaitingStreams
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 
-NO_SCORES = "the model's scores are no finite numbers: use other sampling settings, or another voice"
+NO_SCORES = "the model's scores are not finite: use other sampling settings, or another voice"
 
-LENDS_AFTER_S = 1.0  # without text; whoever writes word by word does not lose the slot between two words
+LENDS_AFTER_S = 1.0  # without text; long enough that a stream fed word by word keeps its slot between two words
 
 StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream
 
@@ -73,17 +73,17 @@ class Scheduler:
         self._eos_id = checkpoint.talker.codec_eos_id
         self._room = Room(talker.num_slots, num_pages, talker.page_size, talker.max_context)
         self._timed_text = TimedText(talker.num_slots)
-        self._suspects = Suspects(talker.runaway_repeated_frames or NEVER)  # some of those that decode or pause
+        self._suspects = Suspects(talker.runaway_repeated_frames or NEVER)
         # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding, or it pauses
         # (STARVED or BLOCKED).
         self._streams: dict[int, Stream] = {}
         self._waiting = WaitingStreams(talker.num_slots)
-        self._returning: dict[int, Stream] = {}  # wait ahead of these; a dict forgets from the middle at no cost
+        self._returning: dict[int, Stream] = {}  # admitted before `_waiting`; a dict, for cheap removal from the middle
         self._prefilling: dict[int, Stream] = {}
         self._decoding: dict[int, Stream] = {}
-        self._starved: dict[int, Stream] = {}  # some of those that pause, the longest first
+        self._starved: dict[int, Stream] = {}  # the one that starved first is the first
         self._records: list[FrameRecord] = []  # to be published with the next plan
-        self.wait_s: float | None = None  # after a plan without rows: when to ask again, should no command come before
+        self.wait_s: float | None = None  # after a plan without rows: ask again after so long if no command came before
 
     @property
     def num_streams(self) -> int:
@@ -92,7 +92,7 @@ class Scheduler:
     # Commands
 
     def on_record(self, command: StreamCommand) -> None:
-        """Take one command. One for a stream that has ended has crossed that end on its way, and is dropped."""
+        """Take one command. Drop it if its stream has ended: it was on its way when the stream ended."""
         if isinstance(command, OpenStream):
             self._on_open(command)
             return
@@ -107,7 +107,7 @@ class Scheduler:
                 self._on_limits_changed(stream)
             case GrantCredit(num_frames=num_frames):
                 if num_frames < 1:
-                    raise ValueError(f"stream {command.stream_id} was granted {num_frames} frames, which is no grant")
+                    raise ValueError(f"stream {command.stream_id} was granted {num_frames} frames, not at least one")
                 stream.granted_frames += num_frames
                 self._on_limits_changed(stream)
             case CancelStream():
@@ -130,7 +130,7 @@ class Scheduler:
         self._streams[stream_id] = stream
         if fault:
             self._end(stream, FinishReason.FAILED, fault)
-        elif is_at_limit(stream):  # its end was lost on its way
+        elif is_at_limit(stream):  # it had ended, but its EndStream was lost
             self._end(stream, *end_at_limit(stream))
         else:
             if num_known:
@@ -159,7 +159,7 @@ class Scheduler:
     # The step
 
     def next_step(self) -> StepPlan:
-        """What to run now. With rows in it, `apply` must follow before anything else."""
+        """Return what to run now. If the plan has rows, the next call must be `apply`."""
         now = self._clock()
         self._admit(now)
         stepped: list[Stream] = []
@@ -183,7 +183,7 @@ class Scheduler:
     def apply(
         self, plan: StepPlan, codes: Int16Array, text_logits: Float32Array | None = None
     ) -> list[FrameRecord]:  # [rows that sample, codebooks], [decode rows that are watched, WINDOW]
-        """Account for the outcome of the step; returns what Code2Wav must hear of it. Takes `codes` over."""
+        """Account for the result of the step and return the records for Code2Wav. They may hold `codes` itself."""
         now = self._clock()
         stepped = plan.streams
         first_frames = stepped[: len(stepped) - len(plan.decodes)]
@@ -195,7 +195,7 @@ class Scheduler:
         for stream, first in zip(first_frames, firsts.tolist(), strict=False):
             self._room.move(stream, SlotState.DECODE)
             self._decoding[stream.stream_id] = stream
-            if first != BROKEN:  # what its prompt has left in the pages is for nobody
+            if first != BROKEN:  # else the prompt's pages are broken, too, and must not be shared
                 self._room.share_prompt(stream)
         if text_logits is not None:
             positions = self._timed_text.advance(first_frames, stepped[len(first_frames) :], text_logits)
@@ -236,7 +236,7 @@ class Scheduler:
         return self._take_records()
 
     def _admit(self, now: float) -> None:
-        """In order: one that waits for pages holds up those behind it, or it might wait forever."""
+        """Admit streams in order. One that waits for pages holds up those behind it, or else it might wait forever."""
         self.wait_s = None
         while stream := next(iter(self._returning.values()), None) or self._waiting.first(self._room.num_free_slots):
             if self._room.let_in(stream):
@@ -254,7 +254,7 @@ class Scheduler:
         self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, stream.first_frame))
 
     def _take_slot_of_starved(self, now: float) -> bool:
-        """From whoever has been without text for the longest, if that is long enough."""
+        """End the stream that has been without text for the longest, if that is long enough. Returns whether it did."""
         if not self._starved:
             return False
         stream = next(iter(self._starved.values()))
@@ -265,7 +265,7 @@ class Scheduler:
         return True
 
     def _prefill_rows(self, stepped: list[Stream]) -> list[PrefillRow]:
-        """Those that reach the end of their prompts go to `stepped`."""
+        """Return the prompt rows of this step. Streams that reach the end of their prompts are added to `stepped`."""
         rows = []
         budget = self._max_prefill_rows
         for stream in list(self._prefilling.values()):
@@ -283,7 +283,7 @@ class Scheduler:
     # Changes of state
 
     def _on_limit_reached(self, stream: Stream) -> None:
-        """The stream cannot be stepped again as things are: it is over, it pauses, or it becomes a suspect."""
+        """Handle a stream that has reached `stop_at`: end it, have it pause, or make it a suspect."""
         if is_at_limit(stream):
             self._end(stream, *end_at_limit(stream))
             return
@@ -297,9 +297,9 @@ class Scheduler:
         self._records.append(FlushStream(stream.stream_id))
 
     def _settle(self, stream: Stream) -> None:
-        """Bring the state of a stream that has a slot and a frame 0 in line with what it has to go on with.
+        """Set the state of a stream that has a slot and has made frame 0: DECODE, BLOCKED or STARVED.
 
-        Without credit it is BLOCKED, whatever its text: text is late only once it could be used.
+        Without credit it is BLOCKED, whether it has text or not: without credit it could not use text.
         """
         if stream.num_frames < stream.stop_at:
             state = SlotState.DECODE
@@ -316,7 +316,7 @@ class Scheduler:
                 self._starved[stream.stream_id] = stream
 
     def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
-        """The one way out: everything the stream holds is free again, and its EndStream is on the way."""
+        """End a stream: give back all that it holds, and send its EndStream. No stream ends in any other way."""
         del self._streams[stream.stream_id]
         for group in (self._returning, self._prefilling, self._decoding, self._starved):
             group.pop(stream.stream_id, None)
@@ -339,5 +339,5 @@ class Scheduler:
     # Checks
 
     def check_conservation(self) -> None:
-        """What is free and what the open streams hold is all there is. Raises if that does not hold."""
+        """Raise RuntimeError unless free slots and pages, and those of the open streams, are all there are."""
         self._room.check_conservation(self._streams.values())

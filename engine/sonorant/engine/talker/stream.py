@@ -1,4 +1,4 @@
-"""One open stream of the talker: what it asked for, what it has, and how far it may go."""
+"""An open stream of the talker: its request, what it holds, and how far it may go."""
 
 import sys
 from dataclasses import dataclass, field, replace
@@ -11,35 +11,35 @@ from sonorant.engine.types import REFERENCE_FRAME, Int16Array, PromptPlan
 
 NEVER = sys.maxsize  # a frame number that no stream reaches
 NO_SLOT = -1
-NOT_WATCHED = -1  # no position
+NOT_WATCHED = -1  # instead of a position: the stream's positions in its text are not wanted
 
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """Whatever a step reads or writes is a plain field: there are a thousand of these per step."""
+    """All that a step reads or writes is in plain fields, as a step may have a thousand streams."""
 
     stream_id: int
     open: OpenStream
     plan: PromptPlan  # with rows for the frames made before
-    codes: Int16Array | None  # [frames, codebooks], of the reference, then of the frames made before
-    first_position: int  # frame t is sampled there + t
+    codes: Int16Array | None  # [frames, codebooks] of the reference, then of the frames made before
+    first_position: int  # frame t is sampled at position first_position + t
     trailing: list[int]  # text ids after the prompt; frame t is fed trailing[t - 1]
     text_ended: bool
     granted_frames: int  # frames that may be made, from the first on
     page_keys: tuple[bytes, ...]
-    frames_per_token: int  # beyond which it is a runaway; 0 = never
+    frames_per_token: int  # with more, beside GRACE_FRAMES, the stream is a runaway; 0 = never
     num_text_tokens: int
-    repetition: Repetition | None = None  # of a suspect
+    repetition: Repetition | None = None  # only of a suspect
     slot: int = NO_SLOT
     pages: tuple[int, ...] = ()
     num_shared_rows: int = 0
     started_s: float = 0.0
     last_frame_s: float = 0.0
     num_rows_done: int = 0
-    starved_s: float = 0.0  # since when
-    watched: int = NOT_WATCHED  # position of the first token that the tracker wants to know of
+    starved_s: float = 0.0  # when it was last STARVED
+    watched: int = NOT_WATCHED  # first position of the text tracker's window
     num_frames: int = 0  # frames made, which is also the index of the next
-    stop_at: int = field(init=False)  # frames below this need nothing that is not there
+    stop_at: int = field(init=False)  # frames below this one have all that they need
     eos_from: int = field(init=False)  # first frame that may be the end token
 
     @classmethod
@@ -66,7 +66,7 @@ class Stream:
         self.update_limits()
 
     def _go_on_behind(self, known: Int16Array, pad_id: int) -> None:
-        """Frame k goes in as a prompt row beside the text that went in with it. [frames, codebooks]"""
+        """Append prompt rows for the frames `known` [frames, codebooks], each with the text that went in with it."""
         plan, reference, num_known = self.plan, self.codes, len(known)
         num_reference = 0 if reference is None else len(reference)
         text = self.trailing[:num_known] + [pad_id] * (num_known - len(self.trailing))
@@ -82,7 +82,7 @@ class Stream:
 
     @property
     def first_frame(self) -> int:
-        """The first that is made here."""
+        """The first frame that is made here, not before."""
         return 0 if self.open.known_codes is None else len(self.open.known_codes)
 
     def update_limits(self) -> None:
@@ -95,7 +95,7 @@ class Stream:
     def runaway_at(self) -> int:
         if not self.frames_per_token:
             return NEVER
-        # Frames that the caller wants at least are no sign of anything.
+        # The frames up to min_frames, which the caller asked for, are no sign of a runaway.
         return max(
             frame_limit(self.frames_per_token, self.num_text_tokens), self.open.sampling.min_frames + GRACE_FRAMES
         )
