@@ -40,8 +40,8 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--talker-device", "gpu"], "cuda:N"),
         (["--dtype", "int8"], "bfloat16"),
         (["--drain-grace-s", "nan"], "seconds"),
-        (["--num-slot", "4"], "--num-slot is no setting; did you mean --num-slots?"),
-        (["serve"], "serve is no setting"),
+        (["--num-slot", "4"], "--num-slot is not a setting; did you mean --num-slots?"),
+        (["serve"], "serve is not a setting"),
         (["--phrases", "phrases.jsonl"], "--phrase-cache-bytes"),
         (["--enforce-eager", "yes"], "neither true nor false"),
     ],
@@ -214,18 +214,18 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
     ("text", "hint"),
     [
         ("num_slots = 4", "it belongs in [talker]"),
-        ("[[models]]\nmodel = 'built-in'\nlisten = '[::]:0'", "[[models]] 1: listen is no setting here"),
-        ("[[models]]\nnum_slots = 4", "[[models]] 1: num_slots is no setting here; it belongs in [talker]"),
-        ("[[models]]\nmodel = 'built-in'\n[models.talker]\nslots = 4", "[models.talker]: slots is no setting here"),
+        ("[[models]]\nmodel = 'built-in'\nlisten = '[::]:0'", "[[models]] 1: listen is not a setting here"),
+        ("[[models]]\nnum_slots = 4", "[[models]] 1: num_slots is not a setting here; it belongs in [talker]"),
+        ("[[models]]\nmodel = 'built-in'\n[models.talker]\nslots = 4", "[models.talker]: slots is not a setting here"),
         ("[[models]]\ndevice = 'cpu'", "[[models]] 1: model must name one checkpoint"),
         ("models = 'built-in'", "each under [[models]]"),
         ("model = 'built-in'\n[[models]]\nmodel = 'built-in'", "leave --model out"),
-        ("device = 'cpu'\ngpus = [0]", "--gpus takes the place of --device"),
+        ("device = 'cpu'\ngpus = [0]", "--gpus replaces --device"),
         ("gpus = [0, 0]", "names a GPU twice"),
         ("[code2wav]\nsm_percent = 101", "from 0 to 100"),
         ("[talker]\nnum_slot = 4", "did you mean num_slots?"),
-        ("[talker]\ntalker_device = 'cpu'", "talker_device is no setting here"),
-        ("[talkers]\nnum_slots = 4", "talkers is no setting here; did you mean talker?"),
+        ("[talker]\ntalker_device = 'cpu'", "talker_device is not a setting here"),
+        ("[talkers]\nnum_slots = 4", "talkers is not a setting here; did you mean talker?"),
         ("talker = 3", "[talker] must be a table"),
         ("[talker]\nnum_slots = 0", "num_slots: must be at least 1"),
         ("[talker]\nnum_slots = 1.5", "num_slots: '1.5' is not a whole number"),
@@ -251,7 +251,7 @@ def test_a_bad_file_ends_the_process_with_the_name_of_the_key(
 
 
 def test_a_variable_that_is_no_setting_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
-    for variable, hint in (("SONORANT_NUM_SLOT", "SONORANT_NUM_SLOTS?"), ("SONORANT_METRICS_PORT", "is no setting")):
+    for variable, hint in (("SONORANT_NUM_SLOT", "SONORANT_NUM_SLOTS?"), ("SONORANT_METRICS_PORT", "is not a setting")):
         with pytest.raises(SystemExit):
             parse_args([], {variable: "4"})
         assert hint in capsys.readouterr().err
@@ -283,7 +283,7 @@ def test_an_unknown_key_stops_the_server_itself(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sonorant.service", "--config", str(path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 2
-    assert "[service]: max_sesions is no setting here; did you mean max_sessions?" in result.stderr
+    assert "[service]: max_sesions is not a setting here; did you mean max_sessions?" in result.stderr
 
 
 def test_new_key_prints_the_table_apart_from_the_key() -> None:
@@ -291,6 +291,6 @@ def test_new_key_prints_the_table_apart_from_the_key() -> None:
     result = subprocess.run([*command, "agent"], capture_output=True, text=True, check=True, timeout=60)
     key = result.stderr.split()[-1]
     assert tomllib.loads(result.stdout) == {"agent": {"sha256": hashlib.sha256(key.encode()).hexdigest()}}
-    for names, hint in ((["two words"], "'two words'"), ([], "takes a NAME")):
+    for names, hint in ((["two words"], "'two words'"), ([], "takes one NAME")):
         bad = subprocess.run([*command, *names], capture_output=True, text=True, check=False, timeout=60)
         assert (bad.returncode, bad.stdout) == (2, "") and hint in bad.stderr

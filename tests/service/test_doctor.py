@@ -121,7 +121,7 @@ def test_what_does_not_fit_is_told_before_anything_is_loaded(tmp_path: Path) -> 
     assert "needed: use fewer worker pairs or num_pages" in found["memory"][1]
     assert "nvidia-cuda-mps-control is not here" in found["mps"][1]
     assert found["rings"][1].startswith("6, ")
-    assert found["utterance"][1] == "not tried, because of what is wrong above"
+    assert found["utterance"][1] == "not tried, because of the faults above"
 
 
 def test_an_open_port_without_tls_and_keys_is_worth_a_warning(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Logs of the server and of the gateway: one JSON object per line on stderr.
 
-What people wrote or hear is never logged, only its size.
+Text and audio are never logged, only their sizes.
 """
 
 import json
@@ -38,9 +38,10 @@ def json_handler(stream: TextIO, *filters: Callable[[logging.LogRecord], bool]) 
 
 
 def set_up(*filters: Callable[[logging.LogRecord], bool]) -> None:
-    """Of this process: what it logs, and its warnings. A filter may drop a record, or add fields to it."""
+    """Set up the logging of this process, Python warnings included. A filter may drop a record or add fields to it."""
     logging.captureWarnings(True)
-    # Not to be found out for every record: no line has it.
+    # Do not look up threads, processes and source lines for every record, as no line shows them. `_srcfile` is
+    # documented in the "Optimization" section of Python's "Logging HOWTO".
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    logging._srcfile = None  # nor where in the source it was written; documented in Python's "Logging HOWTO"
+    logging._srcfile = None
     logging.basicConfig(level=logging.INFO, handlers=[json_handler(sys.stderr, *filters)])

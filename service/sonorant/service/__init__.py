@@ -1,3 +1,3 @@
-"""The gRPC service: sessions, requests, audio encodings. Knows the engine by its root package only, and no torch."""
+"""The gRPC service: sessions, requests, audio encodings. Imports only the engine's root package, and never torch."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""`sonorant-server`, as a program: ended by Ctrl-C without a traceback from its first moment on."""
+"""The entry point of `sonorant-server`. Ctrl-C ends it without a traceback at any time, even during the imports."""
 
 import os
 import signal
@@ -6,9 +6,9 @@ import sys
 
 
 def main() -> None:
-    # Importing takes most of a second: until then as for any program, and no KeyboardInterrupt out of an import.
+    # The imports take most of a second. Meanwhile Ctrl-C kills the process, instead of raising from inside an import.
     usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # The C core of gRPC writes a line to stderr for each frame that makes no sense to it: attackers send many.
+    # The C core of gRPC writes a line to stderr for each frame that it cannot read, and attackers send many.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from sonorant.service import process
 

@@ -1,8 +1,7 @@
 """The settings in use: from the command line, else the environment, else a TOML file, else the default.
 
-A setting of a stage wins over the one for all stages, and one of a model over the one for all models, wherever the two
-come from: the precedence of sources is only between sources of the same setting. What is not a setting, in any of the
-three, ends the process here.
+A setting of one stage wins over the same setting of all stages, and one of a model over the one of all models, whatever
+sources they come from: sources only compete for the same setting. An unknown setting in any source ends the process.
 """
 
 import argparse
@@ -39,7 +38,7 @@ from sonorant.service.settings import (
 CONFIG_VARIABLE = f"{ENVIRONMENT_PREFIX}CONFIG"
 _PLACES = {"device", "gpus"}
 _LEFT_OPEN = {setting.name: setting.default for setting in settings_of(EngineConfig)}
-# Kubernetes tells every container of the Services beside it, of one called `sonorant` under our prefix.
+# Kubernetes puts variables for each Service into every container. Those of a Service `sonorant` have our prefix.
 _KUBERNETES = re.compile(r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _CLIENT_PREFIX = f"{ENVIRONMENT_PREFIX}CLIENT_"
 
@@ -49,11 +48,11 @@ class ConfigError(Exception):
 
 
 def parse_args(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> ServiceConfig:
-    """Exits with status 2 and a message on anything that is wrong."""
+    """Read all sources and return the settings. Exits with status 2 and a message if any of them is wrong."""
     parser = _parser()
     known, unknown = parser.parse_known_args(argv)
     if unknown:
-        parser.error(f"{unknown[0]} is no setting{_similar(unknown[0], [setting.flag for setting in SETTINGS])}")
+        parser.error(f"{unknown[0]} is not a setting{_similar(unknown[0], [setting.flag for setting in SETTINGS])}")
     flags: dict[str, Any] = vars(known)
     environment = os.environ if environment is None else environment
     try:
@@ -69,10 +68,10 @@ def parse_args(argv: Sequence[str] | None = None, environment: Mapping[str, str]
 def _config(values: dict[str, Any]) -> ServiceConfig:
     given = {name for name in values if name.startswith("tls_")}
     if values.get("voices_dir") and values.get("voices_url"):
-        raise ConfigError("--voices-url takes the place of --voices-dir; leave one of them out")
+        raise ConfigError("--voices-url replaces --voices-dir; leave one of them out")
     if values.get("phrases") and not values.get("phrase_cache_bytes"):
         raise ConfigError(
-            "--phrases are kept in as many bytes as --phrase-cache-bytes says, which is 0; 64000000 will do"
+            "--phrases needs a phrase cache, and --phrase-cache-bytes is 0; set it to 64000000, for example"
         )
     if given and not {"tls_certificate", "tls_key"} <= given:
         raise ConfigError("TLS needs both --tls-certificate and --tls-key")
@@ -80,15 +79,15 @@ def _config(values: dict[str, Any]) -> ServiceConfig:
 
 
 def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
-    """Of each worker pair: models in the order given, GPUs in the order given."""
+    """Yield the config of each worker pair: models in the order given, and GPUs in the order given."""
     if "models" in values and "model" in values:
-        raise ConfigError("the file lists its [[models]]; leave --model out")
+        raise ConfigError("the file lists models under [[models]]; leave --model out")
     for own in values.get("models") or [{"model": (name,)} for name in values.get("model") or (BUILT_IN,)]:
-        # Where a model says itself where it runs, what is said for all of them is nothing to it.
+        # A model with a device or GPUs of its own ignores those of all models.
         of_all = values if _PLACES.isdisjoint(own) else {n: value for n, value in values.items() if n not in _PLACES}
         of_model = {**of_all, **own}
         if "gpus" in of_model and "device" in of_model:
-            raise ConfigError("--gpus takes the place of --device; leave one of them out")
+            raise ConfigError("--gpus replaces --device; leave one of them out")
         (name,) = of_model["model"]
         model = EngineConfig(_model(name))
         devices = [f"cuda:{index}" for index in of_model["gpus"]] if "gpus" in of_model else [of_model.get("device")]
@@ -109,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Streaming text-to-speech over gRPC.",
         epilog=f"Each setting can also be an environment variable ({ENVIRONMENT_PREFIX}NUM_SLOTS for --num-slots), or "
         "a key of the TOML file: at its top (talker_device), or in its table without the table's name (device in "
-        "[talker]). docs/operations.md says more.",
+        "[talker]). See docs/operations.md.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
@@ -126,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _text(value: Any) -> str:
-    """A value of the file as it would be written on the command line."""
+    """Write a value of the file as on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
     if value == AUTO:
@@ -141,12 +140,12 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if setting := known.get(name):
             values[setting.name] = _parsed(setting, text, name)
         elif name.startswith(ENVIRONMENT_PREFIX) and not _is_foreign(name, text):
-            raise ConfigError(f"environment variable {name} is no setting{_similar(name, known)}")
+            raise ConfigError(f"environment variable {name} is not a setting{_similar(name, known)}")
     return values
 
 
 def _is_foreign(name: str, text: str) -> bool:
-    """Whether it begins as ours do, and is for something else."""
+    """Return whether a variable with our prefix belongs to something else: to Kubernetes or to our clients."""
     of_kubernetes = _KUBERNETES.fullmatch(name) or text.startswith(("tcp://", "udp://", "sctp://"))
     return name == CONFIG_VARIABLE or name.startswith(_CLIENT_PREFIX) or bool(of_kubernetes)
 
@@ -184,7 +183,7 @@ def _from_tables(document: dict[str, Any], stages: Sequence[str], path: str, hea
         for key, value in table.items():
             if key not in known:
                 raise ConfigError(
-                    f"{where}: {key} is no setting here{_elsewhere(key) or _similar(key, [*known, *tables])}"
+                    f"{where}: {key} is not a setting here{_elsewhere(key) or _similar(key, [*known, *tables])}"
                 )
             if isinstance(value, dict):
                 raise ConfigError(f"{where}: {key} must be a value, not a table")

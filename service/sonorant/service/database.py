@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL that comes back by itself. For one thread, which waits for it; knows no table.
+"""A connection to PostgreSQL that reconnects by itself. It blocks, serves a single thread, and knows no tables.
 
-What goes wrong with the database is one error, DatabaseGone; after one, calls fail at once for RETRY_S, so that nobody
-waits for a host that does not answer.
+Every failure of the database is raised as DatabaseGone. After a failed connect, calls fail at once for RETRY_S, so that
+nobody waits for a host that does not answer.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-# Seconds to connect and for an answer; a host that has gone silent is noticed by the kernel.
+# Timeouts to connect (s) and for an answer (ms); with keepalives, the kernel notices a host that has gone silent.
 _OPTIONS: dict[str, Any] = {
     "connect_timeout": 3,
     "keepalives_idle": 5,
@@ -26,7 +26,7 @@ _OPTIONS: dict[str, Any] = {
 
 
 class DatabaseGone(Exception):
-    """It cannot be reached, or did not do its work."""
+    """The database cannot be reached, or a statement failed."""
 
 
 class PsycopgMissing(Exception):
@@ -35,7 +35,7 @@ class PsycopgMissing(Exception):
 
 
 def without_password(url: str) -> str:
-    """For people to read."""
+    """Return the URL without its password and parameters, to be shown to people."""
     scheme, _, rest = url.partition("://")
     user, at, host = rest.rpartition("@")
     return f"{scheme}://{user.partition(':')[0]}{at}{host.partition('?')[0]}"
@@ -43,7 +43,7 @@ def without_password(url: str) -> str:
 
 class Database:
     def __init__(self, url: str, set_up: Callable[[Any], None]) -> None:
-        """`set_up` makes, in each new connection, what is missing. Nothing is connected yet. Raises PsycopgMissing."""
+        """Does not connect yet. `set_up` creates missing tables on each new connection. Raises PsycopgMissing."""
         try:
             import psycopg
         except ImportError as error:
@@ -55,9 +55,11 @@ class Database:
         self._gone_s = -RETRY_S
 
     def run(self, work: Callable[[Any], Any]) -> Any:
-        """What `work` makes of a connection, all of it in one transaction. Raises DatabaseGone, and what `work` raises.
+        """Run `work` on the connection, in one transaction, and return its result.
 
-        A connection that broke is noticed by the first statement on it; then `work` is done once more on a new one.
+        Raises DatabaseGone, or what `work` raises.
+
+        A broken connection is noticed only by the first statement on it; then `work` runs again on a new connection.
         """
         fresh = self._connection is None
         try:

@@ -1,4 +1,4 @@
-"""`sonorant-server doctor`: whether the server would run here with these settings, and what would be better."""
+"""`sonorant-server doctor`: checks whether the server would run here with these settings, and what to improve."""
 
 import asyncio
 import importlib.util
@@ -28,7 +28,7 @@ _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
 def run(config: ServiceConfig) -> int:
-    """Print each finding as it is made; 1 if one is a fault."""
+    """Print each finding as it is made, and return the exit status: 1 if one is a fault, else 0."""
     failed = False
     for finding in examine(config):
         failed = failed or finding.verdict == Verdict.FAIL
@@ -51,11 +51,11 @@ def examine(config: ServiceConfig) -> Iterator[Finding]:
     if engine_is_fit:
         yield asyncio.run(_utterance(config))
     else:
-        yield Finding(Verdict.FAIL, "utterance", "not tried, because of what is wrong above")
+        yield Finding(Verdict.FAIL, "utterance", "not tried, because of the faults above")
 
 
 def _engine(config: ServiceConfig) -> Iterator[Finding]:
-    """What the engine says about itself, in a process of its own: torch has no place in this one."""
+    """Yield the engine's own findings. It runs in a separate process, as this one must not import torch."""
     command = [sys.executable, "-m", "sonorant.engine.tools.doctor"]
     try:
         result = subprocess.run(
@@ -73,13 +73,13 @@ def _engine(config: ServiceConfig) -> Iterator[Finding]:
         yield Finding(Verdict(found["verdict"]), found["subject"], found["text"])
     if result.returncode:
         last_words = result.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        yield Finding(Verdict.FAIL, "engine", f"its check ended with status {result.returncode}: {last_words}")
+        yield Finding(Verdict.FAIL, "engine", f"the check ended with status {result.returncode}: {last_words}")
 
 
 def _opus() -> Finding:
     if importlib.util.find_spec("av") is None:
         return Finding(
-            Verdict.WARN, "opus", "PyAV is missing, so there is no Opus; pip install 'sonorant-server[opus]'"
+            Verdict.WARN, "opus", "PyAV is missing, so Opus is not served; pip install 'sonorant-server[opus]'"
         )
     return Finding(Verdict.PASS, "opus", f"PyAV {version('av')}")
 
@@ -96,7 +96,9 @@ def _ports(config: ServiceConfig) -> Iterator[Finding]:
             with closing(listening_socket(address)):
                 yield Finding(Verdict.PASS, "port", f"{address} is free ({flag})")
         except OSError as error:
-            yield Finding(Verdict.FAIL, "port", f"cannot listen on {address} ({error.strerror}); choose with {flag}")
+            yield Finding(
+                Verdict.FAIL, "port", f"cannot listen on {address} ({error.strerror}); choose an address with {flag}"
+            )
 
 
 def _tls(config: ServiceConfig) -> Finding:
@@ -109,7 +111,7 @@ def _tls(config: ServiceConfig) -> Finding:
         return Finding(Verdict.PASS, "tls", f"certificate and key belong together{mutual}")
     if config.listen.startswith(_LOOPBACK):
         return Finding(Verdict.PASS, "tls", "off, on loopback only")
-    return Finding(Verdict.WARN, "tls", f"off: text and keys cross the network to {config.listen} readable by anyone")
+    return Finding(Verdict.WARN, "tls", f"off: text and keys cross the network to {config.listen} unencrypted")
 
 
 def _keys(config: ServiceConfig) -> Finding:
@@ -128,7 +130,7 @@ def _voices(config: ServiceConfig) -> Finding:
     open_store = opener(config.voices_dir, config.voices_url)
     if open_store is None:
         return Finding(
-            Verdict.PASS, "voices", "none are kept; --voices-dir or --voices-url keeps those that callers make"
+            Verdict.PASS, "voices", "none are kept; to keep those that callers make, set --voices-dir or --voices-url"
         )
     place = without_password(config.voices_url) if config.voices_url else str(config.voices_dir)
     try:
@@ -163,5 +165,5 @@ async def _utterance(config: ServiceConfig) -> Finding:
     if len(config.engines) > 1:
         text = f"from the slowest of {len(config.engines)} worker pairs {text}"
     if rtf >= 1:
-        return Finding(Verdict.WARN, "utterance", f"{text}; too slow to be heard without gaps")
+        return Finding(Verdict.WARN, "utterance", f"{text}; too slow for playback without gaps")
     return Finding(Verdict.PASS, "utterance", text)

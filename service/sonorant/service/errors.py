@@ -1,6 +1,6 @@
-"""Every error the service raises on purpose. `status.py` says which gRPC status each becomes; nothing here knows gRPC.
+"""Every error that the service raises on purpose. `status.py` maps them to gRPC statuses; nothing here knows gRPC.
 
-The message of each is shown to the caller: what was wrong, where, and what to do.
+Callers see the messages: each says what was wrong, where, and what to do.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from typing import Any
 class RequestError(Exception):
     """Base of all errors below."""
 
-    metadata: Mapping[str, str] = {}  # of ErrorInfo: numbers that a program need not read out of the message
+    metadata: Mapping[str, str] = {}  # ErrorInfo.metadata: numbers for programs, which need not parse the message
 
 
 class InvalidField(RequestError):
-    """A field of the request cannot be used. `field` is its path in the request message."""
+    """A field of the request is invalid. `field` is its path in the request message."""
 
     def __init__(
         self, field: str, message: str, reason: str = "INVALID_FIELD", metadata: Mapping[str, str] | None = None
@@ -27,14 +27,14 @@ class InvalidField(RequestError):
 
 
 class NotServed(InvalidField):
-    """A field, or a value of it, belongs to the contract but not to what this version or this checkpoint serves."""
+    """A field or value is part of the contract, but this version or this checkpoint does not serve it."""
 
     def __init__(self, field: str, message: str, reason: str = "NOT_SERVED_YET") -> None:
         super().__init__(field, message, reason)
 
 
 class MethodNotServed(RequestError):
-    """A whole RPC that this server, as it was started, does not serve."""
+    """An RPC that this server does not serve with its current settings."""
 
     def __init__(self, message: str, reason: str = "NOT_SERVED_YET") -> None:
         super().__init__(message)
@@ -43,13 +43,13 @@ class MethodNotServed(RequestError):
 
 class VoiceNotFound(RequestError):
     def __init__(self, voice_id: str, *, path: str = "", hint: str = "ListVoices tells which there are") -> None:
-        """`path`: of the field that names the voice, where it is not plain."""
+        """`path`: the field that names the voice, if the caller could not tell otherwise."""
         self.voice_id = voice_id[:64]
         super().__init__(f"{path and f'{path}: '}no voice {self.voice_id!r}; {hint}")
 
 
 class VoiceUnusable(RequestError):
-    """The voice is there and cannot be used so; `reason` says why."""
+    """The voice exists but cannot be used in this way; `reason` says why."""
 
     def __init__(self, voice_id: str, message: str, reason: str) -> None:
         super().__init__(message)
@@ -60,17 +60,17 @@ class VoiceUnusable(RequestError):
 class VoiceExists(RequestError):
     def __init__(self, voice_id: str, *, is_preset: bool = False) -> None:
         there, way_out = ("preset", "") if is_preset else ("voice", ", or delete it first")
-        super().__init__(f"there is a {there} {voice_id!r} already; choose another id{way_out}")
+        super().__init__(f"a {there} {voice_id!r} exists already; choose another id{way_out}")
         self.voice_id = voice_id
 
 
 class RequestIdReused(RequestError):
     def __init__(self, request_id: str) -> None:
-        super().__init__(f"request_id {request_id!r} has made a voice with another request; use a new one each time")
+        super().__init__(f"request_id {request_id!r} was used for another voice; use a new one for each voice")
 
 
 class VoiceQuotaReached(RequestError):
-    """There is no room for another voice; `subject` says where. Waiting is no use."""
+    """There is no room for another voice; `subject` says where. Trying again later does not help."""
 
     def __init__(self, subject: str, message: str) -> None:
         super().__init__(message)
@@ -84,7 +84,7 @@ class VoiceDamaged(RequestError):
 
 
 class VoiceStoreFailed(RequestError):
-    """What keeps the voices cannot be read or written now."""
+    """The store of voices cannot be read or written now."""
 
 
 class ConfigRequired(RequestError):
@@ -92,11 +92,11 @@ class ConfigRequired(RequestError):
 
 
 class MalformedMessage(RequestError):
-    """The bytes of a request are not a message of this contract."""
+    """The bytes of a request are not a valid message of the contract."""
 
 
 class MessageTooLarge(RequestError):
-    """One request message has more bytes than this server takes."""
+    """A request message has more bytes than this server accepts."""
 
     def __init__(self, num_bytes: int, limit_bytes: int) -> None:
         super().__init__(
@@ -118,11 +118,11 @@ class AudioTooLong(RequestError):
 
 
 class ServiceUnknown(RequestError):
-    """Health was asked about something that it is not told of."""
+    """Health was asked about a service that it does not know."""
 
 
 class Unauthenticated(RequestError):
-    """No API key came with the call, or one that nobody has."""
+    """The call came without an API key, or with an unknown one."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -130,11 +130,11 @@ class Unauthenticated(RequestError):
 
 
 class VoiceNotAllowed(RequestError):
-    """The caller's API key is not for this voice."""
+    """The caller's API key does not allow this voice."""
 
 
 class LimitReached(RequestError):
-    """All places of one kind are taken; `subject` names the kind, `retry_s` says when one is free, if that is known."""
+    """All places of one kind are taken. `subject` names the kind; `retry_s`: until one is free, if that is known."""
 
     def __init__(self, subject: str, message: str, retry_s: float | None = None) -> None:
         super().__init__(message)
@@ -143,11 +143,11 @@ class LimitReached(RequestError):
 
 
 class SlowReader(RequestError):
-    """The caller stopped reading and its place is needed."""
+    """The caller stopped reading for so long that its call was ended."""
 
 
 class UtteranceFailed(RequestError):
-    """An utterance failed in a call that has no other way to say so; `status` is what was said about it."""
+    """An utterance failed, and the call has no response to report that; `status` becomes the status of the call."""
 
     def __init__(self, status: Any) -> None:
         super().__init__(status.message)
@@ -155,8 +155,8 @@ class UtteranceFailed(RequestError):
 
 
 class CheckpointDiffers(RequestError):
-    """An utterance cannot be continued with other weights."""
+    """The utterance to be resumed was begun with the weights of another checkpoint."""
 
 
 class Draining(RequestError):
-    """The server is about to go and takes nothing new."""
+    """The server is draining and takes no new calls."""

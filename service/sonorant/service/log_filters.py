@@ -1,4 +1,4 @@
-"""Which records are worth a line in the server's log, and which call each is about."""
+"""Filters of the server's log: they drop gRPC's noise and add the ids of the current call to each record."""
 
 import logging
 
@@ -6,7 +6,7 @@ from sonorant.service.calls import context as call_context
 
 
 def _add_ids(record: logging.LogRecord) -> bool:
-    """Of the call that the record was made in, unless whoever made it gave them."""
+    """Add the ids of the current call, except those that the record already has."""
     call = call_context.current()
     for name, value in (
         ("request_id", call.request_id),
@@ -19,10 +19,9 @@ def _add_ids(record: logging.LogRecord) -> bool:
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Not what gRPC makes of a client that left while it was written to, or sent metadata that is no text.
+    """Return False for gRPC's errors about a client that left during a write, or sent metadata that is not text.
 
-    Each is an error with a traceback to gRPC, and nothing that anyone but the client could mend; any client could fill
-    a disk with them.
+    gRPC logs each with a traceback. Only the client could fix them, and any client could fill a disk with them.
     """
     if record.name != "grpc._cython.cygrpc" or not record.exc_info or record.exc_info[0] is None:
         return True

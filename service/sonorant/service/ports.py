@@ -1,4 +1,4 @@
-"""The ports of the server, taken before the model is loaded: one that is taken already is told at once."""
+"""The ports of the server. They are opened before the model is loaded, so that a port in use is reported at once."""
 
 import errno
 import resource
@@ -14,25 +14,25 @@ from sonorant.service.operations.metrics_port import listening_socket
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.taking import Server
 
-MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # what is over the limit itself gets an error of ours
+MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # messages between the two limits get our error instead of gRPC's
 MAX_METADATA_BYTES = 8 * 1024
 MAX_SENT_BYTES = 4 * 1024 * 1024
-SPARE_CALLS = 100  # over the sessions on one connection: health checks, and calls that are about to be refused
-MAX_PENDING_CALLS = 10_000  # some 15 KB each; they wait for a tenth of a millisecond of the event loop each
-KEPT_FILES = 256  # file descriptors that connections leave alone, for workers that are started anew
+SPARE_CALLS = 100  # calls per connection beyond the sessions: health checks, and calls that are about to be refused
+MAX_PENDING_CALLS = 10_000  # each takes about 15 KB, and later 0.1 ms of the event loop
+KEPT_FILES = 256  # file descriptors that connections cannot take, kept for restarted workers
 
 OPTIONS = (
     ("grpc.max_receive_message_length", MAX_RECEIVED_BYTES),
     ("grpc.max_send_message_length", MAX_SENT_BYTES),
-    # Compressed requests cost their sender nothing, and everybody the event loop: 15 KB of gzip 40 to 100 ms of it.
+    # A compressed request is cheap to send and blocks the event loop for everybody: 15 KB of gzip for 40 to 100 ms.
     ("grpc.compression_enabled_algorithms_bitset", 1 << grpc.Compression.NoCompression.value),
-    # Without these gRPC refuses some calls with more than 8 KiB, by chance, and all with more than 16.
+    # By default gRPC refuses calls with more than 8 KiB of metadata at random, and all with more than 16 KiB.
     ("grpc.max_metadata_size", MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-    # From a thousand calls on that it has not handed over, gRPC would end newcomers by chance, whoever they are.
+    # By default gRPC ends new calls at random, whoever sent them, once a thousand wait to be accepted.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
-    # Connections that do not get through TLS, or are not used, are closed; clients connect again by themselves.
+    # Connections that do not finish the TLS handshake, or stay idle, are closed. Clients reconnect by themselves.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 600_000),
     # Dead peers are noticed within 30 s; live ones may ping as often as every 5 s.
@@ -49,11 +49,11 @@ class CannotListen(Exception):
     def __init__(self, address: str, error: Exception, flag: str) -> None:
         why = _why(address, error)
         taken = "is another server running there? " if why.errno == errno.EADDRINUSE else ""
-        super().__init__(f"cannot listen on {address} ({why.strerror or why}); {taken}Choose with {flag}")
+        super().__init__(f"cannot listen on {address} ({why.strerror or why}); {taken}Choose an address with {flag}")
 
 
 def _why(address: str, error: Exception) -> OSError:
-    """gRPC tells how to debug it, and not what the matter is: this asks the operating system."""
+    """Find out why by trying to listen once more: gRPC's own error does not name the cause."""
     if isinstance(error, OSError):
         return error
     try:
@@ -64,7 +64,7 @@ def _why(address: str, error: Exception) -> OSError:
 
 
 def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> tuple[Server, int]:
-    """A server that is yet to be started, and its port. Raises CannotListen or TlsError."""
+    """Return a server that is not started yet, and its port. Raises CannotListen or TlsError."""
     options = (
         *OPTIONS,
         ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS),
@@ -82,7 +82,7 @@ def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) 
 
 
 def metrics_socket(address: str) -> socket.socket:
-    """Raises CannotListen."""
+    """Return a listening socket. Raises CannotListen."""
     try:
         return listening_socket(address)
     except OSError as error:
@@ -90,7 +90,7 @@ def metrics_socket(address: str) -> socket.socket:
 
 
 def admin_port(address: str) -> tuple[Any, int]:
-    """A server that is yet to be started, and its port. Raises CannotListen or ChannelzMissing."""
+    """Return a server that is not started yet, and its port. Raises CannotListen or ChannelzMissing."""
     try:
         return admin_server(address)
     except RuntimeError as error:
@@ -98,6 +98,6 @@ def admin_port(address: str) -> tuple[Any, int]:
 
 
 def _max_connections(max_sessions: int) -> int:
-    """One for each session and as many that only watch, as far as the descriptors of this process go."""
+    """Return two connections per session plus spare ones, or fewer if the process may not open as many files."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, min(2 * max_sessions + SPARE_CALLS, allowed - KEPT_FILES))

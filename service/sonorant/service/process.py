@@ -1,4 +1,4 @@
-"""The server process: settings, engine, server, signals, in this order."""
+"""The server process: subcommands, signals, and the engine and server started from the settings."""
 
 import asyncio
 import logging
@@ -28,13 +28,15 @@ from sonorant.service.voices.opening import NoVoicesHere, open_kept, open_named
 
 log = logging.getLogger("sonorant.service")
 
-# How long a thread that works, such as Explain's, may keep the event loop from going on. The loop gives the interpreter
-# up several times per turn, so that Python's own 5 ms would make turns of 10 to 20 ms for as long as that thread works.
+# How long a busy thread, such as Explain's, may hold the interpreter while the event loop wants it. The loop releases
+# the interpreter several times per turn, so Python's default of 5 ms would stretch turns to 10 to 20 ms meanwhile.
 SWITCH_S = 0.0005
 
 
 async def serve(config: ServiceConfig) -> int:
-    """Run until a signal. The first one drains (or stops the loading), the second one stops at once."""
+    """Run until a signal, and return the exit code. The first signal drains (or stops the loading), the second stops
+    at once.
+    """
     drain = asyncio.Event()
     loading = True
     main_task = asyncio.current_task()
@@ -81,14 +83,14 @@ def main() -> None:
         case ["new-key", name]:
             code = _new_key(name)
         case ["new-key", *_]:
-            print("sonorant-server: new-key takes a NAME: of the caller who gets the key", file=sys.stderr)
+            print("sonorant-server: new-key takes one NAME, the caller who gets the key", file=sys.stderr)
             code = 2
         case ["doctor", *settings]:
             code = doctor.run(parse_args(settings))
         case ["voices", "migrate", source, target]:
             code = _migrate(source, target)
         case ["voices", *_]:
-            print("sonorant-server: voices migrate takes SOURCE and TARGET: folders or URLs", file=sys.stderr)
+            print("sonorant-server: use 'voices migrate SOURCE TARGET'; each is a folder or a URL", file=sys.stderr)
             code = 2
         case _:
             code = _serve(parse_args())
@@ -99,7 +101,7 @@ def _serve(config: ServiceConfig) -> int:
     logs.set_up(*LOG_FILTERS)
     sys.setswitchinterval(SWITCH_S)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection takes one, and shells allow few
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one, and shells allow few
     try:
         return uvloop.run(serve(config))
     except asyncio.CancelledError:
@@ -108,7 +110,7 @@ def _serve(config: ServiceConfig) -> int:
 
 
 def _migrate(source: str, target: str) -> int:
-    """Status 1 if something is left behind."""
+    """Copy voices and return the exit status: 1 if some could not be copied."""
     try:
         with closing(open_kept(source)) as here, closing(open_named(target)) as there:
             done = migrate(here, there)
@@ -125,12 +127,12 @@ def _migrate(source: str, target: str) -> int:
 
 
 def _new_key(name: str) -> int:
-    """The table goes to stdout, to be appended to the file; the key, which is nowhere else, to stderr."""
+    """Print the table to stdout, to be appended to the file, and the key, which is stored nowhere, to stderr."""
     try:
         key, table = new_key(name)
     except ApiKeysError as error:
         print(f"sonorant-server: {error}", file=sys.stderr)
         return 2
     print(table)
-    print(f"The key of {name}, shown this once: {key}", file=sys.stderr)
+    print(f"The key of {name}, shown only this once: {key}", file=sys.stderr)
     return 0

@@ -1,4 +1,4 @@
-"""The server: everything it is made of, in the order in which its parts need one another, and how it stops."""
+"""The server: builds all parts in the order in which they depend on each other, serves, and shuts down."""
 
 import asyncio
 import gc
@@ -44,32 +44,31 @@ from sonorant.service.voices.stored import StoredVoices
 
 log = logging.getLogger(__name__)
 
-LAST_WORDS_S = 0.5  # for statuses to reach clients when their calls are cut off
-RELOAD_S = 1.0  # how often files that may change are looked at
-LISTENING_LOOK_S = 1.0  # how often it is looked whether gRPC still listens
-EXPIRY_S = 60.0  # how often voices that have expired are deleted
+LAST_WORDS_S = 0.5  # time for statuses to reach clients whose calls are cut off
+RELOAD_S = 1.0  # between looks at files that may change
+LISTENING_LOOK_S = 1.0  # between looks whether gRPC still listens
+EXPIRY_S = 60.0  # between deletions of expired voices
 
-# Makes the engine, and closes it at the end; what it is called with hears of every state from the start on.
+# Starts the engine, and closes it at the end. Its argument is called with every state of the engine.
 StartEngine = Callable[[Callable[[EngineState], None]], AbstractAsyncContextManager[EnginePool]]
 Announce = Callable[..., None]
 
 
 def announce_on_stdout(event: str, **more: object) -> None:
-    """One JSON object per line, for whoever started the server."""
+    """Print an event as one line of JSON, for the program or person that started the server."""
     print(json.dumps({"event": event, **more}), flush=True)
 
 
 async def serve(
     config: ServiceConfig, start_engine: StartEngine, drain: asyncio.Event, announce: Announce = announce_on_stdout
 ) -> int:
-    """Serve until `drain` is set or the engine has failed for good, finish what is running, return the exit code.
+    """Serve until `drain` is set or the engine has failed for good, finish running calls, and return the exit code.
 
     Raises, before the engine is started: CannotListen; ApiKeysError, TlsError, PhrasesFileError or VoiceStoreFailed for
-    their files;
-    ChannelzMissing or TracingMissing.
+    their files; ChannelzMissing or TracingMissing.
     """
     async with AsyncExitStack() as parts:
-        # Who may call, how much at once, and what is told of calls.
+        # Access, limits, metrics, logs and health.
         keys = ApiKeys(config.api_keys) if config.api_keys else None
 
         def num_callers() -> int:
@@ -86,7 +85,7 @@ async def serve(
         readiness, newcomers = Readiness(health), Newcomers()
         loop_share = LoopShare(newcomers.are_several)
 
-        # Ports and files: what is wrong with them ends the server before the model is loaded.
+        # Ports and files: errors in them end the server before the model is loaded.
         interceptor = CallInterceptor(
             keys, config.open_services, config.request_timeout_s, stalled, loop_share, newcomers, metrics, tracer
         )
@@ -109,7 +108,7 @@ async def serve(
             shared_limits = SharedLimits(table, metrics.database_up.set)
             parts.push_async_callback(asyncio.to_thread, shared_limits.close)
 
-        # The engine, and what speaks through it.
+        # The engine, and the services that speak through it.
         states: asyncio.Queue[EngineState] = asyncio.Queue()
         engine = await parts.enter_async_context(start_engine(states.put_nowait))
         metrics.follow(engine)
@@ -135,10 +134,10 @@ async def serve(
             await admin.start()
             parts.push_async_callback(admin.stop, None)
         await server.start()
-        crash: list[type[Exception]] = []  # what ended gRPC, if that was not us
+        crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did
 
         async def stop() -> None:
-            with suppress(*crash):  # which it raises again
+            with suppress(*crash):  # gRPC raises it once more here
                 await server.stop(LAST_WORDS_S if drain.is_set() else 0)
 
         parts.push_async_callback(stop)
@@ -152,7 +151,7 @@ async def serve(
 
         def on_ready() -> None:
             gc.collect()
-            gc.freeze()  # what lives now lives on: full collections need not look at it again
+            gc.freeze()  # objects that live now stay: full collections can skip them from now on
             announce("serving", port=port)
             tell_ready()
             ready.set()
@@ -169,24 +168,24 @@ async def serve(
         gone = tasks.create_task(_until_deaf(server, crash))
         await asyncio.wait({following, asked, gone}, return_when=asyncio.FIRST_COMPLETED)
 
-        # Closing: no new calls, time for those that are running, then the end.
+        # Shutdown: take no new calls, give the running ones time, then stop.
         for task in (following, asked, gone, *chores):
             task.cancel()
-        await asyncio.wait({following})  # the last word about health is ours
+        await asyncio.wait({following})  # so that it cannot change health after the next line
         readiness.tell(engine, EngineState.CLOSED)
         if drain.is_set():
-            await asyncio.sleep(config.drain_delay_s)  # balancers look now and then
+            await asyncio.sleep(config.drain_delay_s)  # time for balancers to see it: they look now and then
         speech.go_away(round(config.drain_grace_s * 1000))
         stalled.drain()
         if not await admission.drain(config.drain_grace_s):
-            log.warning("%d calls are cut off", admission.active_sessions)
+            log.warning("%d calls did not finish in time and are cut off", admission.active_sessions)
         for task in to_the_end:
             task.cancel()
     return 0 if drain.is_set() else 1
 
 
 async def _until_deaf(server: Any, crash: list[type[Exception]]) -> None:
-    """As long as gRPC listens: a bug of it may end that, and the process would stay, and look healthy to no one."""
+    """Return once gRPC no longer listens. A bug in gRPC may cause that, and the process would live on uselessly."""
     try:
         while await server.wait_for_termination(LISTENING_LOOK_S):
             pass

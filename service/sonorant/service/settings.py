@@ -1,8 +1,8 @@
-"""Every setting of the server: its names, what it takes, and what is said about it. Nothing is read here.
+"""Every setting of the server: its names, its values and its help. `config.py` reads the sources.
 
 A setting is declared once, as a field of a dataclass: here, or in sonorant.engine.config. It has one name, written in
-three ways: `--talker-device` on the command line, SONORANT_TALKER_DEVICE in the environment, and in the file `device`
-in the table of its stage, [talker].
+three ways: `--talker-device` on the command line, SONORANT_TALKER_DEVICE in the environment, and `device` in the table
+[talker] of the file.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ ENVIRONMENT_PREFIX = "SONORANT_"
 BUILT_IN = "built-in"
 STAGES_OF_MODELS = ("talker", "code2wav", "encoder")
 STAGES = (*STAGES_OF_MODELS, "service")
-LEAST_SESSIONS, SESSIONS_PER_STREAM = 1000, 2  # where `max_sessions` is AUTO: of a conversation most say nothing
+LEAST_SESSIONS, SESSIONS_PER_STREAM = 1000, 2  # if `max_sessions` is AUTO: at any time most sessions are silent
 
 
 def _address(text: str) -> str:
@@ -49,14 +49,14 @@ def _url(text: str) -> str:
 
 def _database(text: str) -> str:
     if not text.startswith(("postgresql://", "postgres://")):
-        raise ValueError("it is not a URL of PostgreSQL; for example postgresql://sonorant@db.example.com/sonorant")
+        raise ValueError("not a PostgreSQL URL; for example postgresql://sonorant@db.example.com/sonorant")
     return text
 
 
 def _services(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.split(",") if name)
     if not set(names) <= {"health", "reflection"}:
-        raise ValueError(f"{text!r} is none of health, reflection, both with a comma, or nothing")
+        raise ValueError(f"{text!r} must be health, reflection, health,reflection or empty")
     return names
 
 
@@ -67,22 +67,22 @@ def _names(text: str) -> tuple[str, ...]:
 def _indices(text: str) -> tuple[int, ...]:
     indices = tuple(as_count(index.strip()) for index in text.split(","))
     if len(set(indices)) < len(indices):
-        raise ValueError(f"{text!r} names a GPU twice; for several worker pairs on each use pairs")
+        raise ValueError(f"{text!r} names a GPU twice; to run several worker pairs on each GPU, set pairs")
     return indices
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Which worker pairs there are: what is said of all of them at once."""
+    """Settings that decide which worker pairs there are."""
 
     model: tuple[str, ...] = setting(
-        (BUILT_IN,), _names, "DIR|PRESET", "checkpoint folder, or name of a preset; give it again to serve several"
+        (BUILT_IN,), _names, "DIR|PRESET", "checkpoint folder, or name of a preset; repeat the flag to serve several"
     )
-    device: str | None = setting(None, as_device, "auto|cpu|cuda:N", "where talker and Code2Wav both run")
+    device: str | None = setting(None, as_device, "auto|cpu|cuda:N", "device of both the talker and Code2Wav")
     gpus: tuple[int, ...] | None = setting(
         None, _indices, "N,N,...", "instead of --device: run a worker pair of each model on each of these GPUs"
     )
-    pairs: int = setting(1, as_positive, "N", "worker pairs of each model, and on each GPU of --gpus")
+    pairs: int = setting(1, as_positive, "N", "worker pairs of each model; with --gpus, on each GPU")
     standby: int = setting(
         0,
         as_count,
@@ -93,16 +93,16 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    engines: tuple[EngineConfig, ...]  # of each worker pair
+    engines: tuple[EngineConfig, ...]  # one per worker pair
     mps: MpsMode = setting(
         "auto",
         as_choice("auto", "true", "false"),
         "auto|true|false",
-        "start a CUDA MPS daemon for the workers; auto: where a talker and its Code2Wav share a GPU and it is possible",
+        "start a CUDA MPS daemon for the workers; auto: if a talker and its Code2Wav share a GPU and MPS is possible",
     )
     listen: str = setting("127.0.0.1:50051", _address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
     metrics_listen: str | None = setting(
-        None, _address, "HOST:PORT", "where to serve GET /metrics and GET /ready; without it there are neither"
+        None, _address, "HOST:PORT", "where to serve GET /metrics and GET /ready; without it, neither is served"
     )
     admin_listen: str | None = setting(
         None, _address, "HOST:PORT", "where to serve channelz and reflection, for operators only"
@@ -115,49 +115,49 @@ class ServiceConfig:
         AUTO,
         as_auto(as_positive),
         "auto|N",
-        "calls that may speak or explain at the same time; auto: twice the streams of all workers, and at least 1000",
+        "most calls that may speak or explain at a time; auto: twice the streams of all workers, and at least 1000",
     )
     max_text_chars: int = setting(4096, as_positive, "N", "longest text of one utterance, in characters")
     drain_delay_s: int = setting(
-        0, as_count, "S", "after SIGTERM, keep taking new calls for so long while readiness already says no"
+        0, as_count, "S", "seconds after SIGTERM in which new calls are still taken, while /ready and health say no"
     )
-    drain_grace_s: float = setting(30.0, as_seconds, "S", "time that running calls have to finish after SIGTERM")
+    drain_grace_s: float = setting(30.0, as_seconds, "S", "seconds that running calls have to finish after SIGTERM")
     request_timeout_s: float = setting(
-        10.0, as_seconds, "S", "end a call whose first message has not come after this time"
+        10.0, as_seconds, "S", "end a call whose first message does not come within this time, in seconds"
     )
     api_keys: Path | None = setting(
-        None, Path, "FILE", "TOML file of callers and the hashes of their keys; without it anyone may call"
+        None, Path, "FILE", "TOML file of callers and the hashes of their keys; without it, anyone may call"
     )
     open_services: tuple[str, ...] = setting(
         ("health",), _services, "health,reflection", "services that may be called without a key"
     )
     riva: bool = setting(True, as_switch, "true|false", "serve clients of NVIDIA Riva as well")
     voices_dir: Path | None = setting(
-        None, Path, "DIR", "where voices that callers make are kept; without it callers cannot make any"
+        None, Path, "DIR", "folder for the voices that callers make; without it, callers cannot make any"
     )
     voices_url: str | None = setting(
         None,
         _database,
         "URL",
-        "instead of --voices-dir: a PostgreSQL database; several servers share its voices and limits",
+        "instead of --voices-dir: a PostgreSQL database, in which several servers share voices and limits",
     )
-    max_voices: int = setting(10_000, as_positive, "N", "voices that are kept, of all callers together")
-    max_voice_bytes: int = setting(1_000_000_000, as_positive, "N", "size of all files of kept voices")
-    voice_cache_bytes: int = setting(100_000_000, as_count, "N", "memory for voices that were used lately")
+    max_voices: int = setting(10_000, as_positive, "N", "most voices kept, of all callers together")
+    max_voice_bytes: int = setting(1_000_000_000, as_positive, "N", "most bytes of all kept voices together")
+    voice_cache_bytes: int = setting(100_000_000, as_count, "N", "bytes of memory for voices used lately")
     phrase_cache_bytes: int = setting(
-        0, as_count, "N", "memory for phrases that are spoken again and again with the same seed; 0 keeps none"
+        0, as_count, "N", "bytes of memory for phrases that are often spoken with the same seed; 0 turns this cache off"
     )
     phrases: Path | None = setting(
-        None, Path, "FILE", "what the phrase cache holds from the start: a SynthesizeRequest in JSON on each line"
+        None, Path, "FILE", "phrases to put into the cache at the start: one SynthesizeRequest in JSON per line"
     )
     tls_certificate: Path | None = setting(None, Path, "FILE", "PEM file of the server's certificate and its chain")
     tls_key: Path | None = setting(None, Path, "FILE", "PEM file of the certificate's key")
     tls_client_ca: Path | None = setting(
-        None, Path, "FILE", "PEM file of the authority that clients' certificates must come from"
+        None, Path, "FILE", "PEM file of the authority that must have signed the clients' certificates"
     )
 
     def with_sizes(self, engines: Sequence[EngineConfig]) -> "ServiceConfig":
-        """With the sizes of this machine; see `sonorant.engine.sized`."""
+        """Replace automatic sizes: `engines` as `sonorant.engine.sized` returns them, and `max_sessions` from them."""
         max_sessions = self.max_sessions
         if max_sessions == AUTO:
             max_sessions = max(LEAST_SESSIONS, SESSIONS_PER_STREAM * sum(engine.max_streams for engine in engines))
@@ -175,7 +175,7 @@ class ServiceConfig:
 
     @property
     def engine(self) -> EngineConfig:
-        """Of the first worker pair."""
+        """The config of the first worker pair."""
         return self.engines[0]
 
 
@@ -183,5 +183,5 @@ SETTINGS = (*settings_of(Pairs), *settings_of(EngineConfig), *settings_of(Servic
 
 
 def variable(setting: Setting) -> str:
-    """Its name in the environment."""
+    """Return the name of the setting's environment variable."""
     return ENVIRONMENT_PREFIX + setting.name.upper()

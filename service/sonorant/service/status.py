@@ -41,11 +41,11 @@ from sonorant.service.errors import (
 )
 
 DOMAIN = "sonorant.tts.v1"
-RETRY_SOON_MS = 500  # a place may become free with any utterance that ends
-RETRY_LATER_MS = 2000  # workers restart, or another server must be found
+RETRY_SOON_MS = 500  # a place may become free whenever an utterance ends
+RETRY_LATER_MS = 2000  # workers are restarting, or the client has to find another server
 
-# A status travels as metadata, of which many clients take 8 KiB; beyond it they see a broken call in place of the
-# error. The message goes twice, once with three characters to a byte, and a description is as long.
+# A status travels as metadata. Many clients accept 8 KiB of it, and beyond that see a broken call instead of the error.
+# The message is sent twice, once with three characters per byte, and a description is as long.
 MAX_MESSAGE_BYTES = 1024
 MAX_NAME_BYTES = 256  # of a field, a voice, a limit
 
@@ -53,7 +53,7 @@ Details = Callable[[Any], Iterable[Any]]
 
 
 def _clipped(text: str, max_bytes: int = MAX_MESSAGE_BYTES) -> str:
-    """As much of it as fits, in UTF-8: what callers sent may be in it, and as long as they like."""
+    """Cut the text to `max_bytes` of UTF-8: it may quote what callers sent, which can be of any length."""
     data = text.encode(errors="replace")
     return data.decode() if len(data) <= max_bytes else data[: max_bytes - 3].decode(errors="ignore") + "..."
 
@@ -113,7 +113,7 @@ def _full(error: VoiceQuotaReached) -> Iterable[Any]:
 @dataclass(frozen=True, slots=True)
 class _Kind:
     code: int
-    reason: str  # of ErrorInfo; an error with a `reason` of its own overrides it
+    reason: str  # ErrorInfo.reason; if empty, the error's own `reason` is used
     details: Details = lambda _: ()
 
 
@@ -150,12 +150,12 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
 
 
 def is_expected(error: BaseException) -> bool:
-    """Whether the table knows it; anything else is a bug and belongs in the log with its traceback."""
+    """Return whether the table lists the error. Any other error is a bug, to be logged with its traceback."""
     return isinstance(error, UtteranceFailed) or _kind(error) is not None
 
 
 def to_status(error: BaseException, request_id: str) -> status_pb2.Status:
-    """What the caller is told. Nothing of an unexpected error but the request id."""
+    """Return the status for the caller. Of an unexpected error, it reveals only the request id."""
     if isinstance(error, UtteranceFailed):
         return error.status
     kind = _kind(error)

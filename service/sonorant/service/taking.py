@@ -1,9 +1,9 @@
-"""A gRPC server that takes several calls over at once.
+"""A gRPC server that accepts several calls per turn of the event loop.
 
-The loop of grpc.aio takes one, and needs two or three turns of the event loop for the next. While turns are long, as
-under a burst, others wait behind each call for that long; and once a thousand wait, gRPC ends newcomers with CANCELLED,
-whoever they are. More such loops share what a turn costs. They are made of what is private in grpcio: pyproject.toml
-allows the versions that are known to have it.
+grpc.aio accepts one call at a time and needs two or three turns of the event loop for each. In a burst, turns are long
+and calls pile up; once a thousand wait, gRPC ends new ones with CANCELLED, whoever sent them. This server runs several
+accept loops, so that one turn accepts several calls. It uses private parts of grpcio: pyproject.toml allows only the
+versions that are known to have them.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class Server(_server.Server):  # type: ignore[misc]
         super().__init__(None, (), interceptors, options, None, None)
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._interceptors = tuple(interceptors)
-        self._tasks: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected
+        self._tasks: set[asyncio.Task[None]] = set()  # a task without a reference may be garbage-collected
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         self._handlers += generic_rpc_handlers
@@ -39,7 +39,7 @@ class Server(_server.Server):  # type: ignore[misc]
         while self._server.is_running():
             try:
                 call = await self._server._request_call()
-            except cygrpc._RequestCallError:  # the server stops
+            except cygrpc._RequestCallError:  # the server is stopping
                 return
             served = cygrpc._handle_rpc(self._handlers, self._interceptors, call, self._loop, False)
             self._run(cygrpc._schedule_rpc_coro(served, call, self._loop))

@@ -193,7 +193,7 @@ async def test_a_port_that_is_taken_is_told_by_its_flag() -> None:
     [
         ("192.0.2.1:80", "cannot listen on 192.0.2.1:80 (Cannot assign requested address"),  # not of this host
         ("nowhere.invalid:80", "cannot listen on nowhere.invalid:80 ("),
-        ("", "is another server running there? Choose with --listen"),
+        ("", "is another server running there? Choose an address with --listen"),
     ],
 )
 def test_why_a_port_cannot_be_had_is_told(address: str, says: str) -> None:

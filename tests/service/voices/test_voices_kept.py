@@ -94,7 +94,7 @@ async def test_deleting(tmp_path: Path) -> None:
         assert await refused(server.voices.ExportVoice(ExportVoiceRequest(voice_id="ada"))) == preset
         taken = CreateVoiceRequest(voice_id="ada", speaker_embedding={"values": range(8)})
         assert await refused(server.voices.CreateVoice(taken)) == (CODE.ALREADY_EXISTS, "VOICE_EXISTS", "ada")
-        with pytest.raises(grpc.aio.AioRpcError, match=r"there is a preset 'ada' already; choose another id\""):
+        with pytest.raises(grpc.aio.AioRpcError, match=r"a preset 'ada' exists already; choose another id\""):
             await server.voices.CreateVoice(taken)
 
 
