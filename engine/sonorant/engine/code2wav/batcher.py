@@ -6,9 +6,9 @@ and pass the audio to `apply`. All rows of a batch have the same number of frame
 * Chunks ramp up (1, 2, 4, 8, 12, 12, ... frames): the first audio waits for one frame only, and a stream that is ahead
   of its listener is decoded in large chunks, which cost less. A chunk is due once all its frames are there. A smaller
   one is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
-* The batcher assumes that a listener plays without a pause from the first chunk on. A talker that keeps up makes a
-  frame within the duration of a frame. So a stream can wait for one more frame if its lead is longer than a frame and
-  a call of the decoder together.
+* Listeners are assumed to play without a pause from the first chunk on. A talker that keeps up makes a frame within the
+  duration of a frame. So a stream can wait for one more frame if its lead is longer than a frame and a call of the
+  decoder together.
 * The stream whose listener runs dry first goes first. A waiting stream keeps its place and a served one moves back, so
   none waits forever.
 * A stream that stays silent for too long is reported once, so that the service may end it.
@@ -49,8 +49,8 @@ from sonorant.engine.types import FinishReason, Float32Array, Int16Array
 
 NO_SLOT = -1
 
-# Unheard frames that one call may take, for each row that it may have. Live streams wait for this call; but the first
-# audio waits until all unheard frames are done, and all streams of a dead pair may come at once.
+# Unheard frames in one call, per row that a call may have. More would hold up live streams for too long. Fewer would
+# delay first audio, which waits for all unheard frames: all streams of a dead pair may come at once.
 UNHEARD_CALL_FRAMES = 4
 
 CALL_DECAY = 0.8  # per call, of the longest call time that is remembered

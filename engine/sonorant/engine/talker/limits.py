@@ -1,5 +1,5 @@
-"""Ends streams that the model does not end: those with all the frames they may have, and those that no longer speak
-their text."""
+"""Decides which streams end although the model does not end them: those that have all the frames they may have, and
+those that no longer speak their text."""
 
 from collections.abc import Iterator, Sequence
 

@@ -273,8 +273,8 @@ def _with_own_frames(
     reg: Regularization,
     block: Block,
 ) -> Tensor:
-    """Return `history` with some frames replaced by those that the model makes (greedily): when it is used, its history
-    has no others."""
+    """Return `history` with some frames replaced by those that the model itself makes (greedily). In use, its history
+    has only such frames."""
     hidden, _ = _backbone(model, store, batch, history, mask, x_vectors, 0.0, _no_guide(batch), block)
     chosen = _some(target >= 0, reg.own_frames)
     hidden = hidden[chosen]
