@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import soundfile
-import soxr
 
 from sonorant.engine.training.evaluation.acoustics import (
     FloatArray,
@@ -25,7 +24,7 @@ from sonorant.engine.training.evaluation.acoustics import (
     formant_shift,
     median_pitch_hz,
 )
-from sonorant.engine.training.evaluation.judge import trimmed_s
+from sonorant.engine.training.evaluation.judge import read_wav, trimmed_s
 from sonorant.engine.training.evaluation.recognizer import SAMPLE_RATE_HZ, Dictation, error_rate, words_of
 from sonorant.engine.training.evaluation.sentences import everyday_sentences
 from sonorant.engine.training.flite import Flite
@@ -103,12 +102,6 @@ def judge(folder: Path, recited: Path, num_processes: int) -> dict[str, Any]:
 
 def voice_of(samples: Int16Array) -> Voice:
     return Voice(median_pitch_hz(samples), envelope(samples))
-
-
-def read_wav(path: Path) -> Int16Array:
-    samples, rate_hz = soundfile.read(path, dtype="int16")
-    resampled: Int16Array = soxr.resample(samples, rate_hz, SAMPLE_RATE_HZ)
-    return resampled
 
 
 def semitones(a_hz: float, b_hz: float) -> float:

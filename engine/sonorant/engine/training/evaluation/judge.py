@@ -73,7 +73,7 @@ def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
             speech = teacher.speak(line.text, line.voice)
             if speech is None:
                 continue
-            said, recited = speech.samples, _read(folder / f"{line.number:05d}.wav")
+            said, recited = speech.samples, read_wav(folder / f"{line.number:05d}.wav")
             wanted = sentences.get(line.text)
             result.append(
                 Heard(
@@ -136,7 +136,8 @@ def _can_be_listed(text: str, known: frozenset[str]) -> bool:
     return not any(c.isdigit() for c in text) and all(word in known for word in words_of(text))
 
 
-def _read(path: Path) -> Int16Array:
+def read_wav(path: Path) -> Int16Array:
+    """Samples of a WAV file at the recognizer's SAMPLE_RATE_HZ."""
     samples, rate_hz = soundfile.read(path, dtype="int16")
     resampled: Int16Array = soxr.resample(samples, rate_hz, SAMPLE_RATE_HZ)
     return resampled
