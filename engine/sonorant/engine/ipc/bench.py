@@ -1,7 +1,7 @@
-"""How long one hop over a ring takes, between two real processes: `python -m sonorant.engine.ipc.bench`.
+"""Measures how long a hop over a ring takes between two real processes: `python -m sonorant.engine.ipc.bench`.
 
-A hop is from `publish` in one process to the decoded record in the other, on the clock that both share. "Alone" is one
-record now and then, so that the reader has to be woken; "at once" is as many as the ring takes.
+A hop goes from `publish` in one process to the decoded record in the other, timed by the clock they share. "Alone"
+sends one record at a time, so the reader has to be woken; "at once" sends as fast as the ring takes records.
 """
 
 import argparse
@@ -49,13 +49,13 @@ def main() -> None:
 
 
 def frames(rows: int) -> FrameBatch:
-    """What the talker says after a step: one frame of each stream."""
+    """The record of a talker step: one frame of each stream."""
     codes = np.zeros((rows, CODEBOOKS), np.int16)
     return FrameBatch(np.zeros(rows, np.int64), np.zeros(rows, np.int32), codes, began_s=0.0, ended_s=0.0)
 
 
 def pcm(rows: int) -> PcmBatch:
-    """What Code2Wav says after a call: one frame's samples of each stream."""
+    """The record of a Code2Wav call: one frame's samples of each stream."""
     samples = np.zeros((rows, FRAME_SAMPLES), np.int16)
     return PcmBatch(
         np.zeros(rows, np.int64), np.zeros(rows, np.int32), 1, samples, np.zeros((rows, 1, CODEBOOKS), np.int16)
@@ -63,7 +63,7 @@ def pcm(rows: int) -> PcmBatch:
 
 
 def measure(batch: Batch, num_records: int, pause_s: float = 0.001) -> Hop:
-    """Of `num_records` alone, and as many at once."""
+    """Measure hops of `num_records` records sent alone, then of as many sent at once."""
     num_bytes = record_bytes(sum(len(part) for part in encode(batch)))
     with _reader(num_bytes * RING_RECORDS) as (outbox, told):
         for _ in range(num_records):
@@ -89,7 +89,7 @@ def _publish(outbox: RingOutbox[Batch], batch: Batch) -> None:
 
 
 def _times(told: Connection, count: int) -> list[tuple[int, int]]:
-    """When each record was published and when it was read, ns."""
+    """Return when each record was published and when it was read, in ns."""
     times: list[tuple[int, int]] = []
     while len(times) < count:
         times += told.recv()
@@ -97,7 +97,7 @@ def _times(told: Connection, count: int) -> list[tuple[int, int]]:
 
 
 def read(inbox: RingInbox[Batch], told: Connection) -> None:
-    """The other process: tells of what it read whenever there is nothing more to read."""
+    """Entry of the reading process: reports the times of what it read whenever there is nothing more to read."""
     told.send(None)
     times: list[tuple[int, int]] = []
     try:
@@ -137,6 +137,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    from sonorant.engine.ipc import bench  # under its own name, which the other process knows it by
+    from sonorant.engine.ipc import bench  # by its real name, not as __main__, so that the other process can unpickle
 
     bench.main()

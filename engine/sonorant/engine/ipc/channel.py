@@ -1,4 +1,4 @@
-"""What a worker loop knows of its neighbours: an inbox and an outbox of records.
+"""Inboxes and outboxes of records: all that a worker loop knows of its neighbours.
 
 `QueueChannel` is both ends within one process; `RingOutbox` and `RingInbox` are the two ends between processes.
 """
@@ -19,23 +19,23 @@ R = TypeVar("R", bound=Record)
 
 
 class PeerGone(Exception):
-    """The other side of a channel has closed it or died, and nothing it sent is left to read."""
+    """The other side of a channel has closed it or died, and everything it sent has been read."""
 
 
 class Inbox(Protocol[T]):
     def drain(self) -> list[T]:
-        """Everything that is there, without blocking. Raises PeerGone if that is nothing and nothing can come.
+        """Take all records that are there, without blocking. Raises PeerGone if there are none and none can come.
 
-        Both raise it, so that a busy loop, which only drains, notices its orphanhood as soon as one that waits.
+        `drain` and `wait` both raise it, because a busy loop only drains and has to notice, too, that it is alone.
         """
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Block until there is something to drain or the time is over. Raises PeerGone as `drain` does."""
+        """Block until there is something to drain or `timeout_s` has passed. Raises PeerGone as `drain` does."""
 
 
 class Outbox(Protocol[T_contra]):
     def publish(self, records: Sequence[T_contra]) -> None:
-        """Hand over the records in order, as one batch. Raises PeerGone if nobody can read them any more."""
+        """Send the records in order, as one batch. Raises PeerGone if nobody can read them any more."""
 
 
 class QueueChannel(Generic[T]):
@@ -68,28 +68,28 @@ class QueueChannel(Generic[T]):
                 raise PeerGone
 
     def close(self) -> None:
-        """What was published can still be read; then both sides meet PeerGone."""
+        """Close both ends. Published records can still be read; then both ends raise PeerGone."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class RingOutbox(Generic[R]):
-    """The writing end. `fileno` is readable when the reader has given room back or is gone."""
+    """The writing end of a ring. `fileno` is readable when the reader has made room or is gone."""
 
     def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
         self._ring = ring
         self._doorbell = doorbell
 
     def publish(self, records: Sequence[R]) -> None:
-        """Blocks while the ring is full, which rings of the sizes that the engine gives them are not."""
+        """Publish all records; block while the ring is full, which does not happen at the sizes the engine chooses."""
         published = self.try_publish(records)
         while published < len(records):
             self._doorbell.wait()
             published += self.try_publish(records[published:])
 
     def try_publish(self, records: Sequence[R]) -> int:
-        """Publish as many as there is room for, as one batch, without blocking; how many that was."""
+        """Publish as many records as there is room for, as one batch, without blocking; return how many."""
         self._doorbell.clear()
         if self._doorbell.peer_gone:
             raise PeerGone
@@ -105,7 +105,7 @@ class RingOutbox(Generic[R]):
 
     @property
     def is_read(self) -> bool:
-        """All that was published."""
+        """Whether the reader has read everything that was published."""
         return not self._ring.used_bytes
 
     def fileno(self) -> int:
@@ -116,7 +116,7 @@ class RingOutbox(Generic[R]):
 
 
 class RingInbox(Generic[R]):
-    """The reading end. `fileno` is readable when there may be something to drain or the writer is gone."""
+    """The reading end of a ring. `fileno` is readable when there may be records to drain or the writer is gone."""
 
     def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
         self._ring = ring

@@ -1,8 +1,8 @@
-"""Starting one of our functions in a fresh interpreter, with the file descriptors it is given and no others.
+"""Child processes: start one of our functions in a fresh interpreter, with chosen file descriptors and no others.
 
-`multiprocessing` would do, but its spawn imports the caller's main module again in every child (for a worker that means
-the whole gRPC stack) and keeps a resource tracker process beside them. Workers are forked, which is quicker; see
-sonorant.engine.ipc.fork_server.
+`multiprocessing` could do this, but its spawn imports the caller's main module again in every child (for a worker that
+means the whole gRPC stack) and keeps a resource tracker process running. Workers are forked instead, which is quicker;
+see sonorant.engine.ipc.fork_server.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ from sonorant.engine.ipc.inherited import Inheritable, inherited
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
-# What the new interpreter is told to do; needs the standard library alone until it knows the parent's sys.path.
-# Ctrl-C, and a SIGTERM from systemd, reach the whole group; the parent decides when its children stop, and none
-# outlives it.
+# The program of the new interpreter. It uses only the standard library until it has the parent's sys.path.
+# It ignores SIGINT and SIGTERM: Ctrl-C and systemd send them to all processes of the server, but the parent decides
+# when its children stop, and none outlives it.
 BOOTSTRAP = (
     "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     "import pickle, sys; file = open(int(sys.argv[2]), 'rb'); sys.path[:] = pickle.load(file); "
@@ -33,7 +33,7 @@ BOOTSTRAP = (
 
 
 class Adopted:
-    """A child that this process did not start itself: of `subprocess.Popen` the part that is needed."""
+    """A child that this process did not start itself, with the part of `subprocess.Popen`'s interface that we need."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -48,14 +48,14 @@ class Adopted:
         return code
 
     def kill(self) -> None:
-        if self.poll() is None:  # so the pid is not somebody else's by now
+        if self.poll() is None:  # not reaped yet, so the pid cannot belong to another process
             os.kill(self.pid, signal.SIGKILL)
 
     def _reap(self, options: int) -> int | None:
         if self._code is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # somebody else in this process has waited for all children
+            except ChildProcessError:  # other code in this process has already reaped it
                 pid, status = self.pid, 0
             if pid:
                 self._code = os.waitstatus_to_exitcode(status)
@@ -63,7 +63,7 @@ class Adopted:
 
 
 class Child:
-    """A running child. `ready` receives what its target sends on the connection that it gets as its last argument."""
+    """A running child. Its target gets a connection as its last argument; what it sends there arrives at `ready`."""
 
     def __init__(self, name: str, process: "subprocess.Popen[bytes] | Adopted", ready: Connection) -> None:
         self.name = name
@@ -79,7 +79,7 @@ class Child:
         args: tuple[Any, ...],
         inherited: Iterable[Inheritable] = (),
     ) -> "Child":
-        """In a fresh interpreter. Raises OSError if it cannot be started; nothing is left then."""
+        """Start `target` in a fresh interpreter. Raises OSError if that fails, and leaves nothing behind."""
         ready, child_end = Pipe(duplex=False)
         with ExitStack() as undo:
             undo.callback(ready.close)
@@ -104,16 +104,17 @@ class Child:
         return self._process.poll() is not None
 
     def fileno(self) -> int:
-        """Readable once the child is dead."""
+        """Return a file descriptor that becomes readable when the child dies."""
         return self._pidfd
 
     async def loaded(self) -> Any:
-        """What the child says once it is ready for work: ("ready", value).
+        """Wait until the child is ready for work and return the value it sends: ("ready", value).
 
-        If it cannot load, raises CheckpointError or EngineError with the reason: ("unusable" or "failed", message).
+        Raises CheckpointError or EngineError with its reason if it cannot load: ("unusable" or "failed", message).
         """
         await readable(self.ready.fileno())
-        os.set_blocking(self.ready.fileno(), True)  # uvloop unblocks what it polls, and a message may come in pieces
+        # uvloop makes what it polls non-blocking, but a message may arrive in pieces
+        os.set_blocking(self.ready.fileno(), True)
         try:
             kind, value = self.ready.recv()
         except EOFError:
@@ -132,11 +133,11 @@ class Child:
         self._process.kill()
 
     def wait(self) -> int:
-        """The exit code, as soon as the child is dead; minus the signal's number if one killed it."""
+        """Block until the child is dead and return its exit code; minus the signal's number if a signal killed it."""
         return self._process.wait()
 
     def close(self) -> None:
-        """Kill the child if it still runs, and release what belongs to it."""
+        """Kill the child if it still runs, and close our file descriptors of it."""
         self.kill()
         self.wait()
         self.ready.close()
@@ -154,13 +155,13 @@ async def readable(fd: int) -> None:
 
 
 def write_job(file: IO[bytes], target: Callable[..., None], args: tuple[Any, ...], ready: Connection) -> None:
-    """For `main`, behind what is in the file already."""
+    """Append the child's job for `main` to the file, and rewind it."""
     pickle.dump((logging.getLogger().getEffectiveLevel(), target, args, ready.fileno()), file)
     file.seek(0)  # the child shares this position
 
 
 def main(name: str, file: IO[bytes]) -> None:
-    """Of every child, fresh or forked. What `target` raises ends it with a traceback and code 1."""
+    """Entry of every child, fresh or forked: run the job in `file`. An exception ends it with a traceback, code 1."""
     with open("/proc/self/comm", "w") as comm:
         comm.write(name)  # for ps and top
     with file:
@@ -169,4 +170,4 @@ def main(name: str, file: IO[bytes]) -> None:
     target(*args, Connection(inherited(ready_fd), readable=False))
     logging.shutdown()
     sys.stdout.flush()
-    os._exit(0)  # the kernel is quicker at freeing everything than an interpreter with torch in it, and others wait
+    os._exit(0)  # others wait for our end, and the kernel frees everything faster than an interpreter with torch does

@@ -1,8 +1,8 @@
-"""Waking the process on the other side of a ring, and noticing its death. Carries no data.
+"""Doorbells wake the process on the other side of a ring, and show its death. They carry no data.
 
 Each side of a ring holds one end of a socket pair. The writer rings after it has published a batch, the reader after it
-has given room back. To ring is to send one byte; whoever is woken clears all bytes first and looks at the shared memory
-after that. So a record published after the look has its byte still to come, and no wake-up is lost. If the socket is
+has made room. Ringing sends one byte. A process that is woken first clears all bytes and then looks at the shared
+memory. If a record is published after that look, its byte is still to come, so no wake-up is lost. If the socket is
 full, the peer has unread bytes and will look anyway.
 
 When a process dies the kernel closes its end, and the other end reads end-of-file: hence exactly one process may hold

@@ -1,14 +1,14 @@
-"""Forks workers from a process that has imported what they need, torch above all, which takes longer than the rest.
+"""The fork server: a process that has imported what workers need (mostly torch, which is slow) and forks workers.
 
     this process  --socket: a message for each worker, with its descriptors-->  fork server
                                                                                   | fork
-    this process  <--pipe: its pid, once it is a child of this process--  worker  <--fork--  one that ends at once
+    this process  <--pipe: its pid, once it is a child of this process--  worker  <--fork--  process that ends at once
 
-A worker becomes a child of this process, as if it had been started here: its parent ends, and this process takes
-orphans for as long as a worker is on its way (PR_SET_CHILD_SUBREAPER). So the fork server may die without harm to any
-worker; the next one that is needed gets another fork server. It ends when this process closes the socket or dies.
+A worker becomes a child of this process, as if it had been started here: its parent ends, and this process adopts
+orphans while a worker is being started (PR_SET_CHILD_SUBREAPER). So the fork server can die without harm to any worker;
+the next worker to be started gets a new fork server. The fork server ends when this process closes the socket or dies.
 
-`multiprocessing` has a fork server, too; docs/decisions.md says why this is not it.
+`multiprocessing` has a fork server, too; docs/decisions.md says why we do not use it.
 """
 
 import asyncio
@@ -29,26 +29,26 @@ from sonorant.engine.ipc.child import Adopted, Child, readable, write_job
 from sonorant.engine.ipc.child import main as run_job
 from sonorant.engine.ipc.inherited import Inheritable, SocketEnd, renumber
 
-MAX_FDS = 64  # a worker is given less than ten
+MAX_FDS = 64  # per worker, which needs fewer than ten
 CANCEL_TIMEOUT_S = 5.0
 
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class ForkServer:
-    """Takes nothing until the first `fork`, and keeps nothing once nobody holds it.
+    """Starts its process at the first `fork`, and stops it when the last holder releases it.
 
-    For one thread at a time, and any number of event loops one after the other.
+    May be used by one thread at a time, and by any number of event loops one after the other.
     """
 
     def __init__(self, *modules: str) -> None:
-        """`modules` are imported there. One that cannot be is left to the workers, which say why."""
+        """`modules` are imported in the process. A failing import is ignored there: the workers will report it."""
         self._modules = modules
         self._num_holders = 0
         self._process: Child | None = None
         self._requests: socket.socket  # to the process
-        self._num_awaited = 0  # workers that are on their way
-        self._took_orphans = False  # before there were any
+        self._num_awaited = 0  # workers that are being started
+        self._took_orphans = False  # whether this process adopted orphans before the first of them
 
     def hold(self) -> None:
         self._num_holders += 1
@@ -60,7 +60,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The fork server's process id, or None while it is not running."""
         return None if self._process is None or self._process.is_dead else self._process.pid
 
     async def fork(
@@ -72,12 +72,12 @@ class ForkServer:
         environment: Mapping[str, str],
         timeout_s: float,
     ) -> Child:
-        """A worker that runs `target`; `environment` is what it has beside ours. For those who hold the fork server.
+        """Start a worker that runs `target`, with `environment` added to ours. The caller must hold the fork server.
 
-        What a library reads when it is loaded is as it was when the fork server started.
+        Environment variables that a library reads while it is loaded have the values from the fork server's start.
 
-        Raises OSError if it cannot be started; nothing is left then, nor after a cancellation, which waits for what has
-        been begun.
+        Raises OSError if the worker cannot be started. Then, and after a cancellation, which waits until the fork is
+        done, nothing is left behind.
         """
         ready, child_end = Pipe(duplex=False)
         with ExitStack() as undo, self._taking_orphans():
@@ -95,13 +95,16 @@ class ForkServer:
             if cancelled is not None:
                 raise cancelled
             if not pid:
-                raise OSError("the process that forks workers died, or could not; see its log")
+                raise OSError("the fork server died or could not fork a worker; see its log")
             child = Child(name, process, ready)
             undo.pop_all()
             return child
 
     async def _answered(self, fd: int, timeout_s: float) -> asyncio.CancelledError | None:
-        """Returns when it is readable or closed, which a fork server that hangs is killed for. Not to be cancelled."""
+        """Wait until `fd` is readable or closed; kill the fork server if it hangs, which closes `fd`.
+
+        A cancellation only shortens the wait; its error is returned.
+        """
         cancelled = None
         answer = asyncio.ensure_future(readable(fd))
         while not answer.done():
@@ -118,7 +121,7 @@ class ForkServer:
             self._start()
         try:
             socket.send_fds(self._requests, [b"\0"], fds)
-        except ConnectionError:  # it has died
+        except ConnectionError:  # the fork server has died
             self._stop()
             self._start()
             socket.send_fds(self._requests, [b"\0"], fds)
@@ -132,7 +135,7 @@ class ForkServer:
         except BaseException:
             ours.close()
             raise
-        ours.setblocking(False)  # it has room for many messages
+        ours.setblocking(False)  # its buffer has room for many messages
         self._requests = ours
 
     def _stop(self) -> None:
@@ -143,7 +146,7 @@ class ForkServer:
 
     @contextmanager
     def _taking_orphans(self) -> Iterator[None]:
-        """As long as any worker is on its way."""
+        """Let this process adopt orphans while any worker is being started."""
         self._num_awaited += 1
         if self._num_awaited == 1:
             self._took_orphans = _takes_orphans()
@@ -156,12 +159,12 @@ class ForkServer:
                 _take_orphans(self._took_orphans)
 
 
-WORKERS = ForkServer("sonorant.engine.preloaded")  # this process's, for all its engines
+WORKERS = ForkServer("sonorant.engine.preloaded")  # shared by all engines of this process
 
 
 def _told(ready: Connection) -> int:
-    """The worker's pid; 0 if there is none."""
-    os.set_blocking(ready.fileno(), True)  # uvloop unblocks what it polls
+    """Return the pid that the worker sent; 0 if there is no worker."""
+    os.set_blocking(ready.fileno(), True)  # uvloop makes what it polls non-blocking
     try:
         return int(ready.recv())
     except EOFError:
@@ -179,27 +182,28 @@ def _take_orphans(value: bool) -> None:
 
 
 def serve(modules: tuple[str, ...], requests: SocketEnd, ready: Connection) -> None:
-    """Entry of the process. Returns when the parent is gone. A worker leaves this only by its end."""
+    """Run the fork server; return when the parent is gone. A forked worker never returns from here."""
     ready.close()
     for module in modules:
         with suppress(Exception):
             importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # so that collections in the workers leave the pages alone that all of them share
-    while requests.socket.recv(1, socket.MSG_PEEK):  # whoever takes the message holds the descriptors: not this process
+    gc.freeze()  # keeps collections in the workers from writing to the pages that all of them share
+    # Only look at the message: the process that receives it holds its descriptors, and the fork server must not.
+    while requests.socket.recv(1, socket.MSG_PEEK):
         if not (pid := os.fork()):
             _fork_worker(requests.socket)
         os.waitpid(pid, 0)
 
 
 def _fork_worker(requests: socket.socket) -> None:
-    """In a process of its own, which ends; the one that it leaves behind is the worker."""
+    """Fork the worker and end; runs in a process forked for this, so that the worker becomes an orphan."""
     _, fds, _, _ = socket.recv_fds(requests, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     requests.close()
     parent = os.pidfd_open(os.getpid())
     if os.fork():
         os._exit(0)
-    select.select([parent], [], [])  # until we are an orphan, and so the service process's child
+    select.select([parent], [], [])  # wait until our parent has ended and the service process has adopted us
     os.close(parent)
     file = os.fdopen(fds[0], "rb")
     name, numbers, sys.path[:], environment = pickle.load(file)
@@ -209,6 +213,6 @@ def _fork_worker(requests: socket.socket) -> None:
     with Connection(os.dup(fds[1]), readable=False) as ready:
         try:
             ready.send(os.getpid())
-        except BrokenPipeError:  # who wanted a worker has gone meanwhile
+        except BrokenPipeError:  # the service process is gone
             os._exit(0)
     run_job(f"sonorant-{name}", file)

@@ -1,7 +1,7 @@
-"""What a worker is doing and has done: a few shared words, written by the worker, read by the supervisor.
+"""Heartbeats: a few shared words that a worker writes and the supervisor reads, about what it does and has done.
 
-Since when it has been busy with one step (0 = idle) is for noticing one that hangs; its process tells of one that died.
-The rest only grows, and is for whoever wants to know how full its steps are and how much of the time they take.
+The first word says since when the worker has been busy with one step (0 = idle), so that a hang is noticed; a death
+shows by the process itself. The other words are counters for metrics: how full the steps are, and how long they take.
 """
 
 import mmap
@@ -17,7 +17,7 @@ from sonorant.engine.types import PassCounts
 
 SIZE_BYTES = mmap.PAGESIZE
 
-# Upper ends of histogram buckets; one bucket more for the rest.
+# Upper ends of histogram buckets; each histogram has one more bucket, for what is above.
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # streams in a step
 PROMPT_ROW_BUCKETS = (8, 16, 32, 64, 128, 256, 512)  # prompt rows in a step that has any
 STEP_S_BUCKETS = (
@@ -27,16 +27,16 @@ STEP_S_BUCKETS = (
 
 
 class Step(NamedTuple):
-    """What a step had to do."""
+    """The work of one step."""
 
-    num_rows: int  # one for each stream; without any it was no step
+    num_rows: int  # one for each stream; a step with 0 rows is not counted
     num_prompt_rows: int = 0
-    num_shared_rows: int = 0  # prompt rows of streams that began, which did not have to go in
+    num_shared_rows: int = 0  # prompt rows of new streams that were skipped, as shared pages hold them already
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Done so far. A step that ends while this is read may be in some of the numbers only."""
+    """A worker's totals so far. A step that ends while they are read may be in only some of the numbers."""
 
     busy_s: float
     num_rows: int
@@ -73,11 +73,11 @@ class Heartbeat:
         self._words = memoryview(self._mapping).cast("Q")  # one aligned 64-bit store or load per access
 
     def busy(self) -> None:
-        """A step begins."""
+        """Record that a step begins."""
         self._words[_BUSY_SINCE_NS] = time.monotonic_ns()  # the same clock in every process
 
     def idle(self, step: Step, passes: PassCounts) -> None:
-        """The step is over; waiting is not being busy. `passes` are those of the network since the worker came up."""
+        """Record that the step is over. `passes` counts the network's passes since the worker started."""
         words = self._words
         if step.num_rows:
             time_ns = time.monotonic_ns() - words[_BUSY_SINCE_NS]

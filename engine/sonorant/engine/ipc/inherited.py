@@ -1,11 +1,11 @@
-"""File descriptors that a process is given when it is started. What holds some pickles them as the parent's numbers."""
+"""File descriptors that a child process inherits. Objects that hold some pickle them by their numbers in the parent."""
 
 import os
 import socket
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-_numbers: dict[int, int] = {}  # ours, by the parent's; a process that kept them all has none
+_numbers: dict[int, int] = {}  # the parent's number -> ours; empty in a child that kept all numbers
 
 
 class Inheritable(Protocol):
@@ -13,7 +13,7 @@ class Inheritable(Protocol):
 
 
 class SocketEnd:
-    """One end of a socket pair, to be passed on."""
+    """One end of a socket pair, which a child can inherit."""
 
     def __init__(self, end: socket.socket) -> None:
         self.socket = end
@@ -30,7 +30,7 @@ def renumber(parents: Iterable[int], ours: Iterable[int]) -> None:
 
 
 def inherited(fd: int) -> int:
-    """Our number of what is `fd` in the parent. Children of ours do not get it unasked."""
+    """Return our number of the parent's descriptor `fd`, and keep our own children from inheriting it by default."""
     fd = _numbers.get(fd, fd)
     os.set_inheritable(fd, False)
     return fd

@@ -1,14 +1,14 @@
 """The records of the three rings, as values. `encode`/`decode` turn them into bytes and back.
 
 Ring A, service -> talker:    OpenStream (PushText | GrantCredit)* [EndText] [CancelStream]; Shutdown
-                              of stored codes what ring B has, which the talker passes on
+                              for stored codes the records of ring B, which the talker passes on
 Ring B, talker -> code2wav:   BeginStream (row of FrameBatch | row of TextPositions | FlushStream)* EndStream; Shutdown
-                              before all that a FrameBatch of SAMPLE_STREAM, if the codec has to find its format
+                              first of all a FrameBatch of SAMPLE_STREAM, if Code2Wav has to choose its number format
 Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch | SilentStream)+] EndStream
-                              before it, anywhere, rows of TextPositions
+                              rows of TextPositions anywhere before EndStream
 
-Per stream the order above holds on every ring, and each OpenStream is answered by exactly one EndStream on ring C.
-A stream that ends before it got a slot has an EndStream and nothing else on rings B and C.
+The records of each stream keep this order on every ring, and each OpenStream is answered by exactly one EndStream on
+ring C. A stream that ends before it gets a slot has an EndStream and nothing else on rings B and C.
 """
 
 import pickle
@@ -34,7 +34,7 @@ from sonorant.engine.types import (
     StreamEnd,
 )
 
-SAMPLE_STREAM = -1  # speech that nobody hears, one row per frame
+SAMPLE_STREAM = -1  # the id of test speech that is decoded for measuring and never heard; one row per frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class OpenStream:
     opened_s: float  # all times are of CLOCK_MONOTONIC, which the processes of a host share
     x_vector: Float32Array | None = None  # [hidden]
     reference_codes: Int16Array | None = None  # [frames, codebooks]
-    # [frames, codebooks], made before: the stream goes on behind them. Credit and `max_frames` count them, and the
-    # plan's trailing text begins at frame 0 as ever.
+    # [frames, codebooks] of frames made earlier; the stream continues after them. Credit and `max_frames` count them,
+    # and the plan's trailing text still begins at frame 0.
     known_codes: Int16Array | None = None
-    times_text_from: float | None = None  # with TextPositions, the first of them about here; None: without
-    caller: int = 0  # whose it is: slots are shared out among callers; 0: of nobody in particular
+    times_text_from: float | None = None  # send TextPositions, which begin about here; None: send none
+    caller: int = 0  # slots are shared out among callers; 0: no particular caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class CancelStream:
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Finish nothing, release everything, exit; passed on down the path."""
+    """Finish nothing, release everything, exit. The talker passes it on to Code2Wav."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ class BeginStream:
     stream_id: int
     opened_s: float
     started_s: float  # when it got its slot
-    past_codes: Int16Array | None = None  # [frames, codebooks], decoded for the state they leave, never heard
-    first_frame: int = 0  # of those to come; so many of the past ones, the last, are of the stream itself
-    is_stored: bool = False  # no talker makes its frames: they come from the service
+    past_codes: Int16Array | None = None  # [frames, codebooks], decoded only for the state they leave, never heard
+    first_frame: int = 0  # index of the next frame; the last `first_frame` past frames are the stream's own
+    is_stored: bool = False  # its frames are stored codes, which come from the service
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,13 @@ class FrameBatch:
     stream_ids: Int64Array  # [rows]
     frame_indices: Int32Array  # [rows], from the stream's first frame on
     codes: Int16Array  # [rows, codebooks]
-    began_s: float  # the step
+    began_s: float  # when the step began
     ended_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class TextPositions:
-    """How far streams are in their texts, one row per stream; Code2Wav passes it on, ahead of the frames' audio."""
+    """How far streams are in their texts, one row per stream. Code2Wav passes it on before the frames' audio."""
 
     stream_ids: Int64Array  # [rows]
     frame_indices: Int32Array  # [rows]
@@ -112,7 +112,7 @@ class TextPositions:
 
 @dataclass(frozen=True, slots=True)
 class FlushStream:
-    """The talker will make no frame for this stream for now (starved or blocked): decode what is there."""
+    """The talker makes no more frames of this stream for now (starved or blocked): decode those that are there."""
 
     stream_id: int
 
@@ -125,15 +125,15 @@ class EndStream:
 
 @dataclass(frozen=True, slots=True)
 class FirstChunk:
-    """When what happened to a stream whose first audio is in the PcmBatch that follows. In order of time."""
+    """The times, in order, of a stream whose first audio is in the PcmBatch that follows."""
 
     stream_id: int
     opened_s: float
-    started_s: float
-    step_began_s: float  # the talker's, with frame 0
+    started_s: float  # when it got its slot
+    step_began_s: float  # the talker's step that made frame 0
     step_ended_s: float
-    taken_s: float  # by Code2Wav
-    call_began_s: float  # the decoder's, with frame 0
+    taken_s: float  # when Code2Wav took frame 0 from the ring
+    call_began_s: float  # the Code2Wav call that decoded frame 0
     call_ended_s: float
 
     @property
@@ -148,7 +148,7 @@ class FirstChunk:
 
 @dataclass(frozen=True, slots=True)
 class SilentStream:
-    """This stream has been silent for so many frames that it has nothing to say any more."""
+    """This stream has been silent for so many frames in a row that it seems to have nothing more to say."""
 
     stream_id: int
     num_frames: int
@@ -161,9 +161,9 @@ class PcmBatch:
     stream_ids: Int64Array  # [rows]
     first_frames: Int32Array  # [rows]
     num_frames: int
-    # As one array each, or, from the ring, a list of one array per row:
+    # Each is one array when sent, and a list of one array per row when read from the ring:
     samples: Int16Array | Float32Array | list[Int16Array]  # [rows, num_frames * frame_samples]; int16 on the ring
-    codes: Int16Array | list[Int16Array]  # [rows, num_frames, codebooks], which the audio was made of
+    codes: Int16Array | list[Int16Array]  # [rows, num_frames, codebooks] that the samples were decoded from
 
 
 StoredRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
@@ -173,7 +173,7 @@ PcmRecord: TypeAlias = FirstChunk | PcmBatch | TextPositions | SilentStream | En
 Record: TypeAlias = Command | FrameRecord | PcmRecord
 
 
-# Layout of a record: HEADER, then what the kind calls for. Little-endian as the machine is; arrays follow aligned.
+# Layout of a record: HEADER, then the body of its kind. Little-endian, like the machine; arrays are aligned.
 #
 #   OpenStream                stream_id     pickle of the record (ring A only: once per stream, many optional parts)
 #   PushText     num_ids      stream_id     i32 ids
@@ -187,15 +187,15 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   SilentStream num_frames   stream_id
 #   EndStream    reason       stream_id     END, detail in UTF-8
 #   EndText, CancelStream, FlushStream: 0, stream_id; Shutdown: 0, 0
-HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what stands there instead)
+HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what the table has in its place)
 BEGIN = struct.Struct("=2d2q")  # opened_s, started_s, first_frame, is_stored
 TIMES = struct.Struct("=2d")  # began_s, ended_s
 CODEBOOKS = struct.Struct("=q")  # how many there are
 FIRST_CHUNK = struct.Struct("=7d")  # its times
 END = struct.Struct("=q2d")  # num_frames, queue_s, generation_s
 ROW_BYTES = 8 + 4  # of a batch: stream id, index
-DETAIL_BYTES = 512  # of the end of a stream; what is longer is cut
-PICKLE_BYTES = 4096  # around the arrays and ids of an OpenStream
+DETAIL_BYTES = 512  # longest detail of an EndStream; a longer one is cut
+PICKLE_BYTES = 4096  # what pickling adds to the arrays and ids of an OpenStream, at most
 
 
 class _Kind(IntEnum):
@@ -222,16 +222,17 @@ class RecordShape:
     codebooks: int
     frame_samples: int
     hidden_size: int
-    max_context: int  # rows of a prompt and frames, of which there are no more together
+    max_context: int  # most rows of one stream: those of its prompt and its frames together
 
 
 def max_bytes(kind: type[Record], shape: RecordShape, *, rows: int = 1, num_frames: int = 1) -> int:
-    """What a record of a kind may at most take, see `encode`; of a batch with so many rows of so many frames, of a
-    beginning behind so many frames."""
+    """Return the most bytes that `encode` makes of a record of this kind. `rows` and `num_frames` (per row) describe a
+    batch; for a BeginStream `num_frames` counts its past frames."""
     codes_bytes = 2 * shape.codebooks
     body = 0
     if kind is OpenStream:
-        pickled_ids = 5 * 7 * shape.max_context  # two columns, and what trails (see Engine.check); an int takes five
+        # two columns of ids and the trailing ids, see Engine.check; a pickled int takes five bytes
+        pickled_ids = 5 * 7 * shape.max_context
         body = pickled_ids + shape.max_context * codes_bytes + 4 * shape.hidden_size + PICKLE_BYTES
     elif kind is BeginStream:
         body = BEGIN.size + num_frames * codes_bytes
@@ -249,7 +250,7 @@ def max_bytes(kind: type[Record], shape: RecordShape, *, rows: int = 1, num_fram
 
 
 def encode(record: Record) -> list[Buffer]:
-    """The record as bytes, in parts to be put one behind the other. Parts may be views of the record's arrays."""
+    """Encode the record as bytes, in parts to be joined. Parts may be views of the record's arrays."""
     match record:
         case OpenStream(stream_id=stream_id):
             return [HEADER.pack(_Kind.OPEN_STREAM, 0, stream_id), pickle.dumps(record, pickle.HIGHEST_PROTOCOL)]
@@ -291,16 +292,16 @@ def encode(record: Record) -> list[Buffer]:
 
 
 def _bytes(array: npt.NDArray[Any], dtype: type[np.generic]) -> memoryview:
-    """A view of the array's memory. The dtype is part of the layout, so it is not converted but insisted on."""
+    """Return a view of the array's memory. Raises TypeError for another dtype: the dtype is part of the layout."""
     if array.dtype != dtype:
         raise TypeError(f"array of {array.dtype} where the ring carries {np.dtype(dtype)}")
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def decode(payload: Buffer) -> Record:
-    """The record from its bytes, which are copied: the result outlives the ring's room."""
+    """Decode a record. The bytes are copied, so the record stays valid after the ring's room is released."""
     kind, count, stream_id = HEADER.unpack_from(payload)
-    if kind == _Kind.PCM_BATCH:  # most of all bytes, so copied once only
+    if kind == _Kind.PCM_BATCH:  # these are most of all bytes, so they are copied only once
         return _pcm_batch(memoryview(payload)[HEADER.size :], count, stream_id)
     body = bytearray(payload[HEADER.size :])
     match kind:
@@ -342,7 +343,7 @@ def decode(payload: Buffer) -> Record:
 
 
 def _pcm_batch(body: memoryview, rows: int, num_frames: int) -> PcmBatch:
-    """Each row is copied by itself, so that a slow listener keeps its own in memory and not the whole batch."""
+    """Copy each row by itself, so that a slow listener keeps only its own row in memory and not the whole batch."""
     (codebooks,) = CODEBOOKS.unpack_from(body)
     stream_ids, first_frames, values = _rows(body, rows, CODEBOOKS.size)
     values = values.reshape(-1)

@@ -1,4 +1,4 @@
-"""A ring of byte records in anonymous shared memory: one process writes, another reads. Knows no record's meaning.
+"""A ring of byte records in anonymous shared memory: one process writes, another reads. It does not interpret them.
 
     byte 0          head: u64, bytes consumed so far; only the reader stores it
     byte 64         tail: u64, bytes published so far; only the writer stores it
@@ -6,25 +6,26 @@
 
     data   | length u64 | sequence u64 | payload, padded to 16 | length | sequence | ... | WRAP | (unused) |
 
-`head` and `tail` only grow; a position's place in the data is its remainder by the capacity. head == tail is empty, and
-tail - head never exceeds the capacity. A record is contiguous: one that does not fit before the end of the data is
-preceded by a WRAP word, which sends the reader to the beginning. Records carry consecutive sequence numbers, so a lost,
+`head` and `tail` only grow; a position's place in the data is its remainder by the capacity. If head == tail, the ring
+is empty; tail - head never exceeds the capacity. A record is contiguous: if it does not fit before the end of the data,
+a WRAP word stands there and sends the reader to the beginning. Records carry consecutive sequence numbers, so a lost,
 repeated or torn record cannot pass unnoticed.
 
-    writer: write() ... write(), publish()    records are seen by the reader from publish() on, all at once
-    reader: read() ... read(), release()      payloads are views of the ring until release() gives their room back
+    writer: write() ... write(), publish()    the reader sees all these records from publish() on
+    reader: read() ... read(), release()      payloads are views of the ring until release() frees their room
 
 Memory order. The payload is stored before the tail that publishes it, and loaded after that tail; it is loaded before
 the head that frees it is stored, and stored after that head was loaded. Head and tail are aligned 64-bit words moved by
 one instruction each, and CPython does not reorder. x86-64 keeps stores in order, loads in order, and a load before a
-later store, which is all of it. 64-bit Arm keeps none of these, so there a fence stands at each of the four places: a
-lock that is released and acquired again. POSIX has both synchronize memory; on Arm they are a store-release and a
-load-acquire, which stay in this order, what is before them before the one and what is behind them behind the other. A
-doorbell needs none: its byte goes through the kernel, whose locks are fences. Other machines are refused.
+later store; no more is needed. 64-bit Arm guarantees none of these, so there each of the four places has a fence: a
+lock that is released and acquired again. POSIX says that both synchronize memory. On Arm they are a store-release and a
+load-acquire, which are not reordered: what comes before the pair stays before the release, what comes after it stays
+behind the acquire. A doorbell needs no fence: its byte goes through the kernel, whose locks are fences. The engine
+refuses to start on other machines.
 
-Nobody waits here: see sonorant.engine.ipc.doorbell.
+Nothing here waits: see sonorant.engine.ipc.doorbell.
 
-The memory has no name (memfd), so nothing can be left behind: it goes with the last process that holds it.
+The memory has no name (memfd), so nothing can be left behind: it is freed with the last process that holds it.
 """
 
 import mmap
@@ -48,7 +49,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def record_bytes(payload_bytes: int) -> int:
-    """What a record takes in the ring."""
+    """Return how many bytes of the ring a record with such a payload takes."""
     return RECORD_HEADER_BYTES + _aligned(payload_bytes)
 
 
@@ -57,7 +58,7 @@ def _aligned(size: int) -> int:
 
 
 class Ring:
-    """The memory, and this process's place in it. A process either writes or reads."""
+    """The shared memory, and this process's position in it. A process either writes or reads."""
 
     def __init__(self, capacity_bytes: int) -> None:
         if (machine := (platform.system(), platform.machine())) not in MACHINES:
@@ -83,17 +84,17 @@ class Ring:
 
     @property
     def max_payload_bytes(self) -> int:
-        """Half of the ring, so that a record fits into an empty ring wherever its beginning lies."""
+        """The largest payload: a record takes at most half of the ring, so it fits an empty one at any position."""
         return (self.capacity_bytes // 2 - RECORD_HEADER_BYTES) // ALIGNMENT * ALIGNMENT
 
     @property
     def used_bytes(self) -> int:
-        """Published and not yet released; exact on both sides when the other one rests."""
+        """Bytes published and not yet released. Exact while the other side does nothing."""
         return self._words[TAIL_WORD] - self._words[HEAD_WORD]
 
     @property
     def free_bytes(self) -> int:
-        """For the writer: room for records, not counting what a wrap may waste."""
+        """The writer's room for records, some of which a wrap may waste."""
         return self.capacity_bytes - (self._position - self._words[HEAD_WORD])
 
     @property
@@ -102,7 +103,7 @@ class Ring:
         return self._words[HEAD_WORD]
 
     def write(self, parts: Sequence[Buffer]) -> bool:
-        """Put a record made of these parts behind the last one; False if there is no room for it now."""
+        """Append a record made of these parts; return False if there is no room for it now."""
         payload_bytes = sum(map(len, parts))
         if payload_bytes > self.max_payload_bytes:
             raise ValueError(f"a record of {payload_bytes} bytes; this ring takes up to {self.max_payload_bytes}")
@@ -113,7 +114,7 @@ class Ring:
         if wasted + size > self.free_bytes:
             return False
         if self._fence is not None:
-            self._fence()  # the head was loaded before what it has freed is stored to
+            self._fence()  # the head is loaded before we store into the room that it freed
         if wasted:
             self._words[(DATA_OFFSET + place) // 8] = WRAP
             place = 0
@@ -130,15 +131,15 @@ class Ring:
 
     def publish(self) -> None:
         if self._fence is not None:
-            self._fence()  # records are stored before the tail that publishes them
+            self._fence()  # the records are stored before the tail that publishes them
         self._words[TAIL_WORD] = self._position
 
     def read(self) -> memoryview | None:
-        """The next record's payload, or None if all published ones were read."""
+        """Return the next record's payload, or None if all published records were read."""
         if self._position == self._words[TAIL_WORD]:
             return None
         if self._fence is not None:
-            self._fence()  # the tail was loaded before what it has published is
+            self._fence()  # the tail is loaded before the records that it published
         place = self._position % self.capacity_bytes
         if self._words[(DATA_OFFSET + place) // 8] == WRAP:
             self._position += self.capacity_bytes - place
@@ -152,9 +153,9 @@ class Ring:
         return self._memory[at + RECORD_HEADER_BYTES : at + RECORD_HEADER_BYTES + payload_bytes]
 
     def release(self) -> None:
-        """The room of everything read so far may be used again; views of it must not be."""
+        """Free the room of everything read so far. Views of it must not be used any more."""
         if self._fence is not None:
-            self._fence()  # records were loaded before the head that frees them is stored
+            self._fence()  # the records are loaded before we store the head that frees them
         self._words[HEAD_WORD] = self._position
 
     def fds(self) -> tuple[int, ...]:
@@ -171,7 +172,7 @@ class Ring:
 
 
 class _Fence:
-    """Of memory: what was loaded and stored before a call of it is so before all that is after it."""
+    """A memory fence: loads and stores before the call take effect before those after it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

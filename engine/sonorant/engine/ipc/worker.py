@@ -1,7 +1,7 @@
-"""What the entries of all worker processes have in common: how loading is told, and how they end.
+"""What the entry functions of all worker processes share: reporting that the model is loaded, and ending.
 
-An exception in a loop is fatal to its process, and the engine starts another: what a step or a call leaves behind when
-it breaks off half-way is not known for anything that it worked on.
+An exception in a worker's loop ends its process, and the engine starts another one: a step or call that broke off
+half-way may have left any stream it worked on in an unknown state.
 """
 
 import gc
@@ -16,20 +16,21 @@ from sonorant.engine.ipc.channel import PeerGone
 
 T = TypeVar("T")
 
-NICENESS = 5  # of a process that computes on the CPU: a third of the service's share, where both want the same core
+NICENESS = 5  # of a worker on the CPU: a third of the service process's share when both want the same core
 
 log = logging.getLogger(__name__)
 
 
 def give_way() -> None:
-    """To the service process, for threads started from now on, too. It needs little time, but all wait for it."""
+    """Let the service process go first, which needs little time but everyone waits for. Covers later threads, too."""
     os.nice(NICENESS)
 
 
 def tell_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mapping[str, object]]]) -> T:
-    """What `load` returns first; what it returns second is told on `ready`, for `Child.loaded`, with what CUDA is told.
+    """Load the worker and return the first value that `load` returns.
 
-    Exits if it fails, having told why; what is not an EngineError, which says all there is to say, is logged as well.
+    Sends the second one, and the CUDA_ variables of the environment, on `ready`, where `Child.loaded` receives them. If
+    `load` fails, sends the reason and exits; an unexpected error, which is none of EngineError, is also logged.
     """
     with ready:
         try:
@@ -42,7 +43,7 @@ def tell_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mappin
             raise SystemExit(1) from None
         cuda = {name: value for name, value in os.environ.items() if name.startswith("CUDA_")}
         ready.send(("ready", {**info, **cuda}))
-    gc.freeze()  # what was loaded lives as long as the process; a full collection need not walk it
+    gc.freeze()  # what was loaded lives as long as the process; no collection needs to visit it
     return loaded
 
 
