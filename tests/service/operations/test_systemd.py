@@ -41,4 +41,4 @@ async def test_a_server_that_it_does_not_listen_to_serves(
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     async with served(FakeEngine()) as server:
         await server.wait_for_health(1)
-    assert "systemd does not hear that this server is ready" in caplog.text
+    assert "cannot tell systemd that this server is ready" in caplog.text

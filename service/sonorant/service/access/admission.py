@@ -1,4 +1,4 @@
-"""Who may come in: a permit for each RPC that takes work, none while draining. One owner on one event loop."""
+"""Admission: a permit for each RPC that causes work, and none while draining. Belongs to one event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from sonorant.service.errors import Draining
 
 class Admission:
     def __init__(self, max_sessions: int, num_callers: Callable[[], int] = lambda: 1) -> None:
-        """`num_callers` as in Places."""
+        """`num_callers`: see `Places`."""
         self._places = Places("sessions", max_sessions, num_callers)
         self._draining = False
         self._idle = asyncio.Event()
@@ -21,13 +21,13 @@ class Admission:
         return self._places.num_taken
 
     def limit(self, caller: Caller) -> int:
-        """How many sessions this caller may have at the same time, if nobody else has any."""
+        """Return how many sessions this caller may have at the same time while nobody else has any."""
         return self._places.limit(caller, caller.max_sessions)
 
     def enter(self, caller: Caller, *, resuming: bool = False) -> Callable[[object], None]:
-        """Take a place; the returned function gives it back, and takes the finished call's task.
+        """Take a place and return the function that gives it back. That function is given the finished call's task.
 
-        `resuming`: it goes on with what another server began, and may take a place of the reserve.
+        `resuming`: the call continues what another server began and may use the reserve. Raises Draining, LimitReached.
         """
         if self._draining:
             raise Draining("the server is draining and takes nothing new; connect to another one, or try again later")
@@ -42,7 +42,7 @@ class Admission:
         return leave
 
     async def drain(self, grace_s: float) -> bool:
-        """Take nothing new and wait for those inside; False if some were still there after `grace_s`."""
+        """Refuse new calls and wait for the running ones. Return False if some still run after `grace_s`."""
         self._draining = True
         try:
             async with asyncio.timeout(grace_s):

@@ -1,4 +1,4 @@
-"""API keys: who calls, and how much of the server is for them. Knows files and hashes, no gRPC.
+"""API keys: which caller a key belongs to, and that caller's limits. Knows files and hashes, but no gRPC.
 
 The file has one table per caller, and hashes instead of keys:
 
@@ -7,10 +7,10 @@ The file has one table per caller, and hashes instead of keys:
     max_sessions = 20        # at the same time; the rest is optional
     max_text_chars = 1000    # per utterance
     max_text_chars_per_minute = 20000
-    max_voices = 10          # of its own, kept on this server; 0 = none
-    voices = ["serena"]      # no others: none sent along with a request, and of its own only those named here
+    max_voices = 10          # stored voices of its own; 0 = none
+    voices = ["serena"]      # only these, its own stored voices included; and no voice data sent with a request
 
-Keys are random and 256 bits long, so that one round of SHA-256 is enough: there is nothing to guess.
+Keys are random and 256 bits long. They cannot be guessed, so one round of SHA-256 is enough.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ MAX_NAME_CHARS = 64
 
 
 class ApiKeysError(Exception):
-    """The file cannot be used; the message names it, the caller's table and what to do."""
+    """The file cannot be used; the message names the file and the caller's table, and says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Someone with a key, and their limits; None = only those of the server."""
+    """Someone who calls, and their limits; None = only the server's limit applies."""
 
     name: str
     max_sessions: int | None = None
@@ -44,34 +44,34 @@ class Caller:
     max_text_chars_per_minute: int | None = None
     max_voices: int | None = None
     voices: frozenset[str] | None = None
-    host: str = ""  # where who has no key calls from; "" = this machine, or nobody needs to know
+    host: str = ""  # of a caller without a key: where the call comes from; "" = this machine
 
     @property
     def counted_as(self) -> str:
-        """Whose places are counted together; "" = of the machine itself, such as a proxy here, who may take all."""
+        """Under which name this caller's places are counted; "" = this machine, such as a proxy, which may take all."""
         return self.name or self.host
 
     def may_use(self, voice_id: str) -> bool:
         return self.voices is None or voice_id in self.voices
 
     def text_limit(self, of_server: int) -> int:
-        """Of one utterance; a minute's text may come at once, but no more of it."""
+        """Return the longest text of one utterance, in characters: at most the text of one minute."""
         limits = (of_server, self.max_text_chars, self.max_text_chars_per_minute)
         return min(limit for limit in limits if limit is not None)
 
 
 ANYONE = Caller("")
-HOSTS = 8  # without keys: among how many the last places are shared
+HOSTS = 8  # without keys: how many hosts the places are shared among
 _THIS_MACHINE = ("ipv4:127.", "ipv6:[::1]", "ipv6:%5B::1%5D", "unix:")
 
 
 def anyone_at(peer: str) -> Caller:
-    """Who calls without a key from gRPC's "ipv4:10.0.0.3:50312"; all connections of a host are one caller."""
+    """Return the caller without a key at gRPC's "ipv4:10.0.0.3:50312". All connections of a host are one caller."""
     return ANYONE if peer.startswith(_THIS_MACHINE) else Caller("", host=peer.rpartition(":")[0])
 
 
 class ApiKeys:
-    """The callers of one file, read again whenever it changes."""
+    """The callers in a file, which `reload` reads again when it has changed."""
 
     def __init__(self, path: Path) -> None:
         """Raises ApiKeysError."""
@@ -83,7 +83,7 @@ class ApiKeys:
         return len(self._callers)
 
     def find(self, key: str) -> Caller | None:
-        """How long this takes says nothing about the keys there are."""
+        """Return the caller with this key, or None. The time this takes reveals nothing about the known keys."""
         digest = hashlib.sha256(key.encode(errors="surrogateescape")).digest()
         found = None
         for known, caller in self._callers:
@@ -92,7 +92,7 @@ class ApiKeys:
         return found
 
     def reload(self) -> None:
-        """Read the file again if it changed. One that cannot be used is logged, and what was known stays."""
+        """Read the file again if it has changed. If it cannot be used, log that and keep the known callers."""
         version = version_of([self._path])
         if version == self._version:
             return
@@ -100,15 +100,15 @@ class ApiKeys:
         try:
             self._callers = _load(self._path)
         except ApiKeysError as error:
-            log.error("API keys are left as they were: %s", error)
+            log.error("the changed file of API keys cannot be used, the known keys stay valid: %s", error)
         else:
             log.info("API keys were read again", extra={"callers": len(self._callers)})
 
 
 def new_key(name: str) -> tuple[str, str]:
-    """A key, and the table for it."""
+    """Return a new key and the table for it. Raises ApiKeysError if the name is invalid."""
     if not re.fullmatch(rf"[A-Za-z0-9_-]{{1,{MAX_NAME_CHARS}}}", name):
-        raise ApiKeysError(f"{name!r} is not a name of up to {MAX_NAME_CHARS} letters, digits, - and _")
+        raise ApiKeysError(f"the name {name!r} must be 1 to {MAX_NAME_CHARS} letters, digits, - and _")
     key = secrets.token_urlsafe(32)
     return key, f'[{name}]\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n'
 
@@ -122,26 +122,26 @@ def _load(path: Path) -> list[tuple[bytes, Caller]]:
         raise ApiKeysError(f"{path} is not TOML: {error}") from error
     callers = [_caller(f"{path}, [{name}]", name, table) for name, table in tables.items()]
     if not callers:
-        raise ApiKeysError(f"{path} has no keys, so nobody could call; add what `sonorant-server new-key NAME` prints")
+        raise ApiKeysError(f"{path} has no keys, so nobody can call; add what `sonorant-server new-key NAME` prints")
     if len({digest for digest, _ in callers}) < len(callers):
-        raise ApiKeysError(f"{path} has the same sha256 twice; each caller needs a key of their own")
+        raise ApiKeysError(f"{path} has the same sha256 twice; each caller needs its own key")
     return callers
 
 
 def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     if not isinstance(table, dict) or not name or len(name) > MAX_NAME_CHARS:
-        raise ApiKeysError(f"{where}: one table per caller is needed, named with at most {MAX_NAME_CHARS} characters")
+        raise ApiKeysError(f"{where}: each caller needs a table with a name of at most {MAX_NAME_CHARS} characters")
     limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute", "max_voices")
     known = ("sha256", *limits, "voices")
     if unknown := sorted(set(table) - set(known)):
-        raise ApiKeysError(f"{where}: unknown {', '.join(unknown)}; there are {', '.join(known)}")
+        raise ApiKeysError(f"{where}: unknown {', '.join(unknown)}; the known keys are {', '.join(known)}")
     digest, voices = table.get("sha256"), table.get("voices")
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):
         raise ApiKeysError(f"{where}: sha256 must be the 64 hex digits that `sonorant-server new-key {name}` prints")
     for limit in limits:
         least = 0 if limit == "max_voices" else 1
         if limit in table and (type(table[limit]) is not int or table[limit] < least):
-            raise ApiKeysError(f"{where}: {limit} must be a whole number from {least}, not {table[limit]!r}")
+            raise ApiKeysError(f"{where}: {limit} must be a whole number of at least {least}, not {table[limit]!r}")
     if voices is not None and not (isinstance(voices, list) and voices and all(isinstance(v, str) for v in voices)):
         raise ApiKeysError(f"{where}: voices must be a list of voice ids, not {voices!r}")
     allowed = None if voices is None else frozenset(voice.lower() for voice in voices)

@@ -1,4 +1,4 @@
-"""What keys may have in use at the same time and per minute, beyond what one server can count."""
+"""The limits of API keys that may be shared by several servers: sessions at the same time, and text per minute."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -9,17 +9,20 @@ from sonorant.service.access.text_budget import TextBudget
 
 class Limits(Protocol):
     async def enter(self, caller: Caller, when_over: Callable[[Callable[[object], None]], None]) -> None:
-        """Count a session that has its place here; `when_over` is given what uncounts it. Raises LimitReached."""
+        """Count a session that has a place on this server. `when_over` is given the function that uncounts it.
+
+        Raises LimitReached.
+        """
 
     async def prepare(self, caller: Caller, num_chars: int) -> None:
-        """Have ready what `take` will need."""
+        """Get ready what `take` will need for this text."""
 
     def take(self, caller: Caller, num_chars: int) -> None:
-        """Of the caller's text per minute. Raises LimitReached, and takes nothing."""
+        """Charge the text to the caller's text per minute. Raises LimitReached, and then charges nothing."""
 
 
 class OwnLimits:
-    """Of a server by itself: the places have been counted, and the budget is all here."""
+    """The limits of a single server: `Admission` counts the sessions already, and the text budget is kept here."""
 
     def __init__(self) -> None:
         self._text = TextBudget()

@@ -1,6 +1,7 @@
-"""What keys have in use on all servers together, in PostgreSQL: sessions as leases, text as a minute's budget.
+"""What API keys use on all servers together, in PostgreSQL: sessions as leases, text as a budget per minute.
 
-Blocks; belongs to one thread. Time is the database's, so that no server's clock counts. Raises DatabaseGone.
+It blocks and belongs to one thread. All times are the database's, so the servers' clocks need not agree. All methods
+but `close` raise DatabaseGone.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import Any
 from sonorant.service.access.text_budget import WINDOW_S
 from sonorant.service.database import Database
 
-LEASE_S = 30  # what a server that is gone had in use is free again after this time
+LEASE_S = 30  # after this time, the sessions of a server that is gone are free again
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sonorant_sessions (
     caller TEXT COLLATE "C" NOT NULL,
@@ -20,7 +21,7 @@ CREATE TABLE IF NOT EXISTS sonorant_sessions (
 );
 CREATE TABLE IF NOT EXISTS sonorant_text (caller TEXT COLLATE "C" PRIMARY KEY, paid_off TIMESTAMPTZ NOT NULL);
 """
-_LOCK = 0x536F6E6F  # a number of ours, beside the caller's
+_LOCK = 0x536F6E6F  # the first key of our advisory locks; the second stands for the caller
 _LEASE = (
     f"INSERT INTO sonorant_sessions VALUES (%s, %s, %s, now() + interval '{LEASE_S} s') ON CONFLICT (caller, server) "
     "DO UPDATE SET num_sessions = excluded.num_sessions, expire = excluded.expire"
@@ -29,12 +30,12 @@ _LEASE = (
 
 class LimitsTable:
     def __init__(self, url: str, server: str) -> None:
-        """`server`: a name that no other has. Raises PsycopgMissing."""
+        """`server`: a name that no other server has. Raises PsycopgMissing."""
         self._server = server
         self._database = Database(url, _set_up)
 
     def lease(self, caller: str, num_sessions: int, limit: int) -> bool:
-        """Have so many sessions here, if that is within the limit of all servers; whether it is."""
+        """Lease so many sessions for this server, and return True, if the total of all servers is within the limit."""
 
         def take(connection: Any) -> bool:
             connection.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCK, caller))
@@ -52,11 +53,11 @@ class LimitsTable:
         return fits
 
     def renew_one(self, caller: str, num_sessions: int) -> None:
-        """Say how many sessions a caller has here."""
+        """Write how many sessions one caller has on this server."""
         self._database.run(lambda connection: connection.execute(_LEASE, (caller, self._server, num_sessions)))
 
     def renew(self, num_sessions: Mapping[str, int]) -> None:
-        """Say what is in use here, by caller, and forget what servers that are gone had."""
+        """Write how many sessions each caller has on this server, and delete the leases of servers that are gone."""
 
         def tell(connection: Any) -> None:
             connection.execute(
@@ -69,7 +70,7 @@ class LimitsTable:
         self._database.run(tell)
 
     def borrow(self, caller: str, num_chars: int, per_minute: int) -> float:
-        """Take so many characters of all servers' budget if they fit: 0, or the seconds until they do."""
+        """Take characters from the budget of all servers. Return 0, or the seconds until they fit, and take none."""
         cost_s = num_chars * WINDOW_S / per_minute
 
         def take(connection: Any) -> float:

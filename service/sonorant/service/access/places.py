@@ -1,4 +1,4 @@
-"""Places of one kind, so many at a time: anybody may take most of them, the last ones are for callers who have few."""
+"""A limited number of places of one kind. Anyone may take most of them; the last are kept for callers who have few."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -6,15 +6,17 @@ from collections.abc import Callable
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import LimitReached
 
-KEPT = 4  # one in so many
-RESERVE = 8  # one for so many places, beyond them: for what was begun elsewhere and has to go on now
+KEPT = 4  # one place in 4 is kept for callers who have few
+RESERVE = 8  # one more place per 8, beyond the limit, for calls that another server began and that must go on now
 
 
 class Places:
-    """One owner on one event loop."""
+    """Belongs to one event loop."""
 
     def __init__(self, kind: str, limit: int, num_callers: Callable[[], int]) -> None:
-        """`kind` as in "sessions"; `num_callers`: who could come, each of whom is kept room for; 1 = all are one."""
+        """`kind`: for messages, such as "sessions". `num_callers`: how many callers share the places; with 1, none of
+        them are kept.
+        """
         self.num_taken = 0
         self._kind = kind
         self._limit = limit
@@ -22,14 +24,14 @@ class Places:
         self._of_caller: Counter[str] = Counter()
 
     def limit(self, caller: Caller, own_limit: int | None) -> int:
-        """How many a caller with this limit may have at the same time, if nobody else has any."""
+        """Return how many places a caller with this limit may have at the same time while nobody else has any."""
         limit = max(self._limit - self._num_kept, self._share) if caller.counted_as else self._limit
         return limit if own_limit is None else min(limit, own_limit)
 
     def enter(self, caller: Caller, own_limit: int | None = None, *, resuming: bool = False) -> Callable[[], None]:
-        """Take a place; the returned function, to be called once, gives it back. Raises LimitReached.
+        """Take a place and return the function that gives it back, to be called once. Raises LimitReached.
 
-        `own_limit`: what the caller's key is for; None = no limit of its own. `resuming`: it may be of the reserve.
+        `own_limit`: the limit of the caller's key, or None. `resuming`: may use the reserve.
         """
         own, kind = self._of_caller[caller.counted_as], self._kind
         if own_limit is not None and own >= own_limit:
@@ -44,8 +46,8 @@ class Places:
             who = "API key" if caller.name else "address"
             raise LimitReached(
                 f"{kind} of this {'key' if caller.name else who}",
-                f"{self.num_taken} of {self._limit} {kind} are taken, {own} of them by this {who}, and the last ones "
-                "are kept for others; end one first, or try again later",
+                f"{self.num_taken} of {self._limit} {kind} are taken, {own} of them by this {who}; the last ones "
+                "are kept for others. End one first, or try again later",
             )
         self.num_taken += 1
         self._of_caller[caller.counted_as] += 1
@@ -54,13 +56,13 @@ class Places:
             self.num_taken -= 1
             self._of_caller[caller.counted_as] -= 1
             if self.num_taken == 0:
-                self._of_caller.clear()  # names that are no longer in the file go with it
+                self._of_caller.clear()  # so that names that left the file of keys do not pile up
 
         return leave
 
     @property
     def _share(self) -> int:
-        """What everybody could have at the same time."""
+        """How many places each caller could have if all had the same number."""
         return max(1, self._limit // self._num_callers())
 
     @property

@@ -1,7 +1,7 @@
-"""Limits of keys that hold for several servers together: leases of sessions, text borrowed in blocks.
+"""Limits of API keys that hold for several servers together: sessions are leased, text is borrowed in blocks.
 
-The database is asked in a thread, and nobody waits for it longer than WAIT_S. While it is gone each server goes by its
-own counts alone, as it would without one; what it has in use meanwhile is told once the database is back.
+A thread talks to the database, and no call waits for it longer than WAIT_S. While the database is gone, each server
+applies the limits to its own counts alone, and writes its counts once the database is back.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 RENEW_S = LEASE_S / 3
 RETRY_S = 1.0  # while the database is gone
 WAIT_S = 1.0
-BLOCKS = 20  # of text, in a minute's
+BLOCKS = 20  # a block is the text of a minute, divided by this
 
 T = TypeVar("T")
 
@@ -32,23 +32,23 @@ T = TypeVar("T")
 @dataclass(slots=True, eq=False)
 class _Session:
     caller: str
-    is_counted: bool = False  # in the thread's counts
+    is_counted: bool = False  # in `_counts`; written by the thread alone
 
 
 class SharedLimits:
     """Belongs to an event loop. Methods named `_in_thread_...` run in the thread of the table, one after another."""
 
     def __init__(self, table: LimitsTable, tell: Callable[[bool], None]) -> None:
-        """`tell` is told whether the database is there, whenever that is found out."""
+        """`tell` is called with whether the database is there, each time that was checked."""
         self._table = table
         self._tell = tell
         self._thread = ThreadPoolExecutor(1, "limits")
         self._is_there = True
-        self._has_gone = asyncio.Event()  # so that it is looked for sooner
-        self._counts: Counter[str] = Counter()  # sessions here, as the table knows or will know them
-        self._own_text = TextBudget()  # for as long as the database is gone
-        self._borrowed: Counter[str] = Counter()  # characters; up to a block below 0, where text turned out longer
-        self._late_s: dict[str, float] = {}  # of callers for whom nothing could be borrowed
+        self._has_gone = asyncio.Event()  # wakes `keep`, so that it tries to reconnect sooner
+        self._counts: Counter[str] = Counter()  # sessions on this server by caller; used by the thread alone
+        self._own_text = TextBudget()  # used while the database is gone
+        self._borrowed: Counter[str] = Counter()  # characters left; down to minus one block, if text got longer
+        self._late_s: dict[str, float] = {}  # by caller: seconds until the text fits that could not be borrowed
 
     async def enter(self, caller: Caller, when_over: Callable[[Callable[[object], None]], None]) -> None:
         limit = caller.max_sessions
@@ -63,7 +63,7 @@ class SharedLimits:
             )
 
     async def prepare(self, caller: Caller, num_chars: int) -> None:
-        """Borrow a block, or what is missing if that is more; the latter alone if both do not fit."""
+        """Borrow a block, or what is missing if that is more. If a block does not fit, borrow just what is missing."""
         per_minute = caller.max_text_chars_per_minute
         if per_minute is None or (missing := num_chars - self._borrowed[caller.name]) <= 0:
             return
@@ -91,7 +91,7 @@ class SharedLimits:
         self._borrowed[caller.name] = left
 
     async def keep(self) -> None:
-        """Until cancelled, renew the leases and find out whether the database is there."""
+        """Renew the leases and check whether the database is there, until cancelled."""
         while True:
             try:
                 await asyncio.wrap_future(self._thread.submit(self._in_thread_renew))
@@ -104,14 +104,14 @@ class SharedLimits:
                     await self._has_gone.wait()
 
     def close(self) -> None:
-        """Blocks. Leases end."""
+        """End the leases of this server. Blocks."""
         self._thread.submit(self._in_thread_leave).result()
         self._thread.shutdown()
 
     async def _ask(self, work: Callable[[], T], otherwise: T) -> T:
-        """What `work`, in the thread, says; `otherwise` while the database is gone."""
-        asked = asyncio.wrap_future(self._thread.submit(work))  # whoever waits, what is counted is counted
-        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # or it is told of as never seen
+        """Run `work` in the thread and return its result, or `otherwise` while the database is gone."""
+        asked = asyncio.wrap_future(self._thread.submit(work))  # it runs, even if nobody waits for the result
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks an error as retrieved
         if not self._is_there:
             return otherwise
         try:
@@ -126,15 +126,17 @@ class SharedLimits:
 
     def _found(self, is_there: bool, error: BaseException | None = None) -> None:
         if is_there and not self._is_there:
-            log.info("the database of limits is back: they hold for all servers together")
+            log.info("the database of shared limits is back: the limits hold for all servers together again")
         elif self._is_there and not is_there:
-            log.error("the database of limits is gone: they hold for each server alone: %s", error or "no answer")
+            log.error(
+                "the database of shared limits is gone, the limits hold for each server alone: %s", error or "no answer"
+            )
             self._has_gone.set()
         self._is_there = is_there
         self._tell(is_there)
 
     def _in_thread_count(self, session: _Session, limit: int) -> bool:
-        fits = True  # also if there is nobody to ask: it is told later
+        fits = True  # also if the database is gone: `keep` writes the count later
         try:
             fits = self._table.lease(session.caller, self._counts[session.caller] + 1, limit)
         finally:
@@ -145,14 +147,14 @@ class SharedLimits:
     def _in_thread_uncount(self, session: _Session) -> None:
         if session.is_counted:
             self._counts[session.caller] -= 1
-            with suppress(DatabaseGone):  # `keep` finds out, and tells when it is back
+            with suppress(DatabaseGone):  # `keep` notices it, and writes the count when the database is back
                 self._table.renew_one(session.caller, self._counts[session.caller])
 
     def _in_thread_renew(self) -> None:
-        self._counts += Counter()  # drops those that have none
+        self._counts += Counter()  # drops callers without sessions
         self._table.renew(dict(self._counts))
 
     def _in_thread_leave(self) -> None:
-        with suppress(DatabaseGone):  # then they expire
+        with suppress(DatabaseGone):  # then the leases expire by themselves
             self._table.renew({})
         self._table.close()

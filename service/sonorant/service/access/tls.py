@@ -21,14 +21,14 @@ class TlsError(Exception):
 class TlsFiles:
     certificate: Path  # with its chain
     key: Path
-    client_ca: Path | None = None  # clients must have a certificate of it
+    client_ca: Path | None = None  # if set, clients must have a certificate signed by it
 
     def paths(self) -> list[Path]:
         return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
 
 
 def server_credentials(files: TlsFiles) -> Any:
-    """Raises TlsError."""
+    """Return the server's credentials. Raises TlsError."""
     latest = _Latest(files)
     return grpc.dynamic_ssl_server_credentials(
         latest.configuration, latest.if_changed, require_client_authentication=files.client_ca is not None
@@ -36,7 +36,7 @@ def server_credentials(files: TlsFiles) -> Any:
 
 
 class _Latest:
-    """What the files say. gRPC asks in a thread of its own, one handshake at a time."""
+    """The latest configuration. gRPC asks for it in its own thread, one handshake at a time."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -44,7 +44,7 @@ class _Latest:
         self.configuration = _load(files)
 
     def if_changed(self) -> Any:
-        """The new configuration, or None to go on with the one in use."""
+        """Return the new configuration if the files have changed, or None to keep the one in use."""
         version = version_of(self._files.paths())
         if version == self._version:
             return None
@@ -52,14 +52,14 @@ class _Latest:
         try:
             configuration = _load(self._files)
         except TlsError as error:
-            log.error("TLS goes on with the certificate it has: %s", error)
+            log.error("the changed TLS files cannot be used, the certificate in use stays: %s", error)
             return None
         log.info("the TLS certificate was read again")
         return configuration
 
 
 def _load(files: TlsFiles) -> Any:
-    """Files that do not belong together are found here; gRPC itself would say so at the first handshake only."""
+    """Read the files and check that they belong together; gRPC would find out only at the first handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(files.certificate, files.key)

@@ -1,4 +1,4 @@
-"""Files that may be replaced while the server runs."""
+"""Tells whether files were replaced while the server runs."""
 
 import os
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def version_of(paths: Iterable[Path]) -> object:
-    """Something that differs once one of the files was replaced or written; None while one cannot be looked at."""
+    """Return a value that changes when one of the files is replaced or written; None if a file cannot be read."""
     try:
         statuses = [os.stat(path) for path in paths]
     except OSError:

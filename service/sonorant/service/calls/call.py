@@ -1,7 +1,7 @@
-"""One RPC, whichever kind it is: refused, or served until it ends, and ended with a status of ours in any case.
+"""One RPC of any kind: it is refused or served, and always ends with a status of ours.
 
-To gRPC every method is one with streams in both directions. That looks the same from outside, and it lets a call be
-refused before its request is read, and a request that does not come be given up.
+gRPC sees every method as one with streams in both directions. Clients notice no difference, and so a call can be
+refused before its request is read, or ended when its request does not come.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Call:
         newcomers: Newcomers,
         record: CallRecord | None,
     ) -> None:
-        """`record`: None for health and reflection, which are asked all the time and tell nothing of the server."""
+        """`record`: None for health and reflection, which are called all the time and are not worth recording."""
         self.waits_since_s: float | None = None
         self._method = method
         self._handler = handler
@@ -57,11 +57,11 @@ class Call:
         self._loop_share = loop_share
         self._newcomers = newcomers
         self._record = record
-        self._entered: Entered | None = None  # once its turn has come, of those that wait for one
-        self._rpc: Any = None  # gRPC's side of it, while it lasts
+        self._entered: Entered | None = None  # set once the call's turn has come among the newcomers
+        self._rpc: Any = None  # gRPC's object for this call, until the call is over
         self._task: asyncio.Task[Any] | None = None
-        self._code = code_pb2.CANCELLED  # unless it ends otherwise
-        self._errors: tuple[BaseException, ...] = ()  # what it failed with, and what gRPC made of that
+        self._code = code_pb2.CANCELLED  # unless the call ends otherwise
+        self._errors: tuple[BaseException, ...] = ()  # the call's error, and the one that gRPC raised for it
 
     async def serve(self, requests: AsyncIterator[Any], rpc: Any) -> AsyncIterator[Any]:
         peer = rpc.peer()
@@ -69,7 +69,7 @@ class Call:
             self._context = replace(self._context, caller=anyone_at(peer))
         call_context.enter(self._context)
         self._rpc, self._task = rpc, asyncio.current_task()
-        # Not in a `finally`: while a response is being written, this generator would be closed only when collected.
+        # Not in a `finally`: if the call ends during a write, this generator is closed only by the garbage collector.
         call_context.when_over(self._over)
         self._stalled.follow(self)
         try:
@@ -101,9 +101,9 @@ class Call:
             raise
 
     def give_up(self, error: SlowReader) -> None:
-        """The client does not take what it was sent: end the task, and with it all that the call holds.
+        """End the call because its client does not read, and free all that the call holds.
 
-        The status waits in gRPC behind the response, for a client that reads after all.
+        The status stays in gRPC behind the unread response, in case the client reads after all.
         """
         assert self._task is not None, "it was served"
         self.waits_since_s = None
@@ -114,7 +114,7 @@ class Call:
         self._task.cancel()
 
     async def _responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
-        """Of the method, whichever kind it is."""
+        """Yield the method's responses, whatever kind of method it is."""
         handler = self._handler
         if handler.stream_stream:
             responses = handler.stream_stream(requests, rpc)
@@ -137,12 +137,12 @@ class Call:
                 yield response
 
     async def _fail(self, error: BaseException, rpc: Any) -> None:
-        """End the RPC with the error's status; return if it is over anyway, for the error to be raised on."""
+        """End the RPC with the error's status. Return without that if the RPC is over anyway; the caller re-raises."""
         if isinstance(error, asyncio.CancelledError):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 return
-            # Nobody cancelled this call: let out, it would leave the client waiting for ever (grpc/grpc#29248).
+            # Nobody cancelled this call. If this error got out, the client would wait for ever (grpc/grpc#29248).
         elif not isinstance(error, Exception):
             return
         if not is_expected(error):
@@ -158,7 +158,7 @@ class Call:
     async def _end_unread(self, error: SlowReader, rpc: Any) -> None:
         try:
             await rpc.abort_with_status(rpc_status.to_status(to_status(error, self._context.request_id)))
-        except Exception as raised:  # as gRPC ends a call, or because its connection has ended
+        except Exception as raised:  # abort always raises; or the connection has ended
             raised.__traceback__ = None
 
     def _over(self, _task: object) -> None:
@@ -168,8 +168,8 @@ class Call:
             self._entered.end(ok=self._code == code_pb2.OK, cancelled=self._code == code_pb2.CANCELLED)
         if self._record is not None:
             self._record.end(self._code, begun=self._entered is not None)
-        for error in self._errors:  # kept by gRPC and by us: with their frames, which know the call, they are cycles
+        for error in self._errors:  # their frames refer to the call, so with tracebacks they would form cycles
             error.__traceback__ = None
 
 
-_last_words: set[asyncio.Task[None]] = set()  # a task that nobody holds may be collected
+_last_words: set[asyncio.Task[None]] = set()  # a task without a reference may be garbage-collected

@@ -1,6 +1,6 @@
-"""Which call the running code belongs to, for what is said about it in logs and decided about it in checks.
+"""The call that the running code belongs to: its ids, for logs, and its caller, for checks.
 
-Set once, at the beginning of a call, and inherited by the tasks that it starts.
+It is set once, at the beginning of a call, and inherited by the tasks that the call starts.
 """
 
 import asyncio
@@ -30,15 +30,15 @@ def enter(context: CallContext) -> None:
 
 
 def enter_session(session_id: str) -> None:
-    """From now on; the request id and the caller stay."""
+    """Set the session id of the current call; the request id and the caller stay."""
     _current.set(replace(_current.get(), session_id=session_id))
 
 
 def when_over(callback: Callable[[object], None]) -> None:
-    """Have it called once the call is over, however that happens; for the call's own task.
+    """Register a callback for the end of the current call, however it ends. Must run in the call's own task.
 
-    gRPC's `add_done_callback` does the same, but ties all that the callback holds into a cycle with the call, for a
-    collection of the oldest generation to find: a session's worth of objects each time.
+    gRPC's `add_done_callback` does the same, but makes a reference cycle of the call and all that the callback holds. A
+    whole session's objects would then stay until a full garbage collection.
     """
     task = asyncio.current_task()
     assert task is not None, "a call runs in a task"

@@ -1,7 +1,7 @@
-"""Around every call: what no method should have to think of.
+"""The interceptor around every call: identity, request ids and records, so that no method has to deal with them.
 
-An interceptor, so that it also holds for what gRPC does before a method runs: bytes that are no message are answered
-with a status instead of an exception's text. Errors become statuses here and nowhere else; nothing raw gets out.
+As an interceptor, it also covers what gRPC does before a method runs: bytes that are not a valid message get a proper
+status instead of an exception's text.
 """
 
 import secrets
@@ -27,7 +27,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeResponse, Synthesiz
 MAX_REQUEST_ID_CHARS = 64
 _PREFIX = "/sonorant.tts.v1."
 _RIVA_PREFIX = "/nvidia.riva.tts."
-_RIVA_CONFIG = f"{_RIVA_PREFIX}RivaSpeechSynthesis/GetRivaSynthesisConfig"  # its clients ask without their key
+_RIVA_CONFIG = f"{_RIVA_PREFIX}RivaSpeechSynthesis/GetRivaSynthesisConfig"  # Riva's clients call it without a key
 _WITH_CHUNKS = (SpeakResponse, SynthesizeStreamResponse, DecodeResponse)
 _OPEN_SERVICES = {"health": ("/grpc.health.",), "reflection": ("/grpc.reflection.",)}
 
@@ -44,7 +44,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         metrics: Metrics,
         tracer: Tracer | None,
     ) -> None:
-        """`open_services`: those of "health" and "reflection" that need no key. Without keys nothing needs one."""
+        """`keys`: None to need no keys at all. `open_services`: which of "health" and "reflection" need no key."""
         self._keys = keys
         prefixes = (prefix for name in open_services for prefix in _OPEN_SERVICES[name])
         self._open_prefixes = (*prefixes, _RIVA_CONFIG)
@@ -105,7 +105,7 @@ def _identify(keys: ApiKeys, metadata: Iterable[tuple[str, str | bytes]]) -> Cal
             continue
         caller = keys.find(key.strip())
         if caller is None:
-            raise Unauthenticated("API_KEY_UNKNOWN", "the API key is not one of this server; it may have been replaced")
+            raise Unauthenticated("API_KEY_UNKNOWN", "this server does not know the API key; it may have been replaced")
         return caller
     raise Unauthenticated(
         "API_KEY_MISSING", "an API key is needed: send metadata 'authorization: Bearer KEY' or 'x-api-key: KEY'"
@@ -113,7 +113,7 @@ def _identify(keys: ApiKeys, metadata: Iterable[tuple[str, str | bytes]]) -> Cal
 
 
 def _without_audio(serializer: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """All that a response says, without the bytes of its audio: for people who read it."""
+    """Return a serializer that leaves out the bytes of audio, for people who read the responses."""
 
     def serialize(response: Any) -> bytes:
         if isinstance(response, SynthesizeResponse):

@@ -1,9 +1,9 @@
-"""A bounded part of every turn of the event loop, for work on what callers send: their texts, and large messages.
+"""Limits how much of each turn of the event loop goes into what callers send: their texts, and large messages.
 
-Each piece of such work is short. But when many sessions each do one in the same turn, everybody's audio and calls wait
-for all of them. So all share one allowance per turn, and while several callers have calls each gets half of it at
-most. What is over it waits for later turns, of all callers in rotation; a piece that took more than what was left is
-paid for by the turns after it, in which audio goes out and nobody works.
+Each piece of such work is short. But when many sessions each do one in the same turn, all audio and calls wait for all
+of them. So all pieces share one allowance per turn, of which each caller gets at most half while several have calls.
+When it is used up, pieces wait for later turns, taken from the callers in rotation. A piece that overdraws the
+allowance is paid for by the next turns, which then do no such work.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PER_TURN_S = 0.004  # of processor time
-OF_ONE_S = PER_TURN_S / 2  # for one caller, while others have calls
-MESSAGE_S = 0.00025  # at least, for a piece: about what it costs to receive the message that asks for it
+OF_ONE_S = PER_TURN_S / 2  # for one caller while others have calls
+MESSAGE_S = 0.00025  # the least that a piece is charged: about the cost of receiving the message that asks for it
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
     act: Callable[[], Any]
-    context: Context  # of whoever wants it done
-    done: "asyncio.Future[Any] | None"  # None: nobody waits for it
+    context: Context  # of the code that asked for it
+    done: "asyncio.Future[Any] | None"  # None: nobody waits for the result
 
 
 class LoopShare:
@@ -36,20 +36,21 @@ class LoopShare:
     def __init__(
         self, are_several: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.thread_time
     ) -> None:
-        """`are_several`: whether more than one caller has calls. `clock`: the processor time of the loop's thread, so
-        that a turn that waits for a core costs nobody."""
+        """`are_several`: whether more than one caller has calls. `clock`: processor time of the loop's thread, so that
+        time spent waiting for a core is not charged.
+        """
         self._are_several = are_several
         self._clock = clock
-        self._waiting: dict[str, deque[_Piece]] = {}  # by caller; the first of the first is next
-        self._left_s = PER_TURN_S  # of this turn; below 0: owed by those that come
-        self._spent_s: dict[str, float] = {}  # in this turn, by caller; over OF_ONE_S: owed by those that come
-        self._soon = False  # whether `_turn` is due
+        self._waiting: dict[str, deque[_Piece]] = {}  # by caller; the one who has waited longest is first
+        self._left_s = PER_TURN_S  # allowance left in this turn; below 0: debt of the next turns
+        self._spent_s: dict[str, float] = {}  # in this turn, by caller; over OF_ONE_S: debt of the next turns
+        self._soon = False  # whether `_turn` is scheduled
 
     def of(self, who: str) -> "Part":
         return Part(self, who)
 
     async def do(self, who: str, act: Callable[[], T]) -> T:
-        """Do a piece of work for a caller, now or in its turn; not at all if this is cancelled before."""
+        """Do a piece of work for a caller, now or when its turn comes, and return its result. Cancelling drops it."""
         self._look_soon()
         if who not in self._waiting and self._may_work(who):
             return self._timed(who, act)
@@ -58,10 +59,10 @@ class LoopShare:
         try:
             return await done
         finally:
-            del done  # which has the error that has this frame
+            del done  # breaks a cycle: the future holds the error, and the error holds this frame
 
     def post(self, who: str, act: Callable[[], object]) -> None:
-        """The same where nobody can wait for it."""
+        """Queue a piece of work for a caller without waiting for it."""
         self._look_soon()
         self._wait(who, _Piece(act, copy_context(), None))
 
@@ -97,7 +98,7 @@ class LoopShare:
                 self._look_soon()
 
     def _next(self) -> str | None:
-        """The caller who has waited longest for a turn, of those who may work in this one."""
+        """Return the caller who has waited longest among those who may work in this turn, or None."""
         return next((who for who in self._waiting if self._may_work(who)), None)
 
     def _taken_from(self, who: str) -> _Piece:
@@ -109,11 +110,11 @@ class LoopShare:
 
     def _run(self, who: str, piece: _Piece) -> None:
         done, act = piece.done, partial(piece.context.run, piece.act)
-        del piece  # an error has this frame, and `done` the error
+        del piece  # breaks a cycle: `done` holds the error, and the error holds this frame
         try:
             if done is None:
                 self._timed(who, act)
-            elif not done.done():  # else whoever wanted it has gone
+            elif not done.done():  # done already: it was cancelled
                 done.set_result(self._timed(who, act))
         except Exception as error:
             if done is None:
@@ -124,7 +125,7 @@ class LoopShare:
 
 
 class Part:
-    """Of one caller."""
+    """One caller's access to the `LoopShare`."""
 
     __slots__ = ("_share", "_who")
 

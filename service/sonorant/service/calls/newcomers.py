@@ -1,12 +1,12 @@
-"""Calls that wait to be begun: a few per turn of the event loop, and of everybody who calls one after another.
+"""The queue of calls that have not begun: a few begin per turn of the event loop, with all callers taking turns.
 
-What a call costs, it costs in its first moments. Without an order of their own a hundred calls of one client stand
-before the first of everyone else, and a burst of thousands before audio that is due.
+Most of a call's cost falls at its beginning. Without this queue, a hundred calls of one client would come before the
+first call of anyone else, and a burst of thousands before audio that is due.
 
-Somebody is a key or, without keys, a host, and each of its connections has a line. Connections that have not shown yet
-that they are of use share one, or a client could be first again and again by connecting anew. Nothing is made for a
-call before its turn: one that is cancelled until then costs little. A line whose calls are cancelled as soon as they
-are begun is slowed down.
+A caller is an API key or, without keys, a host. Each of its known connections has its own line. A connection is known
+once a call on it has succeeded or lasted a while; all others share one line, or a client could get ahead by
+reconnecting. Nothing is allocated for a call before its turn, so a call cancelled earlier costs little. A line whose
+calls are cancelled as soon as they have begun is slowed down.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from sonorant.service.calls import resets
 from sonorant.service.calls.resets import Resets
 from sonorant.service.errors import LimitReached
 
-PER_TURN = 16  # about 10 ms of processor time; with fewer, turns are many, and what each costs is what calls wait for
-OF_ONE = PER_TURN // 2  # of these, from one caller while others have calls, which go on between two turns
+PER_TURN = 16  # about 10 ms of processor time; with fewer, calls would wait for many turns, and each turn has a cost
+OF_ONE = PER_TURN // 2  # from one caller, while others have calls: these go on between two turns
 MAX_WAITING = 5000
 MAX_KNOWN = 10_000  # connections
-LOOK_S = 0.01  # how often, while all who wait are slowed down
-NEW = ""  # the line of connections that are not known
+LOOK_S = 0.01  # between looks at the queue while all lines in it are slowed down
+NEW = ""  # the line of unknown connections
 
 _Waiting = deque["asyncio.Future[None]"]
 
 
 def host_of(peer: str) -> str:
-    """Of gRPC's "ipv4:10.0.0.3:50312", without the port: one machine, or the proxy in front of several."""
+    """Return gRPC's "ipv4:10.0.0.3:50312" without the port: one machine, or the proxy in front of several."""
     return peer.rpartition(":")[0]
 
 
@@ -38,18 +38,18 @@ class Newcomers:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waiting: dict[str, dict[str, _Waiting]] = {}  # somebody's lines; the first of each is next
-        self._num_waiting = 0  # those who gave up included, until their turn comes
-        self._num_left = PER_TURN  # who may still come in, in this turn
-        self._num_come: Counter[str] = Counter()  # in this turn, by caller
-        self._num_inside: Counter[str] = Counter()  # calls that were begun and are not over, by caller
-        self._soon = False  # whether `_turn` is due
+        self._waiting: dict[str, dict[str, _Waiting]] = {}  # lines by caller; the first of each is next
+        self._num_waiting = 0  # includes cancelled calls until their turn comes
+        self._num_left = PER_TURN  # how many calls may still begin in this turn
+        self._num_come: Counter[str] = Counter()  # calls begun in this turn, by caller
+        self._num_inside: Counter[str] = Counter()  # calls that have begun and are not over, by caller
+        self._soon = False  # whether `_turn` is scheduled
         self._later: asyncio.TimerHandle | None = None
-        self._known: dict[str, None] = {}  # connections; the one that was of use last is last
+        self._known: dict[str, None] = {}  # connections; the most recently useful is last
         self._resets = Resets()
 
     def are_several(self) -> bool:
-        """Whether more than one caller has calls."""
+        """Return whether more than one caller has calls."""
         return len(self._num_inside) > 1
 
     async def enter(self, who: str, peer: str) -> "Entered":
@@ -100,13 +100,13 @@ class Newcomers:
             self._later = loop.call_later(LOOK_S, self._turn)
 
     def _next(self) -> "asyncio.Future[None] | None":
-        """Of who, and there of the line that, has waited longest for a turn and may have one."""
+        """Take the next call: of the caller, and of its line, that has waited longest and is not slowed down."""
         now_s = self._clock()
         for who, lines in list(self._waiting.items()):
             if not self._may_come(who):
                 continue
             for line, waiting in list(lines.items()):
-                while waiting and waiting[0].done():  # it was cancelled
+                while waiting and waiting[0].done():  # cancelled
                     waiting.popleft()
                     self._num_waiting -= 1
                 if waiting and self._resets.are_many((who, line), now_s):
@@ -133,7 +133,7 @@ class Newcomers:
         self._num_come[who] += 1
 
     def _refuse(self) -> None:
-        """The last one of the longest line."""
+        """Refuse the last call of the longest line."""
         future = max((each for lines in self._waiting.values() for each in lines.values()), key=len).pop()
         self._num_waiting -= 1
         if not future.done():
@@ -142,7 +142,7 @@ class Newcomers:
 
 
 class Entered:
-    """A call that was begun, until it is over."""
+    """A call that has begun."""
 
     __slots__ = ("_newcomers", "begun_s", "line", "peer", "who")
 

@@ -1,6 +1,6 @@
-"""What one call did, as its responses tell: counted, measured, logged and traced. Never what was said in it.
+"""The record of one call: metrics, log lines and spans made from its responses. Text is never recorded.
 
-It follows the contract alone, and so holds for every method and whatever is behind them.
+It looks only at messages of the contract, so it works for every method and whatever implements it.
 """
 
 import logging
@@ -29,10 +29,10 @@ _GIVEN_UP = "CALL_ENDED"  # the call was over before the utterance was
 
 @dataclass(slots=True)
 class _Utterance:
-    """One that has begun."""
+    """An utterance that has begun and is not over."""
 
     rate_hz: int
-    sent_s: float = 0.0  # when audio was sent last
+    sent_s: float = 0.0  # when the last audio was sent
     span: "Span | None" = None
 
 
@@ -50,12 +50,12 @@ class CallRecord:
         self._start_ns = time.time_ns()
         self._start_s = time.monotonic()
         self._live: dict[str, _Utterance] = {}
-        self._silent_from_s = 0.0  # of a listener who plays everything at once, one utterance after another
-        self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance that spoke
+        self._silent_from_s = 0.0  # when a listener who plays all audio as it comes will have heard all of it
+        self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance with audio
         self._audio_ms = 0
 
     def response(self, response: Any) -> None:
-        """One is about to be written."""
+        """Record a response that is about to be written."""
         match response:
             case SynthesizeResponse():
                 self._begin("", response.format.sample_rate_hz, self._start_ns)
@@ -82,7 +82,7 @@ class CallRecord:
         )
 
     def end(self, code: int, *, begun: bool) -> None:
-        """The call is over; utterances that are not, never will be. One given up in the queue is only counted."""
+        """End the record and its open utterances. A call cancelled before it had begun is counted but not logged."""
         for utterance_id in list(self._live):
             self._over(utterance_id, _GIVEN_UP)
         name = code_pb2.Code.Name(code)
@@ -135,7 +135,7 @@ class CallRecord:
             metrics.first_audio_s.observe(stats.first_audio_ms / 1000)
         if reason == synthesis_pb2.FINISH_REASON_CANCELLED:
             metrics.cancelled_audio_ms.inc(max(0, stats.audio_ms - stats.sent_ms))
-            self._silent_from_s = 0.0  # a barge-in: what is left is dropped
+            self._silent_from_s = 0.0  # a barge-in: the listener drops the audio not heard yet
         self._over(
             utterance_id,
             synthesis_pb2.FinishReason.Name(reason).removeprefix(_REASON_PREFIX),
@@ -150,7 +150,7 @@ class CallRecord:
     def _over(self, utterance_id: str, reason: str, **sizes: int) -> None:
         told: dict[str, str | int] = {**self._ids, "utterance_id": utterance_id, "reason": reason, **sizes}
         utterance = self._live.pop(utterance_id, None)
-        if utterance is not None:  # else it ended before its turn came
+        if utterance is not None:  # None: it ended before its turn came
             self._metrics.active_utterances.dec()
             if utterance.span is not None:
                 end_span(utterance.span, told | {"method": self._method}, failed=reason == "FAILED")

@@ -1,4 +1,4 @@
-"""The requests of a call as they come in: messages or a refusal, and soon."""
+"""The incoming requests of a call: each is checked to be a valid message that came in time."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -9,24 +9,25 @@ from sonorant.service.calls.loop_share import Part
 from sonorant.service.calls.wire import counted
 from sonorant.service.errors import ConfigRequired, MalformedMessage, MessageTooLarge, RequestError
 
-# When a client cancels the call, its requests end before the cancellation arrives: wait and see which it was.
+# When a client cancels a call, its requests end shortly before the cancellation arrives. Wait so long to tell this from
+# a call that ended without a request.
 END_OF_REQUESTS_S = 0.002
 
 
-# What gRPC lets through is more, so that most messages that are too large are refused with a status of ours.
+# gRPC's own limit is higher, so that most messages that are too large get a status of ours.
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
-LARGE_MESSAGE_BYTES = 32 * 1024  # more than any text; to read so much takes up to 2 ms if it is of many small parts
+LARGE_MESSAGE_BYTES = 32 * 1024  # more than any text; parsing this many bytes of small parts takes up to 2 ms
 
 
 class _Unusable:
-    """Stands for a message that cannot be used."""
+    """Stands for a message that cannot be read."""
 
     def __init__(self, error: RequestError) -> None:
         self.error = error
 
 
 class _Unread:
-    """Stands for a large message until it may be read."""
+    """Stands for a large message that is not parsed yet."""
 
     def __init__(self, data: bytes, read: Callable[[bytes], Any], message: Any) -> None:
         self._data = data
@@ -34,7 +35,7 @@ class _Unread:
         self._message = message
 
     async def read(self, part: Part) -> Any:
-        """Raises MalformedMessage before it is parsed, if it has too many parts."""
+        """Parse the message as part of the caller's share. Raises MalformedMessage first if it has too many parts."""
         if self._message is not None:
             steps = counted(self._data, self._message)
             while await part.do(next, steps, False):
@@ -43,10 +44,13 @@ class _Unread:
 
 
 def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """What cannot be read becomes an object that says so: gRPC would end the call with the text of an exception."""
+    """Wrap a deserializer so that it returns an `_Unusable` instead of raising.
+
+    If it raised, gRPC would end the call with the text of the exception. Large messages become an `_Unread`.
+    """
     message = getattr(
         getattr(deserializer, "__self__", None), "DESCRIPTOR", None
-    )  # it is the method of a message class
+    )  # a deserializer is a method of a message class
 
     def deserialize(data: bytes) -> Any:
         if len(data) > MAX_MESSAGE_BYTES:
@@ -58,7 +62,7 @@ def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             return deserializer(data)
         except Exception as error:
             what = (
-                f"a request is not a valid message of this method ({error}); strings must be UTF-8, and the client's "
+                f"a request is not a valid message for this method ({error}); strings must be UTF-8, and the client's "
             )
             return _Unusable(MalformedMessage(what + "stubs must be made from this server's .proto files"))
 
@@ -68,12 +72,13 @@ def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 async def checked(
     requests: Any, first_within_s: float, later_within_s: float | None, begins: str, part: Part
 ) -> AsyncGenerator[Any, None]:
-    """The requests, as long as they are messages. The first one must come soon, since a call takes a place.
+    """Yield the requests, and raise a RequestError at the first that is invalid or late.
 
-    `later_within_s`: None where the method has a limit of its own. `begins`: what a call of the method begins with.
+    `first_within_s` limits the wait for the first request, since the call takes a place meanwhile. `later_within_s`:
+    the same for later ones; None if the method has its own limit. `begins`: what a call of this method begins with.
 
-    To be closed by whoever does not read them to the end: until then gRPC's iterator is in a cycle with all that gRPC
-    knows of the call, and since it is finalized, too, it takes two collections to be freed.
+    A reader that stops early must close this generator. Until then, gRPC's iterator is in a reference cycle with all
+    that gRPC holds for the call, and because of its finalizer only two garbage collections free it.
     """
     within_s: float | None = first_within_s
     async with aclosing(aiter(requests)) as requests:

@@ -1,15 +1,17 @@
-"""Who has calls begun and cancels them at once, again and again. Pure: it is told the time."""
+"""Counts calls that are cancelled as soon as they have begun, to find who does so again and again. Pure: time is an
+argument.
+"""
 
-EARLY_S = 1.0  # a call that is cancelled sooner was begun in vain
-MOST = 50.0  # such calls may have come lately, ...
-PER_S = 10.0  # ... of which so many are forgotten each second: at this pace those who go on are let in
+EARLY_S = 1.0  # a call cancelled sooner than this after it has begun is counted
+MOST = 50.0  # from this count on, new calls of the line have to wait
+PER_S = 10.0  # how many are forgotten per second, and so how many calls per second such a line may go on with
 
 Who = tuple[str, str]
 
 
 class Resets:
     def __init__(self) -> None:
-        self._of: dict[Who, tuple[float, float]] = {}  # how many, and when that was so; who did it last is last
+        self._of: dict[Who, tuple[float, float]] = {}  # a count, and its time; the latest is last
 
     def add(self, who: Who, now_s: float) -> None:
         left = self._left(who, now_s)

@@ -1,7 +1,7 @@
-"""Calls whose client takes nothing of what was sent: each is ended after a while, and sooner while the server drains.
+"""Ends calls whose client does not read the responses: after LIMIT_S, or DRAINING_LIMIT_S while the server drains.
 
-gRPC waits without limit for a client to make room for a response. A client can keep that from ever happening (HTTP/2
-lets it close its window), and with the call would stay its place, its session and its streams.
+gRPC waits without limit until a client has room for a response. With a closed HTTP/2 window that never happens, and the
+call would keep its place, its session and its streams for ever.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from sonorant.service.errors import SlowReader
 
 LIMIT_S = 60.0
 DRAINING_LIMIT_S = 5.0
-LOOK_S = 1.0  # how often
+LOOK_S = 1.0  # between looks
 
 
 class Writer(Protocol):
-    waits_since_s: float | None  # on the monotonic clock: when what the client has not taken yet was given to gRPC
+    waits_since_s: float | None  # monotonic: since when gRPC has held a response that the client has not taken
 
     def give_up(self, error: SlowReader) -> None: ...
 
@@ -33,16 +33,16 @@ class Stalled:
         self._writers.discard(writer)
 
     def drain(self) -> None:
-        """Nobody may keep the server for long any more."""
+        """Use the shorter limit from now on."""
         self._draining = True
 
     async def watch(self) -> None:
-        """Until cancelled."""
+        """End stalled calls, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             limit_s = DRAINING_LIMIT_S if self._draining else LIMIT_S
             latest_s = time.monotonic() - limit_s
-            error = SlowReader(f"nothing was taken for {limit_s:g} s; read faster, or cancel what is not wanted")
+            error = SlowReader(f"nothing was read for {limit_s:g} s; read faster, or cancel what is not wanted")
             for writer in [each for each in self._writers if each.waits_since_s is not None]:
                 if writer.waits_since_s is not None and writer.waits_since_s < latest_s:
                     writer.give_up(error)

@@ -1,4 +1,4 @@
-"""A response in another contract's words, with what it says in ours, for what is counted, measured and logged."""
+"""A response of another contract, together with the equivalent message of ours, from which the record is made."""
 
 from dataclasses import dataclass
 from typing import Any

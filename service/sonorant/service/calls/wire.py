@@ -1,7 +1,7 @@
-"""How many parts a large message has, told from its bytes before it is parsed. Pure.
+"""Counts the parts of a large message from its bytes, before it is parsed. Pure.
 
-A part is a field, however small. A million of them in 8 MB take the parser up to half a second in which it cannot be
-stopped; to count them can be, and few are needed: what makes messages large is recordings and codes.
+A part is a field, however small. With a million of them in 8 MB, the parser runs for up to half a second and cannot be
+interrupted. Counting can be, and honest messages have few parts: they are large because of recordings and codes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,14 +12,16 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from sonorant.service.errors import MalformedMessage
 
-MAX_PARTS = 25_000  # an utterance that is resumed may have 4,096 segments of five
+MAX_PARTS = 25_000  # a resumed utterance may have 4,096 segments of five parts each
 PARTS_AT_ONCE = 1000
-PACKED_BYTES = 64  # numbers that stand close together count as parts by so many bytes
+PACKED_BYTES = 64  # this many bytes of packed numbers count as one part
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 def counted(data: bytes, message: Any) -> Iterator[bool]:
-    """Yields True now and then, until all is counted. Raises MalformedMessage. `message`: its descriptor."""
+    """Yield True now and then until all parts are counted. Raises MalformedMessage if there are too many, or if the
+    bytes are not a message. `message`: its descriptor.
+    """
     try:
         yield from _counted(data, message)
     except IndexError:
@@ -28,17 +30,17 @@ def counted(data: bytes, message: Any) -> Iterator[bool]:
 
 def _counted(data: bytes, message: Any) -> Iterator[bool]:
     num_parts, at, pause_at = 0, 0, PARTS_AT_ONCE
-    inside = [(len(data), _fields(message))]  # messages within messages: where each ends, and what may be in it
+    inside = [(len(data), _fields(message))]  # the open messages, outermost first: where each ends, and its fields
     while inside:
         end, fields = inside[-1]
         if at >= end:
             if at > end:
-                raise MalformedMessage("a field of a request goes on behind the end of its message")
+                raise MalformedMessage("a field of a request is longer than the message that contains it")
             inside.pop()
             continue
         tag, at = _varint(data, at)
         num_parts += 1
-        match tag & 7:  # the wire type: a varint, 64 bits, 32 bits, or as long as it says
+        match tag & 7:  # the wire type: 0 varint, 1 64 bits, 5 32 bits, 2 with a length
             case 0:
                 _, at = _varint(data, at)
             case 1:
@@ -52,13 +54,13 @@ def _counted(data: bytes, message: Any) -> Iterator[bool]:
                     at += length
                 elif field.message_type is not None:
                     if at + length > end:
-                        raise MalformedMessage("a field of a request goes on behind the end of its message")
+                        raise MalformedMessage("a field of a request is longer than the message that contains it")
                     inside.append((at + length, _fields(field.message_type)))
                 else:
                     num_parts += length // PACKED_BYTES
                     at += length
             case kind:
-                raise MalformedMessage(f"a field of a request is of wire type {kind}, which this contract does not use")
+                raise MalformedMessage(f"a field of a request has wire type {kind}, which this contract does not use")
         if num_parts > MAX_PARTS:
             raise MalformedMessage(f"a message of {len(data)} bytes has more than {MAX_PARTS} parts; send less at once")
         if num_parts >= pause_at:
@@ -68,7 +70,7 @@ def _counted(data: bytes, message: Any) -> Iterator[bool]:
 
 @cache
 def _fields(message: Any) -> Mapping[int, Any]:
-    """Those that may hold more than one part, by number."""
+    """Return the fields that may hold more than one part, by number."""
     return {
         field.number: field
         for field in message.fields
@@ -77,7 +79,7 @@ def _fields(message: Any) -> Mapping[int, Any]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """Return the number at `at`, and the index behind it."""
     byte = data[at]
     if byte < 128:
         return byte, at + 1

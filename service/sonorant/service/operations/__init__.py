@@ -1,1 +1,1 @@
-"""What operators see: metrics, traces, latency; and when garbage is collected."""
+"""What operators see: metrics, traces and latency. Also the garbage collector's timing."""

@@ -1,6 +1,6 @@
-"""channelz and reflection on a port of their own, for whoever runs the server: sockets, streams and calls of gRPC.
+"""The admin port: channelz and reflection, which show operators the sockets, streams and calls of gRPC.
 
-It has no keys and no TLS, and shows the addresses of clients: it belongs on loopback or a network of operators.
+The port has no keys and no TLS, and shows the addresses of clients: it belongs on loopback or a network of operators.
 """
 
 from typing import Any
@@ -12,11 +12,14 @@ CHANNELZ = "grpc.channelz.v1.Channelz"
 
 
 class ChannelzMissing(Exception):
-    """The package is not installed."""
+    """The package grpcio-channelz is not installed."""
 
 
 def admin_server(address: str) -> tuple[Any, int]:
-    """A server that is yet to be started, and its port. Raises ChannelzMissing, or RuntimeError if it cannot bind."""
+    """Return a server that is not started yet, and its port.
+
+    Raises ChannelzMissing, or RuntimeError if it cannot bind the address.
+    """
     try:
         from grpc_channelz.v1 import channelz
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""How busy the engine is and what its workers did, as of when Prometheus asks. Knows no calls."""
+"""Metrics of the engine and its workers, read at each scrape. Knows no calls."""
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -20,12 +20,12 @@ class EngineCollector(Collector):
         queued = sum(pair.stats.num_streams for pair in pairs) - used
         backlog = sum(pair.stats.backlog for pair in pairs)
         yield GaugeMetricFamily("tts_slots", "Streams that the talkers step together.", value=slots)
-        yield GaugeMetricFamily("tts_slots_used", "Slots that streams have, or are about to take.", value=used)
+        yield GaugeMetricFamily("tts_slots_used", "Slots that streams have or are about to take.", value=used)
         yield GaugeMetricFamily("tts_slots_used_ratio", "tts_slots_used / tts_slots.", value=used / slots)
         yield GaugeMetricFamily("tts_queued_streams", "Streams that wait for a slot.", value=queued)
         recordings = sum(pair.stats.num_recordings for pair in pairs)
         yield GaugeMetricFamily(
-            "tts_queued_recordings", "Recordings that are being encoded or wait for it.", value=recordings
+            "tts_queued_recordings", "Recordings that are being encoded or wait to be.", value=recordings
         )
         yield GaugeMetricFamily(
             "tts_engine_backlog", "Commands that wait for room on the rings to the talkers.", value=backlog
@@ -33,7 +33,7 @@ class EngineCollector(Collector):
         labels = ["pair", "model"]
         ready = GaugeMetricFamily("tts_pair_ready", "Whether the worker pair takes streams.", labels=labels)
         streams = GaugeMetricFamily("tts_pair_streams", "Live streams of the worker pair.", labels=labels)
-        rings = GaugeMetricFamily("tts_ring_bytes", "In flight between the processes.", labels=["pair", "ring"])
+        rings = GaugeMetricFamily("tts_ring_bytes", "Bytes in flight on the ring.", labels=["pair", "ring"])
         workers = _WorkerFamilies()
         for number, pair in enumerate(pairs):
             ready.add_metric([str(number), pair.model], pair.state is EngineState.READY)
@@ -46,14 +46,14 @@ class EngineCollector(Collector):
 
 
 class _WorkerFamilies:
-    """What the workers of all pairs did, since each came up."""
+    """What the workers of all pairs have done since they started."""
 
     def __init__(self) -> None:
         labels = ["pair", "worker"]
         self._rows = HistogramMetricFamily("tts_batch_rows", "Streams in one step of a worker.", labels=labels)
         self._times = HistogramMetricFamily("tts_step_seconds", "How long a step of a worker took.", labels=labels)
         self._prompts = HistogramMetricFamily(
-            "tts_prompt_rows", "Prompt rows in one step of a talker, of the steps that had any.", labels=labels
+            "tts_prompt_rows", "Prompt rows in one step of a talker, for steps that had any.", labels=labels
         )
         self._shared = CounterMetricFamily(
             "tts_shared_prompt_rows",
@@ -61,7 +61,7 @@ class _WorkerFamilies:
             labels=labels,
         )
         self._pass_rows = CounterMetricFamily("tts_pass_rows", "Rows of the network's passes.", labels=labels)
-        self._padding = CounterMetricFamily("tts_padding_rows", "Rows of padding in these passes.", labels=labels)
+        self._padding = CounterMetricFamily("tts_padding_rows", "Padding rows in these passes.", labels=labels)
         self._graphs = CounterMetricFamily("tts_graph_passes", "Passes that ran as a CUDA graph.", labels=labels)
         self._eager = CounterMetricFamily("tts_eager_passes", "Passes that ran kernel by kernel.", labels=labels)
         self._busy = CounterMetricFamily("tts_busy_seconds", "Time a worker spent in steps.", labels=labels)
@@ -86,7 +86,7 @@ class _WorkerFamilies:
 
 
 def _cumulated(upper_ends: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Buckets as Prometheus has them: each with all that lie below. `counts` has one more, for the rest."""
+    """Return Prometheus buckets: each counts all values up to its end. `counts` has one more, for larger values."""
     return [
         (str(upper), float(count))
         for upper, count in zip((*map(float, upper_ends), "+Inf"), accumulate(counts), strict=True)

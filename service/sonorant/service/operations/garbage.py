@@ -1,9 +1,9 @@
-"""When the garbage collector runs: the youngest objects four times a second or when they are many, all of them while
-nobody listens.
+"""Decides when the garbage collector runs: on the youngest objects four times a second, or sooner if there are many; on
+all objects while nobody listens.
 
-Everybody's audio waits while it runs. Left to itself it looks at all that was made since it ran last whenever a number
-of allocations is exceeded, or at everything there is: tenths of a second with 1,000 sessions, in the middle of their
-audio. Calls leave next to nothing for it (reference counting frees the rest), so it can wait for a good moment.
+All audio waits while it runs. Python by itself starts it after some number of allocations, now and then on all objects:
+with 1,000 sessions, that takes tenths of a second in the middle of their audio. Calls leave next to nothing for it, as
+reference counting frees the rest, so it can wait for a good moment.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 
 LOOK_S = 0.025
-YOUNG_S = 0.25  # what is gone by then, as most is, costs nothing
-MOST_YOUNG = 5000  # objects; more are looked at sooner, so that calls that come by the thousand are no pause for others
+YOUNG_S = 0.25  # between collections of young objects; most are gone by then and cost nothing
+MOST_YOUNG = 5000  # with more young objects, collect sooner, so that thousands of new calls cause no long pause
 IDLE_S = 60.0  # between full collections while nobody listens
-BUSY_S = 3600.0  # and at the latest, whoever listens
+BUSY_S = 3600.0  # between full collections at most, even while somebody listens
 
 
 async def collect_garbage(is_idle: Callable[[], bool]) -> None:
-    """In place of Python's own decisions, until cancelled."""
+    """Run the garbage collector instead of Python's own schedule, until cancelled."""
     was_enabled = gc.isenabled()
     gc.disable()
     young_s = all_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Where the time to an utterance's first audio went, from the engine's account of it and the service's own. Pure."""
+"""The latency budget of an utterance's first audio: the engine's times and the service's own. Pure."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,9 @@ PARTS: tuple[str, ...] = tuple(field.name.removesuffix("_ms") for field in laten
 def latency_budget(
     first_text_s: float, engine: StreamBudget, encode_s: float, sent_s: float
 ) -> latency_pb2.LatencyBudget:
-    """All times are of one clock. `engine` is of the stream that was heard first, `encode_s` a length of time."""
+    """Return the budget. `engine`: of the stream that was heard first; `encode_s`: a duration. All times are of one
+    clock.
+    """
     text_s = engine.opened_s - first_text_s
     hold_s = sent_s - engine.opened_s - engine.total_s - encode_s
     return latency_pb2.LatencyBudget(
@@ -29,6 +31,6 @@ def latency_budget(
 
 
 def parts(budget: latency_pb2.LatencyBudget) -> Iterator[tuple[str, float]]:
-    """Name and milliseconds of each, in their order."""
+    """Yield the name and the milliseconds of each part, in order."""
     for part in PARTS:
         yield part, getattr(budget, f"{part}_ms")

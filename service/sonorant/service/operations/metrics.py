@@ -1,4 +1,4 @@
-"""What is counted and measured, under the names that dashboards and autoscalers use. Knows no calls."""
+"""The server's metrics, under the names that dashboards and autoscalers use. Knows no calls."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -15,26 +15,26 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.first_audio_s = Histogram(
             "tts_first_audio_seconds",
-            "First speakable text of an utterance at the service to its first audio written.",
+            "Time from an utterance's first speakable text at the service to its first audio written.",
             buckets=_SECONDS,
             registry=registry,
         )
         self.frame_gap_s = Histogram(
             "tts_frame_gap_seconds",
-            "Between two audio messages of an utterance, pacing and waits for text included.",
+            "Time between two audio messages of an utterance, pacing and waits for text included.",
             buckets=_SECONDS,
             registry=registry,
         )
         self.underruns = Counter(
             "tts_underruns",
-            "Pauses that a listener without a buffer heard within an utterance, those for want of text included.",
+            "Pauses within an utterance for a listener without a buffer, also those while text was missing.",
             registry=registry,
         )
-        self.active_utterances = Gauge("tts_active_utterances", "Begun and not over yet.", registry=registry)
-        self.utterances = Counter("tts_utterances", "Over, by how they ended.", ["reason"], registry=registry)
+        self.active_utterances = Gauge("tts_active_utterances", "Utterances begun and not over.", registry=registry)
+        self.utterances = Counter("tts_utterances", "Utterances that ended, by reason.", ["reason"], registry=registry)
         self.queue_s = Histogram(
             "tts_queue_seconds",
-            "Wait of an utterance for a slot of the engine.",
+            "Time that an utterance waited for a slot of the engine.",
             buckets=(0.001, *_SECONDS),
             registry=registry,
         )
@@ -46,10 +46,10 @@ class Metrics:
             registry=registry,
         )
         self.budget_s = {part: budget_s.labels(part) for part in PARTS}
-        self.audio_ms = Counter("tts_audio_ms", "Audio written to callers.", registry=registry)
+        self.audio_ms = Counter("tts_audio_ms", "Audio written to callers, in ms.", registry=registry)
         self.cancelled_audio_ms = Counter(
             "tts_cancelled_audio_ms",
-            "Audio that was made for an utterance and not written to its caller, because it was cancelled.",
+            "Audio in ms that was made but not written to its caller, because the utterance was cancelled.",
             registry=registry,
         )
         self.sessions = Gauge("tts_sessions", "Synthesis RPCs that have a place.", registry=registry)
@@ -61,12 +61,12 @@ class Metrics:
             "tts_database_up", "0 while the database of --voices-url cannot be reached, else 1.", registry=registry
         )
         self.database_up.set(1)
-        self.handled = Counter("grpc_server_handled", "Calls that are over.", ["method", "code"], registry=registry)
+        self.handled = Counter("grpc_server_handled", "Calls that ended.", ["method", "code"], registry=registry)
 
     def follow(self, engine: EnginePool) -> None:
-        """Tell how busy the engine is, as of when it is asked."""
+        """Add the engine's metrics, read at each scrape."""
         self.registry.register(EngineCollector(engine))
 
     def follow_phrases(self, phrases: PhraseCounts) -> None:
-        """Likewise of the phrase cache."""
+        """Add the phrase cache's metrics, read at each scrape."""
         self.registry.register(PhraseCollector(phrases))

@@ -1,7 +1,7 @@
-"""Plain HTTP on a port of its own: `GET /metrics` for a scraper, `GET /ready` for a balancer. Just enough for these.
+"""A minimal HTTP server on the metrics port: `GET /metrics` for a scraper and `GET /ready` for a balancer.
 
-`/ready` answers 200 while new calls belong here and 404 while they do not, so that a balancer tells a server that
-finishes what it has begun, which answers, from one that is gone or frozen, which does not.
+`/ready` answers 200 while new calls should come here, else 404. So a balancer can tell a server that is draining, which
+answers, from one that is gone or frozen, which does not.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ MAX_HEAD_BYTES = 16 * 1024
 
 
 def listening_socket(address: str) -> socket.socket:
-    """`HOST:PORT`, with brackets around an IPv6 address. Raises OSError."""
+    """Listen on `HOST:PORT`, with brackets around an IPv6 address. Raises OSError."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -27,7 +27,7 @@ def listening_socket(address: str) -> socket.socket:
 async def serve_metrics(
     listening: socket.socket, registry: CollectorRegistry, is_ready: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """While the context is open."""
+    """Serve while the context is open."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -41,7 +41,7 @@ async def serve_metrics(
                 writer.write(body)
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # not a scraper, or one that has gone
+            pass  # the client sent no valid request, or has gone
         finally:
             writer.close()
 
@@ -53,11 +53,11 @@ def _respond(head: bytes, registry: CollectorRegistry, is_ready: Callable[[], bo
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
     if path not in (b"/metrics", b"/ready"):
-        return "404 Not Found", "text/plain", b"there are only /metrics and /ready here\n"
+        return "404 Not Found", "text/plain", b"not found: use /metrics or /ready\n"
     if method != b"GET":
         return "405 Method Not Allowed", "text/plain", b"use GET\n"
     if path == b"/metrics":
         return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
     if is_ready():
         return "200 OK", "text/plain", b"ready\n"
-    return "404 Not Found", "text/plain", b"no new calls: starting, restarting a worker, or draining\n"
+    return "404 Not Found", "text/plain", b"not ready for new calls: starting, restarting a worker, or draining\n"

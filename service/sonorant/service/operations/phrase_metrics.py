@@ -1,4 +1,4 @@
-"""The phrase cache, read at each scrape."""
+"""Metrics of the phrase cache, read at each scrape."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -25,9 +25,9 @@ class PhraseCollector(Collector):
         phrases = self._phrases
         yield CounterMetricFamily("tts_phrase_hits", "Segments sent from the phrase cache.", phrases.num_hits)
         yield CounterMetricFamily(
-            "tts_phrase_misses", "Segments that could have been in the phrase cache, and were made.", phrases.num_misses
+            "tts_phrase_misses", "Cacheable segments that were made, as the cache lacked them.", phrases.num_misses
         )
-        yield GaugeMetricFamily("tts_phrases", "In the phrase cache.", len(phrases))
+        yield GaugeMetricFamily("tts_phrases", "Phrases in the cache.", len(phrases))
         yield GaugeMetricFamily(
-            "tts_phrase_bytes", "Of the phrase cache, with what is spoken and may be kept.", phrases.num_bytes
+            "tts_phrase_bytes", "Bytes of the phrase cache, segments being spoken included.", phrases.num_bytes
         )

@@ -1,4 +1,4 @@
-"""What systemd is told: that this server serves. Until then a restart is not over, nor the next server's turn come."""
+"""Tells systemd that the server serves. Until then, systemd counts it as starting and does not restart the next one."""
 
 import logging
 import os
@@ -8,14 +8,14 @@ log = logging.getLogger(__name__)
 
 
 def tell_ready() -> None:
-    """By sd_notify(3), if systemd started us and waits for it (Type=notify)."""
+    """Send READY=1 as sd_notify(3) does, if systemd started this process and waits for it (Type=notify)."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
-    if address.startswith("@"):  # abstract
+    if address.startswith("@"):  # a socket in the abstract namespace
         address = f"\0{address[1:]}"
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.sendto(b"READY=1", address)
     except OSError as error:
-        log.error("systemd does not hear that this server is ready: %s", error)
+        log.error("cannot tell systemd that this server is ready: %s", error)

@@ -1,6 +1,6 @@
-"""One OpenTelemetry span per utterance, sent to a collector. A span for a whole session would say little and end late.
+"""One OpenTelemetry span per utterance, sent to a collector. A span per session would say little and end late.
 
-A span is part of the caller's trace, if the call came with a `traceparent`.
+A span is part of the caller's trace if the call came with a `traceparent`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ EXPORT_TIMEOUT_S = 5.0
 
 
 class TracingMissing(Exception):
-    """The packages are not installed."""
+    """The packages of OpenTelemetry are not installed."""
 
 
 class Tracer:
-    """Spans go out in batches, from a thread of the SDK's."""
+    """Makes spans, which a thread of the SDK sends in batches."""
 
     def __init__(self, endpoint: str) -> None:
-        """`endpoint`: where a collector takes OTLP over HTTP. Raises TracingMissing."""
+        """`endpoint`: URL of a collector that takes OTLP over HTTP. Raises TracingMissing."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -30,7 +30,7 @@ class Tracer:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError as error:
-            raise TracingMissing("traces need OpenTelemetry: pip install 'sonorant-server[otel]'") from error
+            raise TracingMissing("--traces needs OpenTelemetry: pip install 'sonorant-server[otel]'") from error
         resource = Resource.create({"service.name": "sonorant", "service.version": __version__})
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint, timeout=EXPORT_TIMEOUT_S)))
@@ -42,12 +42,12 @@ class Tracer:
         return self._tracer.start_span("utterance", parent, start_time=start_ns)
 
     def close(self) -> None:
-        """Send what is left. Blocks, for a while if the collector does not answer."""
+        """Send the remaining spans. Blocks, for a while if the collector does not answer."""
         self._provider.shutdown()
 
 
 def add_steps(span: "Span", steps: Iterable[tuple[str, float]], end_ns: int) -> None:
-    """An event at the end of each of these steps, given with their milliseconds, the last of which ends at `end_ns`."""
+    """Add an event at the end of each step. `steps`: names and milliseconds in order; the last ends at `end_ns`."""
     steps = [*steps]
     at_ns = end_ns - sum(ms for _, ms in steps) * 1e6
     for name, ms in steps:
