@@ -30,31 +30,31 @@ if _version_not_supported:
 class TextToSpeechServiceStub(object):
     """Text to speech.
 
-    Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at most 64
-    printable characters), `x-model`, and in `Speak` `x-session-id`.
+    Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at
+    most 64 printable characters), `x-model`, and in `Speak` `x-session-id`.
 
-    The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
-    metadata and 8 MiB per message are taken. Compressed requests are not (UNIMPLEMENTED).
+    The first message of a call must come within 10 s of its beginning (or as the server is configured). Metadata may
+    have at most 8 KiB and a message 8 MiB. Compressed requests are refused (UNIMPLEMENTED).
 
-    With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
-    `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
+    With metadata `x-audio-omit: 1`, responses come without the bytes of their audio (`AudioChunk.data`,
+    `SynthesizeResponse.audio`) but are otherwise the same. Use it for transcripts that people read.
 
-    Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
-    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and its LatencyBudget by parts:
-    `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
+    A call that produced audio ends with trailing metadata: `x-audio-ms` for all audio written, and for the first
+    utterance that was heard `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and the parts
+    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
 
-    Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
-    BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
-    INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
+    Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
+    helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
+    INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
-    ALREADY_EXISTS       there is a voice of this id; the request_id belongs to another request
-    UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
-    PERMISSION_DENIED    the API key is not for this voice
+    ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
+    UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
+    PERMISSION_DENIED    the API key is not allowed to use this voice
     NOT_FOUND            no such voice
     OUT_OF_RANGE         the audio is too long for one response message; use `SynthesizeStream`
-    RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
-    UNAVAILABLE          starting, restarting or draining; try again, or elsewhere
-    UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not serve
+    RESOURCE_EXHAUSTED   the server is full, or a limit is reached; try again after RetryInfo.retry_delay
+    UNAVAILABLE          starting, restarting or draining; try again, here or on another server
+    UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not support
     DATA_LOSS            a stored voice is damaged
     INTERNAL             a bug; the message has the request id to look for in the log
     """
@@ -100,79 +100,82 @@ class TextToSpeechServiceStub(object):
 class TextToSpeechServiceServicer(object):
     """Text to speech.
 
-    Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at most 64
-    printable characters), `x-model`, and in `Speak` `x-session-id`.
+    Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at
+    most 64 printable characters), `x-model`, and in `Speak` `x-session-id`.
 
-    The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
-    metadata and 8 MiB per message are taken. Compressed requests are not (UNIMPLEMENTED).
+    The first message of a call must come within 10 s of its beginning (or as the server is configured). Metadata may
+    have at most 8 KiB and a message 8 MiB. Compressed requests are refused (UNIMPLEMENTED).
 
-    With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
-    `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
+    With metadata `x-audio-omit: 1`, responses come without the bytes of their audio (`AudioChunk.data`,
+    `SynthesizeResponse.audio`) but are otherwise the same. Use it for transcripts that people read.
 
-    Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
-    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and its LatencyBudget by parts:
-    `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
+    A call that produced audio ends with trailing metadata: `x-audio-ms` for all audio written, and for the first
+    utterance that was heard `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and the parts
+    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
 
-    Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
-    BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
-    INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
+    Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
+    helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
+    INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
-    ALREADY_EXISTS       there is a voice of this id; the request_id belongs to another request
-    UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
-    PERMISSION_DENIED    the API key is not for this voice
+    ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
+    UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
+    PERMISSION_DENIED    the API key is not allowed to use this voice
     NOT_FOUND            no such voice
     OUT_OF_RANGE         the audio is too long for one response message; use `SynthesizeStream`
-    RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
-    UNAVAILABLE          starting, restarting or draining; try again, or elsewhere
-    UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not serve
+    RESOURCE_EXHAUSTED   the server is full, or a limit is reached; try again after RetryInfo.retry_delay
+    UNAVAILABLE          starting, restarting or draining; try again, here or on another server
+    UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not support
     DATA_LOSS            a stored voice is damaged
     INTERNAL             a bug; the message has the request id to look for in the log
     """
 
     def Synthesize(self, request, context):
-        """The whole clip in one message. At most 4 MiB of audio, of FLAC before it is packed (OUT_OF_RANGE): about 85 s of PCM at
-        24 kHz, 8 minutes of mu-law, 15 minutes of Ogg Opus.
+        """Returns the whole clip in one message: at most 4 MiB of audio (else OUT_OF_RANGE), for FLAC counted before
+        compression. That is about 85 s of PCM at 24 kHz, 8 minutes of mu-law, 15 minutes of Ogg Opus.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SynthesizeStream(self, request, context):
-        """Text known, audio streamed: started, warning*, (audio | marks)*, done. A failure is the RPC's status.
+        """Takes the whole text and streams the audio: started, warning*, (audio | marks)*, done. A failure is the RPC's
+        status.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Speak(self, request_iterator, context):
-        """Text in while audio goes out; any number of utterances, one after the other. Half-close = `end` on every open
-        utterance: all is spoken, then the status is OK. Cancelling the RPC stops everything at once. A failure of one
-        utterance is its `done`; the RPC's status is for what ends the session.
+        """Streams text in and audio out at the same time; any number of utterances, one after the other. Half-close = `end`
+        on every open utterance: all text is spoken, then the status is OK. Cancelling the RPC stops everything at once.
+        The failure of an utterance is reported in its `done`; the RPC's status is for errors that end the session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """What would be done for a text, without doing it: tokens, prompt, resolved settings, limits, refusals. As for
-        `SynthesizeStream`; for `Speak`, whose layout is another, set `config.non_streaming_mode` to false.
+        """Says how a text would be spoken, without speaking it: tokens, prompt, resolved settings, limits, reasons for a
+        refusal. The answer is for `SynthesizeStream`. `Speak` has another layout: set `config.non_streaming_mode` to false
+        for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Decode(self, request, context):
-        """Stored speech in any encoding, from the codes that came with AUDIO_ENCODING_CODES: started, audio*, done. What is heard is
-        what was spoken, but for the rounding of samples. The model is not asked, so any checkpoint with the same codec will do.
-        Nothing is kept here; codes of another codec are FAILED_PRECONDITION (`CODEC_DIFFERS`). Costs a place among
-        `max_sessions` and, of a key's text per minute, 15 characters per second.
+        """Turns stored speech, the codes of AUDIO_ENCODING_CODES, into audio of any encoding: started, audio*, done. The
+        audio is the same as when it was first spoken, but for the rounding of samples. Only the codec runs, so any
+        checkpoint with the same codec will do; codes of another codec are FAILED_PRECONDITION (`CODEC_DIFFERS`). The
+        server stores nothing. The call counts as one of `max_sessions`, and each second of audio as 15 characters of a
+        key's text per minute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCapabilities(self, request, context):
-        """What this server can do, and how busy it is.
+        """Says what this server can do, and how busy it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,31 +225,31 @@ def add_TextToSpeechServiceServicer_to_server(servicer, server):
 class TextToSpeechService(object):
     """Text to speech.
 
-    Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at most 64
-    printable characters), `x-model`, and in `Speak` `x-session-id`.
+    Every response begins with initial metadata, sent at once: `x-request-id` (the caller's own, if it sent one of at
+    most 64 printable characters), `x-model`, and in `Speak` `x-session-id`.
 
-    The first message of a call must come within 10 s (or what the server was told) of its beginning. At most 8 KiB of
-    metadata and 8 MiB per message are taken. Compressed requests are not (UNIMPLEMENTED).
+    The first message of a call must come within 10 s of its beginning (or as the server is configured). Metadata may
+    have at most 8 KiB and a message 8 MiB. Compressed requests are refused (UNIMPLEMENTED).
 
-    With metadata `x-audio-omit: 1` responses come without the bytes of their audio (`AudioChunk.data`,
-    `SynthesizeResponse.audio`) and are otherwise as they would be: for transcripts that people read.
+    With metadata `x-audio-omit: 1`, responses come without the bytes of their audio (`AudioChunk.data`,
+    `SynthesizeResponse.audio`) but are otherwise the same. Use it for transcripts that people read.
 
-    Calls that spoke end with trailing metadata: `x-audio-ms`, all audio written, and of the first utterance that was heard
-    `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and its LatencyBudget by parts:
-    `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
+    A call that produced audio ends with trailing metadata: `x-audio-ms` for all audio written, and for the first
+    utterance that was heard `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and the parts
+    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
 
-    Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it helps
-    BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
-    INVALID_ARGUMENT     a field is wrong, the text is too long or unspeakable, or a message is not valid protobuf
+    Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
+    helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
+    INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
-    ALREADY_EXISTS       there is a voice of this id; the request_id belongs to another request
-    UNAUTHENTICATED      the server wants an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
-    PERMISSION_DENIED    the API key is not for this voice
+    ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
+    UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
+    PERMISSION_DENIED    the API key is not allowed to use this voice
     NOT_FOUND            no such voice
     OUT_OF_RANGE         the audio is too long for one response message; use `SynthesizeStream`
-    RESOURCE_EXHAUSTED   all places are taken; try again after RetryInfo.retry_delay
-    UNAVAILABLE          starting, restarting or draining; try again, or elsewhere
-    UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not serve
+    RESOURCE_EXHAUSTED   the server is full, or a limit is reached; try again after RetryInfo.retry_delay
+    UNAVAILABLE          starting, restarting or draining; try again, here or on another server
+    UNIMPLEMENTED        part of the contract that this version, or the loaded checkpoint, does not support
     DATA_LOSS            a stored voice is damaged
     INTERNAL             a bug; the message has the request id to look for in the log
     """

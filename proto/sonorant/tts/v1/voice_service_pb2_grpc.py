@@ -26,12 +26,12 @@ if _version_not_supported:
 
 
 class VoiceServiceStub(object):
-    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that its callers made and keep
-    here (stored voices). Errors are as in TextToSpeechService.
+    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that callers have created
+    and stored (stored voices). Errors are as in TextToSpeechService.
 
-    A stored voice belongs to the API key that made it; to others it does not exist (NOT_FOUND). Without API keys all belong to
-    everyone. Stored voices need a server with `--voices-dir`; without one, making them is UNIMPLEMENTED
-    (`VOICES_NOT_KEPT`), and one-shot voices in a request work all the same.
+    A stored voice belongs to the API key that created it; for other keys it does not exist (NOT_FOUND). Without API
+    keys, every voice belongs to everyone. Stored voices need a server with `--voices-dir`. Without it, creating one is
+    UNIMPLEMENTED (`VOICES_NOT_KEPT`); one-shot voices in a request still work.
     """
 
     def __init__(self, channel):
@@ -78,12 +78,12 @@ class VoiceServiceStub(object):
 
 
 class VoiceServiceServicer(object):
-    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that its callers made and keep
-    here (stored voices). Errors are as in TextToSpeechService.
+    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that callers have created
+    and stored (stored voices). Errors are as in TextToSpeechService.
 
-    A stored voice belongs to the API key that made it; to others it does not exist (NOT_FOUND). Without API keys all belong to
-    everyone. Stored voices need a server with `--voices-dir`; without one, making them is UNIMPLEMENTED
-    (`VOICES_NOT_KEPT`), and one-shot voices in a request work all the same.
+    A stored voice belongs to the API key that created it; for other keys it does not exist (NOT_FOUND). Without API
+    keys, every voice belongs to everyone. Stored voices need a server with `--voices-dir`. Without it, creating one is
+    UNIMPLEMENTED (`VOICES_NOT_KEPT`); one-shot voices in a request still work.
     """
 
     def ListVoices(self, request, context):
@@ -93,42 +93,43 @@ class VoiceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetVoice(self, request, context):
-        """NOT_FOUND if there is none of this id.
+        """NOT_FOUND if there is no voice with this id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CreateVoice(self, request, context):
-        """Make a voice and keep it. When the answer is there, the voice outlasts a crash of the server.
+        """Creates and stores a voice. Once the response has come, the voice survives a crash of the server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UploadVoice(self, request_iterator, context):
-        """`CreateVoice` with a recording in pieces, for recordings that do not fit into one message (8 MiB).
+        """The same as `CreateVoice`, with a recording in pieces, for recordings that do not fit into one message (8 MiB).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteVoice(self, request, context):
-        """FAILED_PRECONDITION (`VOICE_IS_PRESET`) for presets. Utterances that speak with it go on.
+        """Deletes a stored voice. Utterances that already use it are finished. FAILED_PRECONDITION (`VOICE_IS_PRESET`) for
+        presets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExportVoice(self, request, context):
-        """A stored voice as a file, to be kept or moved to another server with the same checkpoint.
+        """Returns a stored voice as a file, to be kept or moved to another server with the same checkpoint.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ImportVoice(self, request, context):
-        """The voice of an exported file as a new stored voice.
+        """Stores the voice of an exported file as a new voice.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,12 +182,12 @@ def add_VoiceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class VoiceService(object):
-    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that its callers made and keep
-    here (stored voices). Errors are as in TextToSpeechService.
+    """The voices of this server: the speakers of the loaded checkpoint (presets), and the voices that callers have created
+    and stored (stored voices). Errors are as in TextToSpeechService.
 
-    A stored voice belongs to the API key that made it; to others it does not exist (NOT_FOUND). Without API keys all belong to
-    everyone. Stored voices need a server with `--voices-dir`; without one, making them is UNIMPLEMENTED
-    (`VOICES_NOT_KEPT`), and one-shot voices in a request work all the same.
+    A stored voice belongs to the API key that created it; for other keys it does not exist (NOT_FOUND). Without API
+    keys, every voice belongs to everyone. Stored voices need a server with `--voices-dir`. Without it, creating one is
+    UNIMPLEMENTED (`VOICES_NOT_KEPT`); one-shot voices in a request still work.
     """
 
     @staticmethod
