@@ -1,4 +1,4 @@
-"""The table of rooms in docs/architecture.md is the truth, in both directions."""
+"""The table of packages in docs/architecture.md is the truth, in both directions."""
 
 import re
 from pathlib import Path
@@ -9,8 +9,8 @@ TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def listed_packages() -> dict[str, str]:
-    rooms = TEXT.split("## Rooms")[1]
-    return dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", rooms, re.MULTILINE))
+    packages = TEXT.split("## Packages")[1]
+    return dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", packages, re.MULTILINE))
 
 
 def source_packages() -> set[str]:
