@@ -74,7 +74,7 @@ def test_nothing_is_held_back_that_no_phrase_can_begin_with() -> None:
 @pytest.mark.parametrize(
     ("entries", "hint"),
     [
-        ({"": "a"}, "not empty"),
+        ({"": "a"}, "not be empty"),
         ({" a": "b"}, "white space"),
         ({"a": "?!"}, "no letter or digit"),
         ({"a\x07": "b"}, "U+0007"),

@@ -1,1 +1,1 @@
-"""From the engine's samples to the bytes of the wire. Pure."""
+"""Turns the engine's samples into the bytes of the wire. Pure."""

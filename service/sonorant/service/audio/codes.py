@@ -1,6 +1,6 @@
-"""Speech as the model made it: the bytes of AUDIO_ENCODING_CODES, which audio.proto describes. Pure.
+"""The bytes of AUDIO_ENCODING_CODES, which audio.proto describes: the model's codes. Pure.
 
-A frame is packed by itself, into whole bytes, and each record is whole: wherever chunks are cut, what is there counts.
+Each frame is packed by itself into whole bytes, and chunks are cut only between records, so all that arrived is usable.
 """
 
 import struct
@@ -16,21 +16,21 @@ MAGIC = b"SNRC"
 VERSION = 1
 MAX_DURATION_S = 3600
 MAX_RECORDS = 100_000
-MAX_PARTS = 4096  # segments and pauses; each is looked at by itself, by everybody's event loop
+MAX_PARTS = 4096  # segments and pauses; each costs time on the event loop
 RECORDS_AT_ONCE = 500
 FRAMES_AT_ONCE = 4096
-MAX_COUNT = (1 << 14) - 1  # of one record
-FEW = 4  # frames, for which NumPy is slower
+MAX_COUNT = (1 << 14) - 1  # the largest count of a record
+FEW = 4  # below this many frames, plain Python is faster than NumPy
 
 _HEADER = struct.Struct("<4sBBBxII8s8s")
 _RECORD = struct.Struct("<H")  # the kind in the upper two bits, the count in the lower fourteen
 
 
 class Kind(IntEnum):
-    FRAMES = 0  # of the segment that has begun
-    SEGMENT = 1  # frames, the first of a segment
-    PAUSE = 2  # milliseconds of silence
-    PAST = 3  # frames that are decoded before each segment and not heard
+    FRAMES = 0  # more frames of the current segment
+    SEGMENT = 1  # the first frames of a segment
+    PAUSE = 2  # silence, in milliseconds
+    PAST = 3  # frames that are decoded before each segment for the decoder's state, and not heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CodesHeader:
     sample_rate_hz: int
     frame_samples: int
     codec: str  # fingerprint, 16 hex digits
-    checkpoint: str  # likewise, of the checkpoint that spoke
+    checkpoint: str  # fingerprint of the checkpoint that spoke, 16 hex digits
 
     @classmethod
     def of(cls, info: EngineInfo) -> "CodesHeader":
@@ -82,7 +82,7 @@ def record(kind: Kind, count: int, data: bytes = b"") -> bytes:
 
 
 def join(records: Sequence[bytes]) -> bytes:
-    """The same in fewer records: frames that go on are put to those before them."""
+    """Join records into fewer: FRAMES are appended to the record of frames before them."""
     joined: list[bytes] = []
     head, parts = 0, list[bytes]()
 
@@ -105,11 +105,11 @@ def join(records: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class StoredCodes:
-    """What such bytes say."""
+    """Parsed codes."""
 
     header: CodesHeader
     past: Int16Array | None  # [frames, codebooks]
-    parts: tuple[Int16Array | int, ...]  # in their order: segments [frames, codebooks], and pauses in milliseconds
+    parts: tuple[Int16Array | int, ...]  # in order: segments [frames, codebooks], and pauses in milliseconds
 
     @property
     def segments(self) -> list[Int16Array]:
@@ -117,24 +117,24 @@ class StoredCodes:
 
     @property
     def duration_s(self) -> float:
-        """At the speed they were spoken with."""
+        """The duration at the speed at which the model spoke."""
         num_frames = sum(map(len, self.segments))
         pauses_ms = sum(part for part in self.parts if isinstance(part, int))
         return num_frames * self.header.frame_samples / self.header.sample_rate_hz + pauses_ms / 1000
 
 
 def parse(data: bytes) -> StoredCodes:
-    """Raises ValueError with what is wrong, and where."""
+    """Parse codes. Raises ValueError that says what is wrong, and where."""
     *_, stored = parsing(data)
     assert stored is not None, "it comes last"
     return stored
 
 
 def parsing(data: bytes) -> Iterator[StoredCodes | None]:
-    """The same in steps of about a millisecond: an hour of codes takes a hundred. Yields None until all is read."""
+    """Parse in steps of about a millisecond; an hour of codes takes a hundred. Yields None until all is read."""
     header = _header(data)
     past: list[bytes] = []
-    parts: list[list[bytes] | int] = []  # of a segment the bytes of its frames
+    parts: list[list[bytes] | int] = []  # for a segment, the bytes of its frames
     for number, (kind, count, frames) in enumerate(_records(data, header), 1):
         match kind:
             case Kind.PAST:
@@ -179,11 +179,11 @@ def _header(data: bytes) -> CodesHeader:
 
 
 def _records(data: bytes, header: CodesHeader) -> Iterator[tuple[Kind, int, bytes]]:
-    """Kind, count, and the bytes of its frames."""
+    """Yield the kind and count of each record, and the bytes of its frames."""
     at, number, duration_s = _HEADER.size, 0, 0.0
     while at < len(data):
         number += 1
-        if data.startswith(MAGIC, at):  # read as a record, it might even find enough bytes
+        if data.startswith(MAGIC, at):  # a header could be mistaken for a valid record
             raise ValueError(f"another utterance begins at byte {at}, and one is decoded at a time; cut them there")
         if at + _RECORD.size > len(data):
             raise ValueError(f"they end in the middle of a record; the first {at} bytes are whole")

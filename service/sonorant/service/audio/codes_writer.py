@@ -1,4 +1,4 @@
-"""What the engine makes of an utterance as codes, which go out as they are: no rate, speed or gain touches them."""
+"""Writes an utterance as codes. They go out as the engine made them: rate, speed and gain do not apply."""
 
 from sonorant.engine import Int16Array
 from sonorant.service.audio.codes import CodesHeader, Kind, record
@@ -7,7 +7,7 @@ from sonorant.service.audio.writer import Piece
 
 
 class CodesWriter:
-    """A piece for each frame."""
+    """A `Writer` that makes one piece per frame."""
 
     def __init__(self, header: CodesHeader, past_codes: Int16Array | None) -> None:
         self._header = header

@@ -1,4 +1,4 @@
-"""Which audio is served: from AudioFormat, speed and gain of a request to a checked AudioSpec. Pure."""
+"""Checks the AudioFormat, speed and gain of a request, and returns them as an AudioSpec. Pure."""
 
 from sonorant.engine import EngineInfo
 from sonorant.service.audio import opus
@@ -11,7 +11,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeConfig
 
 RATES_HZ = (8_000, 16_000, 22_050, 24_000, 44_100, 48_000)
 FRAME_DURATIONS_MS = range(10, 1001)
-SHORT_FRAME_MS = 20  # what telephones and Opus packets have
+SHORT_FRAME_MS = 20  # as in telephony and Opus packets
 TELEPHONE_RATE_HZ = 8_000
 
 _TELEPHONE = (audio_pb2.AUDIO_ENCODING_MULAW, audio_pb2.AUDIO_ENCODING_ALAW)
@@ -32,7 +32,10 @@ def served_encodings() -> list[audio_pb2.AudioEncoding]:
 def check_audio(
     config: synthesis_pb2.SynthesisConfig | DecodeConfig, info: EngineInfo, path: str, *, whole: bool
 ) -> AudioSpec:
-    """`path` is where the config stands in its request; `whole` = the audio goes out in one message."""
+    """Return the checked audio spec. Raises InvalidField and NotServed.
+
+    `path`: the config's path in the request. `whole`: the audio goes out in one message.
+    """
     audio = config.audio
     if audio.encoding == _CODES:
         _check_codes(config, info, path)
@@ -40,7 +43,7 @@ def check_audio(
     _check_encoding(encoding, f"{path}.audio.encoding", whole)
     rate_hz = _rate_hz(audio.sample_rate_hz, encoding, info, f"{path}.audio.sample_rate_hz")
     speed = _within(config.speed, SPEEDS, f"{path}.speed") if config.HasField("speed") else 1.0
-    # Where a stage holds some audio back, a codec frame would wait for the next one if it had to be sent whole.
+    # Resampling and speed hold some audio back. With frames of a whole codec frame, each would wait for the next one.
     default_ms = round(1000 / info.frame_rate_hz) if rate_hz == info.sample_rate_hz and speed == 1 else SHORT_FRAME_MS
     return AudioSpec(
         encoding=encoding,
@@ -66,13 +69,13 @@ def _check_encoding(encoding: int, field: str, whole: bool) -> None:
             field, f"Opus needs PyAV, which is not installed on this server: {opus.INSTALL}", "OPUS_NOT_INSTALLED"
         )
     if encoding == audio_pb2.AUDIO_ENCODING_OPUS and whole:
-        raise InvalidField(field, "bare packets in one piece cannot be told apart; use AUDIO_ENCODING_OGG_OPUS")
+        raise InvalidField(field, "bare packets cannot be told apart in one message; use AUDIO_ENCODING_OGG_OPUS")
     if encoding == audio_pb2.AUDIO_ENCODING_FLAC and not whole:
         raise InvalidField(field, "FLAC is for Synthesize only; use AUDIO_ENCODING_WAV or AUDIO_ENCODING_OGG_OPUS")
 
 
 def _check_codes(config: synthesis_pb2.SynthesisConfig | DecodeConfig, info: EngineInfo, path: str) -> None:
-    """Nothing may be asked of codes that only sound can have."""
+    """Refuse settings that apply only to samples, not to codes."""
     audio, frame_ms = config.audio, round(1000 / info.frame_rate_hz)
     for field, asked, only in (
         ("speed", config.speed or 1.0, 1.0),
@@ -83,7 +86,7 @@ def _check_codes(config: synthesis_pb2.SynthesisConfig | DecodeConfig, info: Eng
         if asked != only:
             raise InvalidField(
                 f"{path}.{field}",
-                "codes are what the model made, as it made it; leave it unset, or set it for Decode",
+                "codes are sent as the model made them; leave it unset, or set it for Decode",
             )
 
 
@@ -129,7 +132,7 @@ def _bitrate_bps(asked_bps: int, encoding: int, field: str) -> int:
 
 
 def decimal(value: float) -> float:
-    """A `float` field carries 24 bits: the decimal that the caller wrote, so that 0.9 is the same everywhere."""
+    """Return the decimal that the caller wrote: a `float` field has only 24 bits, and 0.9 should stay 0.9."""
     return float(f"{value:.7g}")
 
 

@@ -1,7 +1,7 @@
 """ITU-T G.711: 16-bit samples to 8-bit mu-law and A-law, one table look-up each. Pure.
 
-The quantizer is that of the reference C code which the world's telephones agree on (and Python's former `audioop`):
-mu-law reads the upper 14 bits of a sample, A-law the upper 13.
+The quantizer is that of the common reference code in C, as in Python's former `audioop`: mu-law uses the upper 14 bits
+of a sample, A-law the upper 13.
 """
 
 import numpy as np

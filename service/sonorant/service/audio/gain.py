@@ -1,4 +1,4 @@
-"""Louder or quieter. Pure, and sample by sample, so that it does not matter how a stream is cut."""
+"""Makes samples louder or quieter. Pure, and sample by sample, so that it does not matter how a stream is cut."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ _KNEE = 0.8 * 32768  # about -2 dB of full scale
 
 
 def amplify(samples: Samples, gain_db: float) -> Samples:
-    """Peaks that a gain lifts over the knee are bent, not cut, so that nothing clips."""
+    """Apply a gain. Peaks above the knee are compressed, so that nothing clips."""
     values = samples.astype(np.float64) * 10 ** (gain_db / 20)
     if gain_db > 0:
         room = 32767 - _KNEE

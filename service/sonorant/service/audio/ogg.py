@@ -1,4 +1,4 @@
-"""Opus packets in the Ogg container (RFC 3533, RFC 7845), one page at a time, each fit to be sent. Pure."""
+"""Puts Opus packets into the Ogg container (RFC 3533, RFC 7845), page by page; each page can be sent at once. Pure."""
 
 import struct
 import zlib
@@ -11,21 +11,23 @@ _REVERSED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
 class OggOpusWriter:
     def __init__(self, serial: int) -> None:
-        """`serial` tells this stream from others in the same file."""
+        """`serial`: distinguishes this stream from others in the same file."""
         self._serial = serial
         self._num_pages = 0
 
     def headers(self, opus_head: bytes) -> bytes:
-        """The two pages that come before any audio."""
+        """Return the two pages that come before any audio."""
         tags = b"OpusTags" + struct.pack("<I", len(_VENDOR)) + _VENDOR + struct.pack("<I", 0)
         return self._page([opus_head], 0, _FIRST) + self._page([tags], 0, 0)
 
     def page(self, packets: Sequence[bytes], end: int, *, last: bool = False) -> bytes:
-        """`end` is the position after its packets, in samples of 48 kHz; on the last page, where the sound ends."""
+        """Return a page. `end`: the position after its packets, in samples of 48 kHz; on the last page, where the sound
+        ends.
+        """
         return self._page(packets, end, _LAST if last else 0)
 
     def _page(self, packets: Sequence[bytes], end: int, flags: int) -> bytes:
-        # A packet is as many segments of 255 bytes as it fills, and one shorter than that.
+        # A packet is stored as full segments of 255 bytes, and one shorter segment that ends it.
         lacing = b"".join(b"\xff" * (len(packet) // 255) + bytes([len(packet) % 255]) for packet in packets)
         head = struct.pack("<4sBBqIII", b"OggS", 0, flags, end, self._serial, self._num_pages, 0)
         page = head + bytes([len(lacing)]) + lacing + b"".join(packets)
@@ -34,6 +36,6 @@ class OggOpusWriter:
 
 
 def crc(page: bytes) -> int:
-    """Ogg's checksum: zlib's polynomial with all bits the other way round and nothing inverted."""
+    """Return Ogg's checksum: zlib's polynomial, but with the bits in reverse order and nothing inverted."""
     mirrored = zlib.crc32(page.translate(_REVERSED_BITS), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{mirrored:032b}"[::-1], 2)

@@ -1,4 +1,4 @@
-"""Opus packets from samples, by FFmpeg's libopus in PyAV (the extra `opus`). Knows of no container."""
+"""Encodes samples into Opus packets, with FFmpeg's libopus in PyAV (the extra `opus`). Knows no container."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ RATES_HZ = (8_000, 16_000, 24_000, 48_000)
 BITRATES_BPS = range(6_000, 256_001)
 DEFAULT_BITRATE_BPS = 32_000
 PACKETS_MS = (10, 20, 40, 60)
-_COMPLEXITY = "5"  # of 0 to 10: a quarter of the time of 10, at the same bit rate
+_COMPLEXITY = "5"  # from 0 to 10; takes a quarter of the time of 10, at the same bit rate
 
 
 def available() -> bool:
@@ -22,7 +22,7 @@ def available() -> bool:
 
 
 class OpusEncoder:
-    """One stream of packets, each of `packet_samples`."""
+    """Encodes one stream into packets of `packet_samples` samples."""
 
     def __init__(self, sample_rate_hz: int, packet_ms: int, bitrate_bps: int) -> None:
         self.packet_samples = sample_rate_hz * packet_ms // 1000
@@ -40,13 +40,13 @@ class OpusEncoder:
         }
         self._context.open()
         self._num_in = 0
-        # The OpusHead structure of RFC 7845, which says by how much the decoder's output lags behind, at 48 kHz.
+        # The OpusHead structure of RFC 7845. It says by how many samples of 48 kHz the decoder's output lags behind.
         assert self._context.extradata is not None, "an open encoder has it"
         self.head = bytes(self._context.extradata)
         self.pre_skip = int.from_bytes(self.head[10:12], "little")
 
     def encode(self, samples: Samples) -> bytes:
-        """One packet's samples to one packet."""
+        """Encode `packet_samples` samples into a packet."""
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples[np.newaxis]), format="s16", layout="mono")
         frame.sample_rate = self._sample_rate_hz
         frame.pts = self._num_in

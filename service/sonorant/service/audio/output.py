@@ -1,4 +1,4 @@
-"""Which writer an utterance has, and how its pieces go into messages."""
+"""Chooses the writer of an utterance, and joins its pieces into messages."""
 
 from collections import deque
 from typing import Protocol
@@ -12,7 +12,7 @@ from sonorant.tts.v1 import audio_pb2
 
 
 def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> tuple[bytes, int]:
-    """The next piece, and with it more of those that are there, if that is allowed: its bytes and samples."""
+    """Take the next piece, and more of those that are there if the spec allows. Return their bytes and sample count."""
     first, num_samples = pieces.popleft()
     data = [first]
     if spec.may_join and num_samples:
@@ -26,26 +26,26 @@ def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> tuple[bytes,
 
 
 class Writer(Protocol):
-    """What the engine makes of one utterance, into pieces."""
+    """Turns what the engine makes of one utterance into pieces."""
 
     def begin(self, *, goes_on: bool = False) -> list[Piece]:
-        """Of each segment: what comes before it. `goes_on`: the decoder was not begun anew for it."""
+        """Begin a segment and return what comes before it. `goes_on`: the decoder kept its state from the last one."""
 
     def speech(self, samples: Samples, codes: Int16Array) -> list[Piece]:
-        """Of frames of the segment: every piece that is now complete."""
+        """Add frames of the segment and return every piece that is now complete."""
 
     def pause(self, duration_ms: int) -> list[Piece]:
-        """Between two segments."""
+        """Add silence between two segments."""
 
     def flush(self) -> list[Piece]:
-        """All that is still inside; what follows begins anew, but for the container."""
+        """Return all that is still held. What follows begins anew, but in the same container."""
 
     def end(self) -> list[Piece]:
-        """All that is still inside, and what closes the container."""
+        """Return all that is still held, and what closes the container."""
 
 
 def writer_for(spec: AudioSpec, info: EngineInfo, past_codes: Int16Array | None, serial: int) -> Writer:
-    """`past_codes` [frames, codebooks]: those of a clone's reference."""
+    """Return the writer of an utterance. `past_codes`: [frames, codebooks] of a clone's reference."""
     if spec.encoding == audio_pb2.AUDIO_ENCODING_CODES:
         return CodesWriter(CodesHeader.of(info), past_codes)
     return AudioWriter(spec, serial)

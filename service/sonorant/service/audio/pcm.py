@@ -1,4 +1,4 @@
-"""What a stream of samples is made of here: one channel of 16 bits. Pure."""
+"""The type of samples: one channel of 16 bits. Pure."""
 
 from typing import TypeAlias
 
@@ -11,5 +11,5 @@ EMPTY: Samples = np.zeros(0, dtype=np.int16)
 
 
 def to_int16(values: npt.NDArray[np.float64]) -> Samples:
-    """Rounded half up; what is out of range is clipped."""
+    """Round half up, and clip what is out of range."""
     return np.clip(np.floor(values + 0.5), -32768, 32767).astype(np.int16)

@@ -1,10 +1,10 @@
 """Sample-rate conversion of a stream: a linear-phase polyphase filter with 2 ms of memory to each side. Pure.
 
-Its delay is compensated: output sample k is the sound at k / to_hz, so resampled audio stays in time with its source,
-and the last 2 ms come with the next piece or with `finish`. The length is exact: ceil(n * to_hz / from_hz).
+The filter's delay is compensated: output sample k is the sound at k / to_hz, so the output stays in time with the
+input. The last 2 ms come with the next piece or with `finish`. The length is exact: ceil(n * to_hz / from_hz).
 
-The sums are exact, whatever their order: samples and taps are integers, and doubles hold every partial sum. So the
-output does not depend on how the input is cut, bit for bit, though a BLAS does the work.
+All sums are exact in any order: samples and taps are integers, and doubles hold every partial sum. So the output does
+not depend on how the input is cut, bit for bit, although a BLAS does the work.
 """
 
 from functools import lru_cache
@@ -19,15 +19,15 @@ HALF_WIDTH_S = 0.002
 STOPBAND_DB = 85
 STOPBAND_MARGIN_HZ = 500  # the stop band begins this far above the lower Nyquist frequency
 _TAP_SCALE = 1 << 22  # |sample| < 2^15, the taps of one output sum to 2^22 (to 2^23 by magnitude): far below 2^53
-_INPUTS_PER_BLOCK = 128  # or a group, if it has more: much of a larger matrix would be zeros
+_INPUTS_PER_BLOCK = 128  # or one group, if that has more; much of a larger matrix would be zeros
 _MAX_GROUPS_PER_BLOCK = 32
-_BLOCKS_PER_PRODUCT = 16  # small enough for a BLAS to do alone: its helper threads would disturb the event loop
+_BLOCKS_PER_PRODUCT = 16  # small enough that a BLAS uses no helper threads, which would disturb the event loop
 
 Doubles = npt.NDArray[np.float64]
 
 
 class Resampler:
-    """`up` outputs for each `down` inputs make a group; a block of groups is one row of a matrix product."""
+    """Resamples a stream. A group is `up` outputs from `down` inputs; a row of a product is a block of groups."""
 
     def __init__(self, from_hz: int, to_hz: int) -> None:
         common = gcd(from_hz, to_hz)
@@ -37,25 +37,25 @@ class Resampler:
         self._reset()
 
     def _reset(self) -> None:
-        self._held = np.zeros(self._half)  # from half a filter before the group on that comes next, or is not all out
-        self._num_ahead = 0  # outputs of that group that are out
+        self._held = np.zeros(self._half)  # input from half a filter before the first group that is not finished
+        self._num_ahead = 0  # outputs of that group already returned
         self._num_in = self._num_out = 0
 
     def push(self, samples: Samples) -> Samples:
-        """Everything that later samples cannot change."""
+        """Add samples and return all output that later samples cannot change."""
         self._num_in += len(samples)
         self._held = np.concatenate([self._held, samples])
         return self._filter(-(-(len(self._held) - 2 * self._half) * self._up // self._down))
 
     def finish(self) -> Samples:
-        """The rest; what is pushed afterwards is another piece of sound."""
+        """Return the rest. What is pushed afterwards is another piece of sound."""
         num_left = -(-self._num_in * self._up // self._down) - self._num_out
         rest = self._filter(self._num_ahead + num_left)
         self._reset()
         return rest
 
     def _filter(self, until: int) -> Samples:
-        """Up to so many outputs from the beginning of the group; beyond what is held there is silence."""
+        """Return the outputs up to `until`, counted from the beginning of the group. Missing input is silence."""
         if until <= self._num_ahead:
             return EMPTY
         num_blocks = -(-until // (self._groups * self._up))
@@ -76,13 +76,13 @@ def _groups_per_block(down: int) -> int:
 
 @lru_cache
 def _block_filter(from_hz: int, to_hz: int) -> tuple[int, Doubles]:
-    """Half the filter's width in input samples, and the matrix that takes a block of inputs to its outputs."""
+    """Return half the filter's width in input samples, and the matrix from a block of inputs to its outputs."""
     common = gcd(from_hz, to_hz)
     up, down = to_hz // common, from_hz // common
     half = round(from_hz * HALF_WIDTH_S)
     outputs = np.arange(_groups_per_block(down) * up)
     span = int(outputs[-1]) * down // up + 2 * half + 1
-    # How long after an input each output is, in input samples, the first output being `half` after the first input.
+    # The time from each input to each output, in input samples; the first output is `half` after the first input.
     lag = outputs[np.newaxis, :] * (down / up) + half - np.arange(span)[:, np.newaxis]  # [span, outputs]
     # Kaiser's formulas: the window for the attenuation, and the width of the transition that it leaves.
     beta = 0.1102 * (STOPBAND_DB - 8.7)
@@ -92,7 +92,7 @@ def _block_filter(from_hz: int, to_hz: int) -> tuple[int, Doubles]:
     window = np.where(np.abs(lag) <= half, np.i0(beta * np.sqrt(inside)), 0.0)
     ideal = window * np.sinc(2 * cutoff_hz / from_hz * lag)
     taps = np.rint(ideal / ideal.sum(axis=0) * _TAP_SCALE)
-    # Rounding must not change the level of any phase: the largest tap makes up for it.
+    # Rounding must not change the level of any phase: the largest tap is corrected by the difference.
     taps[np.abs(taps).argmax(axis=0), outputs] += _TAP_SCALE - taps.sum(axis=0)
     taps.flags.writeable = False
     return half, taps

@@ -1,8 +1,8 @@
-"""Speech faster or slower at the same pitch, as a stream: overlap-add of pieces that fit each other (WSOLA). Pure.
+"""Makes a stream of speech faster or slower at the same pitch, by overlap-add of similar pieces (WSOLA). Pure.
 
-Every hop the output goes on with the input near its due position, at the offset where the waveform agrees best with
-what would have come next, faded over one hop. The search reaches further than half a period of a low voice to either
-side, so pieces meet in phase. A hop is made as soon as all that it looks at is there: 8 to 20 ms after its time.
+At every hop, the output continues with the input near the due position, at the offset where the waveform is most like
+what would have come next, and fades over to it within one hop. The search reaches further than half a period of a low
+voice to either side, so pieces meet in phase. A hop is made as soon as its input is there: 8 to 20 ms after its time.
 
 The output does not depend on how the input is cut: due positions are counted from the start, and correlations are sums
 of integers that doubles hold exactly. The length is ceil(n / speed).
@@ -35,10 +35,10 @@ class Stretcher:
         self._held = np.zeros(0)  # input from `_start` on
         self._start = 0
         self._num_in = self._num_hops = 0
-        self._goes_on = 0  # where the input goes on after the piece in use
+        self._goes_on = 0  # where the input continues after the piece used last
 
     def push(self, samples: Samples) -> Samples:
-        """Everything that later samples cannot change."""
+        """Add samples and return all output that later samples cannot change."""
         self._num_in += len(samples)
         self._held = np.concatenate([self._held, samples])
         hops = []
@@ -47,7 +47,7 @@ class Stretcher:
         return np.concatenate(hops) if hops else EMPTY
 
     def finish(self) -> Samples:
-        """The rest; what is pushed afterwards is another piece of sound."""
+        """Return the rest. What is pushed afterwards is another piece of sound."""
         num_left = self._num_out() - self._num_hops * self._hop
         hops = []
         for _ in range(-(-num_left // self._hop)):
@@ -59,14 +59,14 @@ class Stretcher:
         return rest
 
     def _num_out(self) -> int:
-        """The length of all that came in."""
+        """Return the output length of all input so far."""
         return math.ceil(self._num_in / self._speed)
 
     def _due(self) -> int:
         return round(self._num_hops * self._hop * self._speed)
 
     def _next_end(self) -> int:
-        """How far into the input the next hop looks."""
+        """Return how much input the next hop needs."""
         return max(self._goes_on, self._due() + self._reach) + self._hop
 
     def _next_hop(self) -> Samples:
@@ -85,7 +85,7 @@ class Stretcher:
 
 
 def _best_fit(wanted: Doubles, candidates: Doubles) -> int:
-    """Where in `candidates` the waveform is most like the wanted one, whatever its level."""
+    """Return where in `candidates` the waveform is most like `wanted`, whatever its level."""
     likeness = np.correlate(candidates, wanted, mode="valid")
     energy = np.concatenate([[0.0], np.cumsum(candidates**2)])
     norm = np.sqrt(energy[len(wanted) :] - energy[: -len(wanted)])

@@ -1,10 +1,10 @@
-"""From the engine's samples to the bytes of the wire, through every stage that an utterance asks for. Pure.
+"""Turns the engine's samples into the bytes of the wire, through every stage that an utterance asks for. Pure.
 
     engine -> speed -> gain -> sample rate -> encoding, cut into frames -> AudioChunk
 
 A stage that would change nothing is left out, so PCM at the engine's rate is the engine's samples, bit for bit. The
-bytes do not depend on how the engine cuts its audio into chunks, and streamed bytes are those of a whole clip; only
-Opus frames are padded where a flush asks for everything at once.
+bytes do not depend on how the engine cuts its audio into chunks, and streamed bytes equal those of a whole clip. Only
+Opus differs: a flush pads the last frame with silence.
 """
 
 import io
@@ -33,7 +33,7 @@ _OPUS_CLOCK_HZ = 48_000
 
 @dataclass(frozen=True, slots=True)
 class AudioSpec:
-    """A resolved AudioFormat, and what is done to the engine's audio on the way there."""
+    """A resolved AudioFormat, and what is done to the engine's audio to get there."""
 
     encoding: audio_pb2.AudioEncoding
     sample_rate_hz: int
@@ -53,11 +53,11 @@ class AudioSpec:
         )
 
     def pause(self, duration_ms: int) -> Samples:
-        """At the engine's rate, and as much longer as `speed` makes it shorter."""
+        """Return silence at the engine's rate, longer by the factor by which `speed` shortens it later."""
         return np.zeros(round(duration_ms * self.native_rate_hz * self.speed / 1000), np.int16)
 
     def file(self, stream: bytes) -> bytes:
-        """The same audio as a whole, now that its length is known."""
+        """Return a whole stream as a file, whose header has the length."""
         if self.encoding == audio_pb2.AUDIO_ENCODING_WAV:
             pcm = stream[WAV_HEADER_BYTES:]
             return wav_header(self.sample_rate_hz, len(pcm)) + pcm
@@ -69,17 +69,17 @@ class AudioSpec:
 
 
 class Piece(NamedTuple):
-    """What one AudioChunk carries, or a part of it. Headers have no samples."""
+    """An AudioChunk's data, or a part of it. Headers have no samples."""
 
     data: bytes | memoryview
     num_samples: int
 
 
 class AudioWriter:
-    """The sound of one utterance on its way out."""
+    """The `Writer` of all encodings but codes."""
 
     def __init__(self, spec: AudioSpec, serial: int = 0) -> None:
-        """`serial`: of the stream in an Ogg container, 32 bits."""
+        """`serial`: 32-bit number of the stream in an Ogg container."""
         self._spec = spec
         self._stretcher = Stretcher(spec.speed, spec.native_rate_hz) if spec.speed != 1 else None
         resampled = spec.sample_rate_hz != spec.native_rate_hz
@@ -88,7 +88,7 @@ class AudioWriter:
         self._begun = False
 
     def begin(self, *, goes_on: bool = False) -> list[Piece]:
-        """What comes before any audio, once: a header, if the encoding has one."""
+        """Return what comes before any audio, only once: a header, if the encoding has one."""
         if self._begun:
             return []
         self._begun = True
@@ -102,17 +102,17 @@ class AudioWriter:
         return self.push(self._spec.pause(duration_ms))
 
     def push(self, samples: Samples) -> list[Piece]:
-        """Every frame that is now complete."""
+        """Add samples and return every frame that is now complete."""
         if self._stretcher:
             samples = self._stretcher.push(samples)
         return self._frames.push(self._louder_at_rate(samples))
 
     def flush(self) -> list[Piece]:
-        """All that is still inside; what is pushed afterwards begins anew, but for the container."""
+        """Return all that is still held. What is pushed afterwards begins anew, but in the same container."""
         return self._rest() + self._frames.flush()
 
     def end(self) -> list[Piece]:
-        """All that is still inside, and what closes the container."""
+        """Return all that is still held, and what closes the container."""
         return self._rest() + self._frames.end() if self._begun else []
 
     def _rest(self) -> list[Piece]:
@@ -128,7 +128,7 @@ class AudioWriter:
 
 
 class _Frames(Protocol):
-    """Encodes, and cuts into frames of `frame_duration_ms`."""
+    """Encodes samples and cuts them into frames of `frame_duration_ms`."""
 
     def header(self) -> bytes: ...
     def push(self, samples: Samples) -> list[Piece]: ...
@@ -152,7 +152,7 @@ def _frames(spec: AudioSpec, serial: int) -> _Frames:
 
 
 class _SampleFrames:
-    """Encodings of sample by sample."""
+    """Frames of encodings that encode each sample by itself."""
 
     def __init__(self, spec: AudioSpec, encode: Callable[[Samples], bytes]) -> None:
         self._spec = spec
@@ -170,7 +170,7 @@ class _SampleFrames:
         self._held = held[whole:]
         if not whole:
             return []
-        data = memoryview(self._encode(held[:whole]))  # whose parts are most often joined again: see `joined`
+        data = memoryview(self._encode(held[:whole]))  # not copied: `joined` mostly joins the parts again
         num_bytes = len(data) * size // whole
         return [Piece(data[start : start + num_bytes], size) for start in range(0, len(data), num_bytes)]
 
@@ -182,10 +182,10 @@ class _SampleFrames:
 
 
 class _OpusFrames:
-    """Packets, each a piece, or as many as a frame takes on an Ogg page.
+    """Opus packets: one per piece, or all packets of a frame on one Ogg page.
 
-    What a decoder puts out lags behind by the encoder's look-ahead, which is to be dropped at the start. `num_samples`
-    counts what is left: the first piece has less by the look-ahead, and an utterance as many as went in.
+    A decoder's output lags behind by the encoder's look-ahead, which listeners drop at the start. `num_samples` counts
+    without it: the first piece has fewer samples, and an utterance has as many as went in.
     """
 
     def __init__(self, spec: AudioSpec, packet_ms: int, ogg: OggOpusWriter | None) -> None:
@@ -195,11 +195,11 @@ class _OpusFrames:
         self._ogg = ogg
         self._packets_per_piece = spec.frame_duration_ms // packet_ms
         self._held = EMPTY
-        self._packets: list[bytes] = []  # not on any piece yet
+        self._packets: list[bytes] = []  # not in any piece yet
         # Positions in the utterance, in samples.
-        self._packed = 0  # up to which it is in packets
+        self._packed = 0  # the end of the last packet
         self._sound_end = 0
-        self._delivered = 0  # up to which the pieces so far bring it out of a decoder
+        self._delivered = 0  # the end of what a decoder puts out for the pieces so far
 
     def header(self) -> bytes:
         return self._ogg.headers(self._encoder.head) if self._ogg else b""
@@ -213,15 +213,15 @@ class _OpusFrames:
         return self._pieces(len(self._packets) // self._packets_per_piece)
 
     def flush(self) -> list[Piece]:
-        """Padded with silence, in time too, until all the sound is out."""
+        """Return all that is held, padded with silence. The silence counts as sound."""
         self._pack_rest()
         return self._pieces(-(-len(self._packets) // self._packets_per_piece))
 
     def end(self) -> list[Piece]:
-        """As padded, but the silence does not count."""
+        """Return all that is held, padded with silence. The silence does not count as sound."""
         self._pack_rest()
         num_pieces = -(-len(self._packets) // self._packets_per_piece)
-        if self._ogg:  # something must carry the mark of the last page, be it empty
+        if self._ogg:  # Ogg marks its last page, so there must be one, even if it is empty
             num_pieces = max(1, num_pieces)
         return self._pieces(num_pieces, last=True)
 
@@ -258,7 +258,7 @@ def _s16le(samples: Samples) -> bytes:
 
 
 def wav_header(sample_rate_hz: int, num_bytes: int | None = None) -> bytes:
-    """The canonical 44 bytes; None = length unknown, as a stream must say."""
+    """Return the canonical 44 bytes. `num_bytes`: of the audio; None in a stream, whose length is unknown."""
     riff_size = _UNKNOWN_SIZE if num_bytes is None else WAV_HEADER_BYTES - 8 + num_bytes
     data_size = _UNKNOWN_SIZE if num_bytes is None else num_bytes
     fmt = struct.pack("<IHHIIHH", 16, 1, 1, sample_rate_hz, sample_rate_hz * 2, 2, 16)

@@ -1,1 +1,1 @@
-"""The methods of the gRPC services: one file per service, thin over the rest."""
+"""The methods of the gRPC services: one thin file per service."""

@@ -1,4 +1,4 @@
-"""What `Explain` answers: everything that is decided about a text before the model sees it. Takes no stream."""
+"""The answer of `Explain`: everything that is decided about a text before the model sees it. Opens no stream."""
 
 import asyncio
 from dataclasses import asdict
@@ -25,7 +25,7 @@ async def explain(
     max_text_chars: int,
     max_response_bytes: int,
 ) -> explain_pb2.ExplainResponse:
-    """Refusals are part of the answer; what this raises is a bug."""
+    """Return the answer. Errors of the request are part of it, so any exception raised here is a bug."""
     response = explain_pb2.ExplainResponse(model=engine.info.model)
     response.limits.add(name="text_chars", value=len(request.text), limit=max_text_chars)
     spec = None
@@ -45,7 +45,7 @@ async def explain(
     try:
         check_whole(request.text, max_text_chars, "text")
         if spec is not None:
-            # In a thread, since a long text takes long enough to be heard by others.
+            # In a thread: a long text would hold up the event loop long enough for gaps in others' audio.
             await asyncio.to_thread(_tell_prompt, response, spec, engine, request.text, max_response_bytes)
     except (RequestError, InvalidSynthesis) as error:
         response.errors.append(to_status(error, call.request_id))

@@ -1,7 +1,7 @@
-"""The gRPC health service: what was told last, to whoever asks or watches.
+"""The gRPC health service: it gives the latest status to whoever asks or watches.
 
-The stock one writes to its watchers under a lock, so that one who takes nothing keeps health from all others, and the
-server from ending. Here telling waits for nobody, and each watcher is woken by an event of its own.
+The stock servicer writes to its watchers under a lock, so a single one that does not read blocks all others, and the
+server's shutdown. Here, setting a status waits for nobody, and each watcher is woken by its own event.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sonorant.service.calls.context import when_over
 from sonorant.service.errors import LimitReached, ServiceUnknown
 
-# Nobody needs a key to watch, so what watching can cost is bounded.
+# Watching needs no key, so the number of watchers is bounded.
 MAX_WATCHERS = 1000
 MAX_WATCHERS_PER_HOST = 100
 
@@ -28,7 +28,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._of_host: Counter[str] = Counter()
 
     def tell(self, serving: Mapping[str, bool]) -> None:
-        """By name; names that are not mentioned stay as they were."""
+        """Set statuses by name; names that are not mentioned keep theirs."""
         for name, serves in serving.items():
             self._statuses[name] = _STATUS.SERVING if serves else _STATUS.NOT_SERVING
         for changed in self._watchers:
@@ -37,7 +37,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Any) -> health_pb2.HealthCheckResponse:
         status = self._statuses.get(request.service)
         if status is None:
-            raise ServiceUnknown("health is not told under this name; leave it empty to ask about the whole server")
+            raise ServiceUnknown("health knows no service of this name; leave it empty to ask about the whole server")
         return _STATUS(status=status)
 
     async def Watch(
@@ -56,7 +56,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
 
     def _enter(self, host: str) -> asyncio.Event:
         if len(self._watchers) >= MAX_WATCHERS or self._of_host[host] >= MAX_WATCHERS_PER_HOST:
-            raise LimitReached("watchers", "too many watch health already; use Check, or watch over one connection")
+            raise LimitReached("watchers", "too many clients watch health already; use Check, or share one watch")
         changed = asyncio.Event()
         self._watchers.add(changed)
         self._of_host[host] += 1

@@ -1,4 +1,4 @@
-"""What is told about whether calls belong here: to health checks, and to balancers that ask the metrics port."""
+"""Readiness: whether new calls should come here. Health checks and the metrics port's /ready report it."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,19 +7,19 @@ from sonorant.engine import EnginePool, EngineState
 from sonorant.service.rpc.health import HealthServicer
 from sonorant.service.rpc.services import SERVICES
 
-LIVENESS = "liveness"  # health name that says SERVING for as long as the process does its work, draining included
-MODEL = "model/"  # and the name of a checkpoint: whether one of its worker pairs serves
-READINESS = "readiness"  # as "" and the names of the services: whether to send calls here
+LIVENESS = "liveness"  # health name that is SERVING as long as the process works, also while it drains
+MODEL = "model/"  # prefix of a checkpoint's name: whether one of its worker pairs serves
+READINESS = "readiness"  # like "" and the names of the services: whether to send calls here
 
 
 class Readiness:
     def __init__(self, health: HealthServicer) -> None:
-        self.serves = False  # whether new calls belong here
+        self.serves = False  # whether new calls should come here
         self._health = health
         health.tell({LIVENESS: True})
 
     def tell(self, engine: EnginePool, state: EngineState) -> None:
-        """Of the server as a whole, and of each checkpoint."""
+        """Set the health of the server as a whole and of each checkpoint."""
         self.serves = serves = state is EngineState.READY
         speaking = {pair.model for pair in engine.pairs() if pair.state is EngineState.READY}
         told = dict.fromkeys(("", READINESS, *SERVICES), serves)
@@ -29,7 +29,7 @@ class Readiness:
     async def follow(
         self, engine: EnginePool, states: "asyncio.Queue[EngineState]", on_ready: Callable[[], None]
     ) -> None:
-        """Tell each state of the engine. Returns when there is no hope."""
+        """Report each state of the engine. Return when the engine has failed for good."""
         before = EngineState.STARTING
         while (state := await states.get()) is not EngineState.FAILED:
             self.tell(engine, state)

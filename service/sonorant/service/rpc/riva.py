@@ -1,6 +1,6 @@
-"""NVIDIA Riva's speech synthesis, for its clients: each request becomes one of ours, and what comes of it theirs.
+"""NVIDIA Riva's speech synthesis, for its clients: requests are translated into ours, and our responses into Riva's.
 
-Riva's clients bring stubs of their own, so there are none here, only the path of its service.
+Riva's clients bring their own stubs; here, the service is registered under Riva's path.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,7 +18,7 @@ from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
-# For text in which there is nothing to say: some clients give a server up that answers without audio.
+# Sent for text that has nothing to speak: some clients give up on a server that answers without audio.
 _SILENCE_S = 0.02
 
 
@@ -55,7 +55,7 @@ class RivaServicer:
     async def synthesize_online(
         self, requests: AsyncGenerator[riva_pb2.SynthesizeSpeechRequest, None], context: Any
     ) -> AsyncIterator[Translated]:
-        """One utterance, unless the settings change in mid-stream."""
+        """Speak all requests as one utterance; a change of settings in mid-stream begins another."""
         script = _Script()
         marks: list[synthesis_pb2.Mark] = []
         audio_format = audio_pb2.AudioFormat()
@@ -82,7 +82,7 @@ class RivaServicer:
             raise
 
     async def config(self, request: riva_pb2.RivaSynthesisConfigRequest, context: Any) -> Translated:
-        """Presets alone, since no key comes with this call."""
+        """List only presets, since this call comes without a key."""
         told = models(self._engine.infos, request.model_name)
         if request.model_name and not told.model_config:
             served = ", ".join(dict.fromkeys(info.model for info in self._engine.infos))
@@ -91,7 +91,7 @@ class RivaServicer:
 
 
 class _Script:
-    """What a stream of Riva's requests is as one of ours."""
+    """Translates a stream of Riva's requests into ours."""
 
     def __init__(self) -> None:
         self.request_id = riva_pb2.RequestId()
@@ -111,7 +111,7 @@ class _Script:
                     yield speak_pb2.SpeakRequest(config=config)
                 if request.text:
                     yield speak_pb2.SpeakRequest(text=between + request.text)
-                    between = " "  # clients strip the pieces that they cut a text into
+                    between = " "  # clients cut a text into pieces and strip their white space
         if config is None:
             raise MalformedMessage("the call ended without a request; send one")
 

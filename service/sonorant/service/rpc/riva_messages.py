@@ -1,6 +1,6 @@
-"""Riva's messages into ours and back. Pure.
+"""Translates Riva's messages into ours and back. Pure.
 
-Nothing of a request is ignored but `quality`, which clients send unasked.
+Of a request, only `quality` is ignored, which clients send by default.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +19,9 @@ _ENCODINGS = {
     riva_pb2.RIVA_ENCODING_OGGOPUS: audio_pb2.AUDIO_ENCODING_OGG_OPUS,
     riva_pb2.RIVA_ENCODING_ALAW: audio_pb2.AUDIO_ENCODING_ALAW,
 }
-# How the voices of NVIDIA's own models begin, which clients ask for unless they are told otherwise.
+# Prefixes of the voices of NVIDIA's own models, which clients ask for by default.
 _STOCK_VOICES = ("magpie", "english-us")
-# Our paths of what Riva has under other names.
+# Our field paths, and Riva's names for the same fields.
 _NAMES = (
     ("voice.voice_id", "voice_name"),
     ("voice.reference.audio", "zero_shot_data.audio_prompt"),
@@ -35,7 +35,7 @@ _NAMES = (
 
 
 def synthesis_config(request: riva_pb2.SynthesizeSpeechRequest) -> synthesis_pb2.SynthesisConfig:
-    """Raises InvalidField and NotServed, with Riva's names."""
+    """Return our config for a request. Raises InvalidField and NotServed, with Riva's field names."""
     if request.encoding not in _ENCODINGS:
         raise InvalidField("encoding", f"{request.encoding} is no AudioEncoding")
     if request.sample_rate_hz < 0:
@@ -43,7 +43,7 @@ def synthesis_config(request: riva_pb2.SynthesizeSpeechRequest) -> synthesis_pb2
     if request.custom_dictionary:
         raise NotServed("custom_dictionary", "the model reads letters, not IPA; respell such words in the text")
     if request.custom_configuration:
-        raise NotServed("custom_configuration", "this server has none; leave it out")
+        raise NotServed("custom_configuration", "this server supports none; leave it out")
     return synthesis_pb2.SynthesisConfig(
         voice=_voice(request),
         language=request.language_code,
@@ -64,12 +64,12 @@ def _voice(request: riva_pb2.SynthesizeSpeechRequest) -> voice_pb2.VoiceSelector
         return voice_pb2.VoiceSelector(reference=reference)
     if not request.voice_name or request.voice_name.lower().startswith(_STOCK_VOICES):
         return None
-    # No voice of ours has a dot in its name; what is before one is the model's name, as clients put it together.
+    # Clients put the model's name and a dot before the voice. None of our voices has a dot in its name.
     return voice_pb2.VoiceSelector(voice_id=request.voice_name.rpartition(".")[2])
 
 
 def _recording(prompt: riva_pb2.ZeroShotData) -> bytes:
-    """As a file."""
+    """Return the recording as a file, with a WAV header if it came as bare samples."""
     audio = prompt.audio_prompt
     if prompt.encoding != riva_pb2.RIVA_ENCODING_LINEAR_PCM or audio.startswith(b"RIFF"):
         return audio
@@ -79,7 +79,7 @@ def _recording(prompt: riva_pb2.ZeroShotData) -> bytes:
 
 
 def rename_fields(error: RequestError) -> None:
-    """The error speaks of Riva's fields."""
+    """Replace our field names in the error with Riva's."""
     message = str(error)
     for path, name in _NAMES:
         for ours in (f"config.synthesis.{path}", f"config.{path}"):
@@ -98,7 +98,7 @@ def response(
 
 
 def models(infos: Sequence[EngineInfo], only: str) -> riva_pb2.RivaSynthesisConfigResponse:
-    """`only`: the name of one, or "" for all."""
+    """Describe the served checkpoints. `only`: the name of one, or "" for all."""
     told = riva_pb2.RivaSynthesisConfigResponse()
     for info in infos:
         if only in ("", info.model) and info.model not in {config.model_name for config in told.model_config}:

@@ -1,4 +1,4 @@
-"""What the gRPC port offers: the services of the contract, health, and reflection of all of it."""
+"""Registers the services of the gRPC port: those of the contract, Riva's, health, and reflection of them."""
 
 import grpc
 from google.rpc import error_details_pb2  # noqa: F401  so that reflection can resolve the details of errors
@@ -40,7 +40,7 @@ def add_services(
     names = (*SERVICES, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION_V1ALPHA)
     reflection = reflection_aio.ReflectionServicer(names)
     reflection_pb2_grpc.add_ServerReflectionServicer_to_server(reflection, server)
-    # Version 1 has the same messages under another name, and grpcio-reflection does not serve it.
+    # grpcio-reflection serves only v1alpha. Version 1 has the same messages under another name.
     v1 = grpc.stream_stream_rpc_method_handler(
         reflection.ServerReflectionInfo,
         request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,

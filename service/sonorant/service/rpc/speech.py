@@ -1,4 +1,4 @@
-"""The RPC methods: each checks its request, asks for a place, and hands over to what does the work."""
+"""The RPC methods of speech: each checks its request, takes a place, and passes the work on."""
 
 import asyncio
 import secrets
@@ -42,9 +42,9 @@ from sonorant.tts.v1 import (
     text_to_speech_service_pb2_grpc,
 )
 
-# A default gRPC client takes 4 MiB in one message; the rest is for everything that is not audio.
+# A gRPC client accepts messages of 4 MiB by default; 64 KiB of that are left for everything that is not audio.
 MAX_UNARY_AUDIO_BYTES = 4 * 1024 * 1024 - 64 * 1024
-RESUMING = "sonorant-resuming"  # metadata of calls that go on with what was begun elsewhere
+RESUMING = "sonorant-resuming"  # metadata of calls that resume what another server has begun
 
 
 class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceServicer):  # type: ignore[misc]
@@ -60,8 +60,9 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         loop_share: LoopShare,
         num_callers: Callable[[], int],
     ) -> None:
-        """`tasks` outlives every call; the tasks of a session run in it, and end with the call. `num_callers`: who
-        could come; 1 = all are one."""
+        """`tasks`: a group that outlives all calls; tasks of calls run in it and end with their call.
+        `num_callers`: see `Places`.
+        """
         self._engine = engine
         self._voices = voices
         self._admission = admission
@@ -73,7 +74,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._loop_share = loop_share
         self._sessions: set[Session] = set()
         self._signs = SignsOfLife()
-        self._explaining = Unhurried()  # it is for people
+        self._explaining = Unhurried()  # people read its answers, and can wait
 
     def go_away(self, drain_ms: int) -> None:
         for session in self._sessions:
@@ -107,7 +108,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         done = utterance.done(await utterance.speak(add))
         response.reason = done.reason
         response.stats.CopyFrom(done.stats)
-        # In a thread, since FLAC takes long enough to be heard by others.
+        # In a thread: FLAC would hold up the event loop long enough for gaps in others' audio.
         response.audio = await asyncio.to_thread(utterance.state.spec.audio.file, bytes(audio))
         return response
 
@@ -119,7 +120,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         max_silence_s = check_silence(request, "max_silence_ms")
         utterance = await self._whole_text(request, max_lead_ms, call.caller, whole=False)
         outbox: Outbox[text_to_speech_service_pb2.SynthesizeStreamResponse] = Outbox()
-        # It begins while the greeting is on its way.
+        # The work begins while the initial metadata is on its way.
         self._run(_speak_whole(utterance, outbox, request.max_silence_ms), outbox)
         await self._greet(context, call)
         if max_silence_s is not None:
@@ -149,10 +150,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             self._loop_share.of(call.caller.counted_as),
             self._signs,
         )
-        self._sessions.add(session)  # before it is greeted: a drain may begin meanwhile
+        self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.when_over(lambda _call: self._sessions.discard(session))
         await self._limits.enter(call.caller, call_context.when_over)
-        self._run(session.run(requests), session.outbox)  # it begins while the greeting is on its way
+        self._run(session.run(requests), session.outbox)  # begins while the metadata is on its way
         await self._greet(context, call, ("x-session-id", session_id))
         async for response in session.outbox.responses():
             yield response
@@ -221,7 +222,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         )
 
     async def _whole_text(self, request: Any, max_lead_ms: int, caller: Caller, *, whole: bool) -> Utterance:
-        """The utterance of a request that has all of its text, let in; `whole` = so has its response."""
+        """Check and admit a request that has its whole text, and return its utterance with all text pushed.
+
+        `whole`: the response has the whole audio, too.
+        """
         limit = caller.text_limit(self._max_text_chars)
         check_whole(request.text, limit, "text")
         timestamps = check_timestamps(request.timestamps, "timestamps")
@@ -252,7 +256,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         return utterance
 
     def _run(self, work: Coroutine[Any, Any, None], outbox: Outbox[Any]) -> None:
-        """In a task of its own until the call is over."""
+        """Run `work` in a task, which is cancelled when the call is over."""
         task = self._tasks.create_task(work)
 
         def leave(_call: object) -> None:
@@ -260,12 +264,12 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             task.add_done_callback(_forget_cancellation)
             task.cancel()
 
-        # Not in a `finally`: while a response is being written, the method's generator would be closed only when
-        # collected.
+        # Not in a `finally`: if the call ends during a write, the method's generator is closed only by the garbage
+        # collector.
         call_context.when_over(leave)
 
     async def _greet(self, context: Any, call: CallContext, *more: tuple[str, str]) -> None:
-        """Initial metadata goes out at once: clients wait for it, and learn that they were let in."""
+        """Send the initial metadata at once: clients wait for it, and it tells them that the call was admitted."""
         await context.send_initial_metadata(
             (("x-request-id", call.request_id), ("x-model", self._engine.info.model), *more)
         )
@@ -311,7 +315,7 @@ async def _decode_whole(decoding: Decoding, outbox: Outbox[text_to_speech_servic
 
 
 def _forget_cancellation(task: asyncio.Task[None]) -> None:
-    """A task keeps the error that it was cancelled by, and with it, in a cycle, all that its frames knew."""
+    """Break the reference cycle of a cancelled task: it keeps its error, whose traceback keeps all its frames."""
     try:
         task.exception()
     except asyncio.CancelledError as error:

@@ -1,7 +1,7 @@
-"""Work in threads that nobody is in a hurry for: one at a time, with a rest after each.
+"""Runs work that is not urgent in threads: one piece at a time, with a rest after each.
 
-A thread that computes without a rest takes a core from those who speak, and the interpreter from everybody: where cores
-are scarce it is put aside while it holds the interpreter's lock, and all calls wait until it goes on.
+A thread that computes without rests takes a core from the workers, and the interpreter from all calls: where cores are
+scarce, the system may suspend it while it holds the interpreter's lock, and all calls wait until it runs again.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-REST = 4.0  # times as long as the work took: at most a fifth of a core
+REST = 4.0  # as a multiple of the time that the work took: at most a fifth of a core
 
 
 class Unhurried:

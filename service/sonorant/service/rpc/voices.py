@@ -1,4 +1,4 @@
-"""The RPCs about voices."""
+"""The RPC methods of voices."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -23,9 +23,9 @@ from sonorant.tts.v1 import voice_pb2, voice_service_pb2, voice_service_pb2_grpc
 
 MAX_UPLOAD_BYTES = 10 * 1024 * 1024
 UPLOAD_TIMEOUT_S = 60.0
-LINGER_S = 5.0  # of a refused upload
+LINGER_S = 5.0  # how long the rest of a refused upload is read
 MAX_PAGE_BYTES = 3 * 1024 * 1024
-MAX_UPLOADS = 16  # voices on their way in at the same time, of all callers together
+MAX_UPLOADS = 16  # calls that bring a voice at the same time, of all callers together
 
 
 class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         num_callers: Callable[[], int],
         phrases: Phrases,
     ) -> None:
-        """`stored`: None on a server that keeps no voices; `num_callers` as in Places."""
+        """`stored`: None on a server that keeps no voices. `num_callers`: see `Places`."""
         self._engine = engine
         self._presets = presets
         self._stored = stored
@@ -115,7 +115,7 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         return voice_service_pb2.ImportVoiceResponse(voice=to_proto(await self._creation.import_file(request, caller)))
 
     def _enter(self) -> Caller:
-        """Take a place among those who bring a voice, until the call is over."""
+        """Take one of the places for uploads until the call is over, and return the caller."""
         caller = call_context.current().caller
         leave = self._uploads.enter(caller)
         call_context.when_over(lambda _call: leave())
@@ -132,7 +132,7 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
             raise VoiceUnusable(name, f"{name!r} is a preset: it belongs to {model} and {what}", "VOICE_IS_PRESET")
 
     def _fitting_presets(self, request: voice_service_pb2.ListVoicesRequest) -> list[voice_pb2.Voice]:
-        """From the page on that is asked for, all of them."""
+        """Return all presets that fit, from the requested page on."""
         names = self._presets.names
         if request.kind not in (voice_pb2.VOICE_KIND_UNSPECIFIED, voice_pb2.VOICE_KIND_PRESET) or request.labels:
             return []
@@ -148,7 +148,7 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
 
 
 def _fitting_page(voices: list[voice_pb2.Voice], page_size: int) -> list[voice_pb2.Voice]:
-    """As many of them as were asked for and one message may carry."""
+    """Return the first `page_size` voices, or fewer if one message cannot carry them."""
     num_bytes = accumulate(voice.ByteSize() for voice in voices[:page_size])
     return [voice for voice, so_far in zip(voices, num_bytes, strict=False) if so_far <= MAX_PAGE_BYTES]
 
@@ -156,7 +156,7 @@ def _fitting_page(voices: list[voice_pb2.Voice], page_size: int) -> list[voice_p
 async def _assemble(
     requests: AsyncIterator[voice_service_pb2.UploadVoiceRequest],
 ) -> voice_service_pb2.CreateVoiceRequest:
-    """The request that was sent in pieces. Raises InvalidField."""
+    """Join the messages of an upload into one request. Raises InvalidField."""
     create: voice_service_pb2.CreateVoiceRequest | None = None
     audio = bytearray()
     try:
@@ -164,7 +164,7 @@ async def _assemble(
             async for request in requests:
                 payload = request.WhichOneof("payload")
                 if payload is None or (payload == "create") != (create is None):
-                    raise InvalidField(payload or "payload", "`create` comes first, then `audio` as often as it takes")
+                    raise InvalidField(payload or "payload", "send `create` first, then only `audio`")
                 if payload == "create":
                     create = request.create
                     _check_begin(create)
@@ -174,7 +174,7 @@ async def _assemble(
                     raise InvalidField("audio", f"more than {MAX_UPLOAD_BYTES} bytes; send less", "RECORDING_TOO_LARGE")
     except TimeoutError:
         raise InvalidField("audio", f"not complete after {UPLOAD_TIMEOUT_S:g} s", "UPLOAD_TOO_SLOW") from None
-    await asyncio.sleep(END_OF_REQUESTS_S)  # a client that cancelled leaves here
+    await asyncio.sleep(END_OF_REQUESTS_S)  # if the client has cancelled, the call ends here
     if create is None:
         raise InvalidField("create", "the call ended without any message; begin with create")
     create.reference.audio = bytes(audio)
@@ -182,7 +182,7 @@ async def _assemble(
 
 
 async def _drop_rest(requests: AsyncIterator[voice_service_pb2.UploadVoiceRequest]) -> None:
-    """Read on for a moment: a client that is told while it writes may lose what it is told."""
+    """Read on for a moment: a client that gets an error while it still writes may lose the error."""
     num_bytes = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):
@@ -194,6 +194,6 @@ async def _drop_rest(requests: AsyncIterator[voice_service_pb2.UploadVoiceReques
 
 def _check_begin(create: voice_service_pb2.CreateVoiceRequest) -> None:
     if create.WhichOneof("source") != "reference":
-        raise InvalidField("create.source", "an upload is for a reference; use CreateVoice for other sources")
+        raise InvalidField("create.source", "an upload needs a reference; use CreateVoice for other sources")
     if create.reference.audio:
-        raise InvalidField("create.reference.audio", "the recording comes in the messages after this one")
+        raise InvalidField("create.reference.audio", "leave it unset; send the recording in the messages after this")

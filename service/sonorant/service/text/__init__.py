@@ -1,1 +1,1 @@
-"""Text before it reaches the engine: what is taken, where sentences end, how phrases are pronounced. Pure."""
+"""Text before it reaches the engine: checks, ends of sentences, pronunciations, revisions. Pure."""

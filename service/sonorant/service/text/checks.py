@@ -1,4 +1,4 @@
-"""What text is taken: its length, its characters, whether there is anything in it to say, how much at once. Pure."""
+"""Checks of text: its length, its characters, and whether there is anything to speak in it. Pure."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ MAX_INSTRUCTION_CHARS = 1024
 WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # for a regular expression; see `is_wide`
 _WIDE_ONE = re.compile(rf"[{WIDE}]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all of category Cc but tab and line breaks
-_SLICE_CHARS = 64  # what is done with so much text at once takes a few milliseconds at the worst
+_SLICE_CHARS = 64  # handling this much text takes a few milliseconds at worst
 
 
 def check_characters(text: str, field: str) -> None:
-    """Refuse control characters: no speech comes of them, and they are how binary data looks."""
+    """Refuse control characters: they cannot be spoken, and are a sign of binary data."""
     if found := _CONTROL.search(text):
         raise InvalidField(
             field,
@@ -35,17 +35,17 @@ def check_length(num_chars: int, limit: int, field: str) -> None:
 
 
 def is_speakable(text: str) -> bool:
-    """Whether it has a letter or a digit of any script."""
+    """Return whether the text has a letter or a digit of any script."""
     return any(char.isalnum() for char in text)
 
 
 def is_wide(char: str) -> bool:
-    """Whether it is of a script without spaces between words, or Hangul: a character is a syllable or more."""
+    """Return whether a character is of a script without spaces, or Hangul: each is a syllable or more."""
     return bool(_WIDE_ONE.match(char))
 
 
 def check_whole(text: str, limit: int, field: str) -> None:
-    """The text of a request that holds all of it."""
+    """Check the text of a request that has all of it."""
     check_length(len(text), limit, field)
     check_characters(text, field)
     if not is_speakable(text):
@@ -54,6 +54,6 @@ def check_whole(text: str, limit: int, field: str) -> None:
 
 
 def slices(text: str) -> Iterator[str]:
-    """A long text in pieces, for others to have their turn on the event loop in between. At least one."""
+    """Cut a text into pieces, so that others get their turn on the event loop in between. Yields at least one."""
     for start in range(0, max(1, len(text)), _SLICE_CHARS):
         yield text[start : start + _SLICE_CHARS]

@@ -1,8 +1,8 @@
-"""Phrases of a text replaced by how they are to be spoken, however the text is cut. Pure.
+"""Replaces phrases of a text by how they are to be spoken, with the same result however the text is cut. Pure.
 
-A phrase is taken literally, upper and lower case included, and as whole words: "art" is not in "start". Scripts without
-spaces have no such border. The longest phrase at a place wins, the first place in the text goes first, and what was put
-in is not looked at again.
+A phrase matches exactly, upper and lower case included, and only as whole words: "art" does not match in "start". In
+scripts without spaces it matches anywhere. Phrases are replaced from left to right, the longest at each place, and
+replacements are not searched again.
 """
 
 import sys
@@ -22,14 +22,14 @@ MAX_RESPELLING_CHARS = 128
 class Lexicon:
     """Checked pronunciations."""
 
-    # By its first character, each phrase that begins with it and its respelling, the longest first.
+    # By first character: the phrases that begin with it and their respellings, the longest first.
     entries: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
     def pronunciations(self) -> dict[str, str]:
         return dict(entry for entries in self.entries.values() for entry in entries)
 
     def respell(self, text: str) -> str:
-        """A text that is whole."""
+        """Respell a whole text."""
         return Respeller(self).push(text, is_last=True) if self.entries else text
 
 
@@ -43,7 +43,7 @@ def check_pronunciations(pronunciations: Mapping[str, str], path: str) -> Lexico
         check_characters(phrase, where)
         check_characters(respelling, where)
         if not phrase or phrase != phrase.strip():
-            raise InvalidField(where, "a phrase is not empty, and neither begins nor ends with white space")
+            raise InvalidField(where, "a phrase must not be empty, nor begin or end with white space")
         if not is_speakable(respelling):
             raise InvalidField(where, "the respelling has no letter or digit, so nothing would be spoken")
     longest_first = sorted(pronunciations.items(), key=lambda entry: -len(entry[0]))
@@ -54,21 +54,21 @@ def check_pronunciations(pronunciations: Mapping[str, str], path: str) -> Lexico
 
 
 class Respeller:
-    """One text in pieces. It holds back what may be, or become, a phrase: never more than the longest one."""
+    """Respells a text that comes in pieces. It holds back what may become a phrase: at most the longest one."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
         self._entries = lexicon.entries
-        self._before = ""  # the character before what is held
+        self._before = ""  # the character before the held text
         self._held = ""
-        self._num_taken = 0  # characters of the text that are spoken, ...
-        self._num_spoken = 0  # ... and what is spoken for them, ...
-        # ... each time a phrase was replaced: where it begins and ends, in the text and in what is spoken.
+        self._num_taken = 0  # characters of the text that were respelled or passed on
+        self._num_spoken = 0  # characters that came out for them
+        # For each replaced phrase, where it begins and ends: in the text, and in what came out.
         self._starts: list[tuple[int, int]] = [(0, 0)]
         self._ends: list[tuple[int, int]] = [(0, 0)]
 
     def restarted(self, offset: int) -> "Respeller":
-        """For another text from there on, which is the beginning of a word."""
+        """Return a respeller for another text from `offset` on, which must be the beginning of a word."""
         other = Respeller(self._lexicon)
         other._num_taken, other._num_spoken = offset, self.spoken_of(offset)
         other._starts = [(other._num_taken, other._num_spoken)]
@@ -76,13 +76,13 @@ class Respeller:
         return other
 
     def flush(self) -> str:
-        """The rest; what is pushed next is another text."""
+        """Return the rest. What is pushed next is another text."""
         rest = self.push("", is_last=True)
         self._before = ""
         return rest
 
     def push(self, text: str, *, is_last: bool = False) -> str:
-        """What is certain now."""
+        """Add text and return what no later text can change."""
         if not self._entries:
             return text
         text = self._held + text
@@ -105,7 +105,7 @@ class Respeller:
         return "".join(said)
 
     def spoken_of(self, offset: int) -> int:
-        """Which offset of all that is spoken one of all text is; within a phrase, as far on as in its respelling."""
+        """Map an offset in the text to one in the respelled text; within a phrase, in proportion."""
         index = max(0, bisect_right(self._starts, (offset, sys.maxsize)) - 1)
         (start, spoken_start), (end, spoken_end) = self._starts[index], self._ends[index]
         if offset >= end or start == end:
@@ -113,14 +113,14 @@ class Respeller:
         return spoken_start + (offset - start) * (spoken_end - spoken_start) // (end - start)
 
     def _at(self, text: str, position: int, is_last: bool) -> tuple[int, str] | None:
-        """(matched length, how it is spoken) at `position`; None if more text could change it."""
+        """Return (matched length, how it is spoken) at `position`, or None if more text could change it."""
         char = text[position]
         if _is_border(self._before, char):
             for phrase, respelling in self._entries.get(char, ()):
                 end = position + len(phrase)
                 if text.startswith(phrase, position):
                     if end == len(text) and not is_last and not _is_border(phrase[-1], "a"):
-                        return None  # what follows decides
+                        return None  # the next character decides
                     if _is_border(phrase[-1], text[end : end + 1]):
                         return len(phrase), respelling
                 elif not is_last and end > len(text) and phrase.startswith(text[position:]):
@@ -129,5 +129,5 @@ class Respeller:
 
 
 def _is_border(left: str, right: str) -> bool:
-    """Whether no word goes on from one character to the other; either may be missing."""
+    """Return whether a word may begin or end between two characters; either may be missing."""
     return not (left.isalnum() and right.isalnum()) or is_wide(left) or is_wide(right)

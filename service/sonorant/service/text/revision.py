@@ -1,7 +1,7 @@
-"""What stays of a text that is revised while it is spoken, and where the revision goes on behind that. Pure.
+"""Decides what stays of a text that is revised while it is spoken, and where the revision continues. Pure.
 
-Words are not changed in the middle: one that has begun to be heard stays whole, and as many words of the revision as
-stay of the old text are taken to be in their place.
+Words are not changed in the middle: a word that may have begun to be heard stays whole. If some words of the revised
+part stay, as many words of the revision are skipped.
 """
 
 import re
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from sonorant.service.text.checks import WIDE
 
-# The fastest speech, in characters per codec frame of 80 ms. Where the model is in its text is not known any better
-# than that, and a word that was heard must not be taken back.
+# The fastest speech, in characters per codec frame of 80 ms. The model's place in its text is not known any better, and
+# a word that was heard must not be taken back.
 CHARS_PER_FRAME = 2
 
 _WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
@@ -19,15 +19,16 @@ _WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The text from then on is the old one up to `from_char`, then the revision from its own `text_char` on."""
+    """The new text: the old one up to `from_char`, then the revision from its `text_char` on."""
 
     from_char: int
     text_char: int
 
 
 def heard_to(text: str, start: int, num_frames: int, respell: Callable[[str], str] = str) -> int:
-    """The end of the last word that so many frames, which speak the text from `start` on, may have begun; or of the
-    text, if they may have come as far."""
+    """Return the end of the last word that `num_frames` may have begun to speak, or of the text if they may have spoken
+    all of it. The frames speak the text from `start` on.
+    """
     left = num_frames * CHARS_PER_FRAME
     end = start
     for match in _WORD.finditer(text, start):
@@ -39,7 +40,7 @@ def heard_to(text: str, start: int, num_frames: int, respell: Callable[[str], st
 
 
 def place(text: str, from_char: int, heard: int, revision: str) -> Place:
-    """Where a revision of `text` from `from_char` on holds, if what is before `heard` stays as it is."""
+    """Return where a revision of `text` from `from_char` on takes effect if everything before `heard` stays."""
     if heard <= from_char:
         return Place(from_char, 0)
     num_words = sum(1 for _ in _WORD.finditer(text, from_char, heard))

@@ -1,8 +1,8 @@
-"""Where sentences end in a text that still grows. Pure.
+"""Finds the ends of sentences in a text that still grows. Pure.
 
-`sentencex` says where; here is when to believe it. It is asked once for each place where a sentence may end, as soon as
-enough of the text after that place is known, about a bounded stretch of text: so the cuts depend on the text alone and
-not on how it comes in pieces, and the work stays in proportion to the text.
+`sentencex` finds the ends; this module decides when its answer is final. It is asked once for each place where a
+sentence may end, as soon as enough text after that place is known, about a bounded stretch of text. So the cuts depend
+only on the text, not on how it comes in pieces, and the work is proportional to the text.
 """
 
 import re
@@ -10,23 +10,23 @@ from itertools import accumulate, pairwise
 
 import sentencex
 
-MAX_WINDOW_CHARS = 512  # looked at together; a quotation or an aside that is longer is cut where its sentences end
-# Evaluations of one sentence; each one after these waits until the sentence is half as long again.
+MAX_WINDOW_CHARS = 512  # given to `sentencex` at once; a longer quotation or aside is cut at its own sentences
+# Evaluations of one sentence; after these, each waits until the sentence has grown by half.
 MAX_PROMPT_EVALUATIONS = 12
 
-# What might follow a text and move a cut in it: if none of these does, nothing that people write will. What closes a
-# quotation or an aside comes first, since it is what moves most cuts.
+# Texts that might follow and move a cut: if none of these moves it, nothing that people write will. Those that close a
+# quotation or an aside come first, since they move most cuts.
 _CONTINUATIONS = (
     '"', "”", ")", "'", "»", '" b', "' b", " a", "a", " I", " 1", " A b", " Then he", " )", ".", " .", ". .", " – a",
     " 2. B", "\n\nA",
 )  # fmt: skip
-# Every character that can end a sentence is an "end" here, and so is an empty line. What closes a quotation or an aside
-# may settle what was doubtful before it.
+# Every character that can end a sentence is an "end" here, and so is an empty line. A closing quote or bracket may
+# settle a doubtful end before it.
 _PLACE = re.compile(
     r"""(?P<end>[^\w\s,;:'"‘’“”„«»‹›()\[\]{}<>/\\@#$%&*+=~`^|\-–—…、，；：「」『』《》（）]{1,16}|\n\r?\n)|['"’”»«›)\]}>`」』》）]"""
 )
-# To be seen after a cut: two words, since an abbreviation and a name look like one until the word after them; four
-# characters of a script without spaces; or so much that it does not matter what it is.
+# Text needed after a cut: two words, since an abbreviation and a name look like an end until the word after them; four
+# characters of a script without spaces; or 64 characters of any kind.
 _TWO_WORDS = re.compile(r"\s*\S+\s+\S")
 _FOUR_WIDE = re.compile(r"(?:[^\u2e80-\U0010ffff]*[\u2e80-\U0010ffff]){4}")
 _MUCH_CHARS = 64
@@ -37,13 +37,13 @@ _CODES = {
 
 
 def language_code(language: str) -> str:
-    """For a language as SynthesisConfig has it: a name, a BCP-47 tag, "auto"."""
+    """Return the two-letter code of a language of SynthesisConfig: a name, a BCP-47 tag or "auto"."""
     name = language.lower()
     return _CODES.get(name) or ("en" if name in ("", "auto") else name.partition("-")[0])
 
 
 class Sentences:
-    """One text in pieces. What `push` and `rest` return, joined, is the text."""
+    """Cuts a text that comes in pieces. What `push` and `rest` return, joined, is the text."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -51,7 +51,7 @@ class Sentences:
         self._begin_sentence("")
 
     def push(self, text: str) -> list[str]:
-        """The sentences whose ends are certain now."""
+        """Add text and return the sentences whose ends are certain now."""
         self._text += text
         sentences: list[str] = []
         while (known := self._next_place()) is not None:
@@ -61,30 +61,30 @@ class Sentences:
         return sentences
 
     def rest(self) -> str:
-        """What no sentence has yet; what is pushed next is another text."""
+        """Return the text after the last cut. What is pushed next is another text."""
         rest = self._text
         self._begin_sentence("")
         return rest
 
     def _begin_sentence(self, text: str) -> None:
         self._text = text
-        self._place = 0  # up to where it was looked for an end
+        self._place = 0  # searched for ends up to here
         self._begin_window(0)
 
     def _begin_window(self, start: int) -> None:
-        self._window = start  # of the stretch that is looked at
-        self._doubtful = False  # there was a place that may prove to be an end
+        self._window = start  # where the stretch for `sentencex` begins
+        self._doubtful = False  # whether the stretch has a place that may turn out to be an end
         self._num_evaluations = 0
         self._evaluated_chars = 0
 
     def _next_place(self) -> int | None:
-        """Up to where the text is needed to judge the next place; None if it has not come yet."""
+        """Return how much of the text is needed to judge the next place, or None if that text has not come yet."""
         place = _PLACE.search(self._text, self._place)
         while place is not None and not (self._doubtful or place["end"]):
             self._place = place.end()
             place = _PLACE.search(self._text, self._place)
         if place is None:
-            self._place = max(self._place, len(self._text) - 2)  # where an empty line may have begun
+            self._place = max(self._place, len(self._text) - 2)  # an empty line may have begun there
             return None
         enough = _enough_after(self._text, place.end())
         if not enough:
@@ -97,7 +97,7 @@ class Sentences:
     def _ends_within(self, known: int) -> list[int]:
         window = self._text[self._window : known]
         if len(window) > MAX_WINDOW_CHARS:
-            # Too long to wait for what would be certain.
+            # Too long to wait for a certain end.
             *parts, _ = sentencex.segment(self._code, window)
             if parts:
                 return list(accumulate(map(len, parts), initial=self._window))[1:]
@@ -111,7 +111,7 @@ class Sentences:
 
 
 def certain_end(text: str, code: str) -> int:
-    """Length of the first sentence of a text to which more may be added; 0 if that could still move its end."""
+    """Return the length of the first sentence of a growing text, or 0 if later text could still move its end."""
     end = first_end(text, code)
     if end == len(text) or not _enough_after(text, end):
         return 0
@@ -119,7 +119,7 @@ def certain_end(text: str, code: str) -> int:
 
 
 def first_end(text: str, code: str) -> int:
-    """Of its first sentence, with the blank lines after it."""
+    """Return the end of the first sentence, with the blank lines after it."""
     first, *others = sentencex.segment(code, text) or [""]
     end = len(first)
     for other in others:
@@ -131,7 +131,7 @@ def first_end(text: str, code: str) -> int:
 
 
 def _enough_after(text: str, end: int) -> int:
-    """How far a text must go to say whether a sentence ends at `end`; 0 if it does not go so far."""
+    """Return how much of the text is needed to judge whether a sentence ends at `end`; 0 if it is not there yet."""
     limit = end + _MUCH_CHARS
     found = (_TWO_WORDS.match(text, end, limit), _FOUR_WIDE.match(text, end, limit))
     return min((each.end() for each in found if each), default=limit if len(text) >= limit else 0)
