@@ -1,4 +1,4 @@
-"""How to get into a server that is not open to everyone: TLS, a certificate of one's own, an API key."""
+"""Channels to servers that are not open to everyone: TLS, a client certificate, an API key."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import grpc
 _PREFIX = "SONORANT_CLIENT_"
 _OFF = ("", "0", "false", "no", "off")
 
-# gRPC itself tries a call again that a server or a balancer could not take at all.
+# gRPC itself retries a call that a server or a balancer could not accept at all.
 _RETRY = {
     "maxAttempts": 4,
     "initialBackoff": "0.05s",
@@ -26,18 +26,19 @@ _SERVICE_CONFIG = {
 }
 _SHUFFLED = {"pick_first": {"shuffleAddressList": True}}
 _OPTIONS = (
-    # A frozen server and a network that is gone say nothing: they are asked. Servers refuse to be asked more often.
+    # Pings: a frozen server or a dead network gives no other sign. Servers refuse more frequent pings.
     ("grpc.keepalive_time_ms", 6_000),
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # Somebody waits for the next word; gRPC's own first pause is a second.
+    # A listener is waiting, and gRPC's own first pause is a second.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
 )
 _FIRST = (("grpc.service_config", json.dumps(_SERVICE_CONFIG)),)
-# A second connection is for when a server behind the first is silent: it is shared with nobody, and goes to another
-# address, if there are several. A frozen one takes a connection and then says nothing on it, so the next is tried soon.
+# The second connection is for when a server behind the first is silent. It shares no subchannel with the first, and
+# goes to another address if there are several. A frozen server accepts a connection and then says nothing on it, so the
+# next address is tried soon.
 _SECOND = (
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG | {"loadBalancingConfig": [_SHUFFLED]})),
     ("grpc.use_local_subchannel_pool", 1),
@@ -49,21 +50,24 @@ _SECOND = (
 class Access:
     api_key: str = ""
     tls: bool = False
-    ca: Path | None = None  # PEM; without it the authorities that gRPC knows
-    certificate: Path | None = None  # PEM, for servers that want one
+    ca: Path | None = None  # PEM; None = the authorities that gRPC knows
+    certificate: Path | None = None  # PEM, for servers that ask clients for one
     key: Path | None = None  # PEM
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Access":
-        """SONORANT_CLIENT_API_KEY, _TLS (1), _CA, _CERTIFICATE and _KEY; the files switch TLS on, too."""
+        """Read SONORANT_CLIENT_API_KEY, _TLS (1), _CA, _CERTIFICATE and _KEY; _CA and _CERTIFICATE switch TLS on,
+        too."""
         values = {name: environment.get(f"{_PREFIX}{name.upper()}", "") for name in cls.__dataclass_fields__}
         ca, certificate, key = (Path(values[name]) if values[name] else None for name in ("ca", "certificate", "key"))
         tls = values["tls"].lower() not in _OFF
         return cls(values["api_key"], bool(tls or ca or certificate), ca, certificate, key)
 
     def channel(self, target: str, *, second: bool = False) -> Any:
-        """`second`: besides another one to the same target. Raises OSError for files that cannot be read, ValueError
-        for what is no key and no PEM."""
+        """Open a channel to `target`; `second`: there is one to the same target already.
+
+        Raises OSError if a file cannot be read, and ValueError if an API key or a PEM file is not one.
+        """
         self.check()
         options = _OPTIONS + (_SECOND if second else _FIRST)
         if self.tls or self.ca or self.certificate:
@@ -74,34 +78,40 @@ class Access:
         return _KeyedChannel(channel, self.api_key) if self.api_key else channel
 
     def check(self) -> None:
-        """gRPC ends the process for a certificate without its key, and says little or nothing about the rest.
+        """Check the API key and the files, because gRPC would say little about what is wrong with them, and ends the
+        process if a certificate comes without its key.
 
-        Raises OSError for files that cannot be read, ValueError for what is no key and no PEM.
+        Raises OSError if a file cannot be read, and ValueError if an API key or a PEM file is not one.
         """
         if not (self.api_key.isascii() and self.api_key.isprintable()):
             raise ValueError(
-                "the API key has a line break or a character that is not of ASCII: no server has such a key"
+                "the API key has a line break or a character that is not ASCII; copy it again: no server has such a key"
             )
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("a client's certificate and its key belong together: give both, or neither")
+            raise ValueError("a client's certificate and its key belong together: give both or neither")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None:
             try:
                 context.load_verify_locations(cadata=self.ca.read_bytes().decode("ascii", "ignore"))
             except (ssl.SSLError, ValueError):
-                raise ValueError(f"{self.ca} has no certificate in PEM") from None
+                raise ValueError(f"{self.ca} has no certificate in PEM format") from None
         if self.certificate is not None and self.key is not None:
             for path in (self.certificate, self.key):
-                path.open("rb").close()  # whose error names the file
+                path.open("rb").close()  # unlike load_cert_chain, its error names the file
             try:
                 context.load_cert_chain(self.certificate, self.key, password="")
             except ssl.SSLError as error:
                 why = error.reason or error
-                raise ValueError(f"{self.certificate} and {self.key} are no certificate and its key ({why})") from None
+                raise ValueError(
+                    f"{self.certificate} and {self.key} are not a certificate and its key, both in PEM format ({why})"
+                ) from None
 
 
 class _KeyedChannel:
-    """What a stub needs of a channel; every call carries the key. (grpc.aio's own way would wrap each stream.)"""
+    """A channel as far as a stub needs one, which adds the API key to every call.
+
+    An interceptor of grpc.aio would wrap each stream.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, api_key: str) -> None:
         self._channel = channel

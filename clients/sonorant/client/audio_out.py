@@ -1,7 +1,7 @@
-"""Where audio goes: a WAV file, raw bytes in a file or on a stream, a player. Knows nothing of where it comes from.
+"""Outputs for audio: a WAV file, raw bytes in a file or on a stream, a player.
 
-Each is an async context manager that hands out a `write(data)` function; leaving it finishes the file, or waits until
-the player has played everything.
+Each output is an async context manager that yields a `write(data)` function. Leaving it finishes the file, or waits
+until the player has played everything.
 """
 
 import asyncio
@@ -20,7 +20,10 @@ Write: TypeAlias = Callable[[bytes], object]
 def output(
     sample_rate_hz: int, *, wav: Path | None, encoded: Path | None, raw: BinaryIO | None
 ) -> AbstractAsyncContextManager[Write]:
-    """The one of them that is given, else a player, or nowhere without one. `encoded`: a file of bytes as they come."""
+    """Return the output that is given, or else a player. `encoded`: a file for the bytes as they come.
+
+    Raises FileNotFoundError if no output is given and no player is installed.
+    """
     if wav:
         return wav_file(wav, sample_rate_hz)
     if encoded:
@@ -34,14 +37,14 @@ def output(
 
 
 def stdout() -> BinaryIO:
-    """For raw bytes. Raises ValueError if whoever started this program closed it."""
+    """Return stdout for raw bytes. Raises ValueError if this program was started with a closed stdout."""
     if sys.stdout is None:
         raise ValueError("stdout is closed; there is nowhere to write the audio")
     return sys.stdout.buffer
 
 
 class _NamedFile(io.FileIO):
-    """Says which file it is when the disk is full, as open() does when there is no such folder."""
+    """A file whose write errors name it (if the disk is full, for example), as the errors of open() do."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -57,8 +60,8 @@ def _new_file(path: Path) -> BinaryIO:
 
 @asynccontextmanager
 async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
-    """16-bit mono samples into a WAV file whose header is right once the context is left."""
-    # Opened first: a path that cannot be is then one error, not also one of a half-made Wave_write.
+    """Write 16-bit mono samples to a WAV file; its header is complete once the context is left."""
+    # Opened first: a wrong path is then one error, and not also one of a half-made Wave_write.
     with _new_file(path) as raw, wave.open(raw, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
@@ -68,14 +71,14 @@ async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
 
 @asynccontextmanager
 async def raw_file(path: Path) -> AsyncIterator[Write]:
-    """Bytes as they are: encodings that bring a container of their own."""
+    """Write bytes to a file as they are, for encodings with a container of their own."""
     with _new_file(path) as file:
         yield file.write
 
 
 @asynccontextmanager
 async def raw_stream(stream: BinaryIO) -> AsyncIterator[Write]:
-    """Bytes as they come, flushed at once so that a program behind a pipe hears them without delay."""
+    """Write bytes to a stream and flush each write, so that a program behind a pipe gets them without delay."""
 
     def write(data: bytes) -> None:
         stream.write(data)
@@ -85,7 +88,7 @@ async def raw_stream(stream: BinaryIO) -> AsyncIterator[Write]:
 
 
 def player_command(sample_rate_hz: int) -> list[str] | None:
-    """Command line of a player that takes 16-bit mono samples on stdin, or None where there is none."""
+    """The command line of a player that takes 16-bit mono samples on stdin, or None if none is installed."""
     rate = str(sample_rate_hz)
     if ffplay := shutil.which("ffplay"):
         raw = ["-f", "s16le", "-ar", rate, "-i", "pipe:0"]  # one channel is what ffplay assumes
@@ -97,7 +100,8 @@ def player_command(sample_rate_hz: int) -> list[str] | None:
 
 @asynccontextmanager
 async def player(command: list[str]) -> AsyncIterator[Write]:
-    """Samples into a player's stdin. What the player has not yet taken waits here, so writing never delays reading."""
+    """Write samples to a player's stdin. Samples that the player has not taken yet wait here, so `write` never
+    waits."""
     process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
     stdin = process.stdin
     assert stdin is not None

@@ -8,8 +8,8 @@
                 if isinstance(event.payload, AudioChunk):
                     play(event.payload.data)
 
-Messages are the proto's own; its comments are their reference. All calls of a process belong on one event loop
-(grpc.aio does not bear several). Cancelling a task in the middle of a read or write cancels the whole RPC.
+Messages are those of the proto, and the comments there are their reference. Make all calls of a process on one event
+loop, as grpc.aio does not support several. Cancelling a task in the middle of a read or write cancels the whole RPC.
 """
 
 import asyncio
@@ -79,11 +79,11 @@ def synthesis_config(
     non_streaming_mode: bool | None = None,
     **sampling: Any,
 ) -> SynthesisConfig:
-    """The common fields of a SynthesisConfig by keyword, and those of its `Sampling` (temperature, seed, ...).
+    """Make a SynthesisConfig from its common fields and those of its `Sampling` (temperature, seed, ...).
 
-    What is left out is the server's or the checkpoint's default. In place of `voice`, `design` describes one,
-    `reference` is a recording of one (and `transcript` what is said in it), and `mix` is made of several, see
-    `voice_mix`.
+    A field that is left out takes the default of the server or the checkpoint. Instead of `voice`, give `design`, a
+    description of the voice; `reference`, a recording of it (with `transcript`, what is said there); or `mix`, made of
+    several voices by `voice_mix`.
     """
     config = SynthesisConfig(
         voice=_selector(voice, design, reference, transcript, mix),
@@ -116,9 +116,9 @@ def _selector(
     voice: str, design: str, reference: bytes | None, transcript: str, mix: VoiceMix | None
 ) -> VoiceSelector | None:
     if sum(map(bool, (voice, design, reference, mix))) > 1:
-        raise ValueError("voice, design, reference and mix exclude each other")
+        raise ValueError("voice, design, reference and mix exclude each other; give one of them")
     if transcript and not reference:
-        raise ValueError("a transcript is what is said in a reference; give both")
+        raise ValueError("transcript is what is said in the reference; give the reference, too")
     if reference:
         return VoiceSelector(reference=ReferenceAudio(audio=reference, transcript=transcript))
     if mix:
@@ -130,7 +130,7 @@ class SpeechClient(VoiceMethods):
     """A channel to one server. Every method raises the errors of `sonorant.client.errors`."""
 
     def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
-        """`access`: TLS and the API key; without it what is in the environment, see `Access.from_environment`."""
+        """`access`: TLS and the API key; None = as the environment says, see `Access.from_environment`."""
         self.target = target
         known = access or Access.from_environment()
         self._lines = Lines(lambda second: known.channel(target, second=second))
@@ -146,7 +146,7 @@ class SpeechClient(VoiceMethods):
         await self.close()
 
     async def close(self) -> None:
-        """Cancels what is still running."""
+        """Close the connections; calls that are still running are cancelled."""
         await self._lines.close()
 
     def speak(
@@ -161,12 +161,12 @@ class SpeechClient(VoiceMethods):
         text: str = "",
         end: bool = False,
     ) -> Session:
-        """Text in while audio comes out. Use as `async with client.speak(...) as session`.
+        """Open a session: text goes in while audio comes out. Use as `async with client.speak(...) as session`.
 
-        `text`: what is known of it already. It goes with the call, so that audio comes a round trip earlier than with
-        `Session.send_text`, which waits for the server's answer. `end`: the text is the whole utterance, and its end
-        goes with it. `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell.
-        `resume`: utterances outlive a lost server, see `Session`.
+        `text`: the first text, if it is known already. It is sent with the call, so that audio comes a round trip
+        earlier than with `Session.send_text`, which waits for the server's answer. `end`: `text` is the whole
+        utterance. `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell.
+        `resume`: utterances survive the loss of a server, see `Session`.
         """
         first = SpeakConfig(
             synthesis=config,
@@ -182,15 +182,15 @@ class SpeechClient(VoiceMethods):
     async def stream(
         self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None
     ) -> AsyncIterator[Payload]:
-        """Audio of a whole text, as it is made: started, warnings and audio chunks, done. It outlives a lost server, as
-        a session does."""
+        """Stream the audio of a whole text as it is generated: started, warnings and audio chunks, done. The stream
+        survives the loss of a server, as a session does."""
         request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms)
         async with aclosing(clips.stream(self._lines, self.target, request)) as payloads:
             async for payload in payloads:
                 yield payload
 
     async def synthesize(self, text: str, config: SynthesisConfig | None = None) -> SynthesizeResponse:
-        """The whole clip at once; for more than about a minute of audio use `stream`."""
+        """Return the whole clip at once; for more than about a minute of audio use `stream`."""
         request = SynthesizeRequest(config=config, text=text)
         response: SynthesizeResponse = await clips.until_reached(
             lambda: self._lines.stub.Synthesize(request), self.target
@@ -209,8 +209,11 @@ class SpeechClient(VoiceMethods):
         volume_gain_db: float | None = None,
         max_lead_ms: int | None = None,
     ) -> AsyncGenerator[DecodeStarted | AudioChunk | UtteranceDone, None]:
-        """Sound of stored speech: started, audio chunks, done. `codes`: what came of an utterance with the encoding
-        `codes`, from this server or any other with the same codec. Does not outlive a lost server: call it again."""
+        """Stream the audio of stored speech: started, audio chunks, done.
+
+        `codes`: all bytes of an utterance that was spoken with the encoding `codes`, by this server or another one with
+        the same codec. Ends with an error if the server is lost: call it again.
+        """
         config = DecodeConfig(
             audio=_audio_format(encoding, sample_rate_hz, frame_duration_ms, bitrate_bps),
             speed=speed,
@@ -226,7 +229,8 @@ class SpeechClient(VoiceMethods):
             call.cancel()
 
     async def explain(self, text: str, config: SynthesisConfig | None = None) -> ExplainResponse:
-        """What would be done for a text: tokens, prompt, settings, limits. Refusals are in the answer, not raised."""
+        """Return how a text would be spoken: tokens, prompt, settings, limits. Reasons for a refusal are in the answer,
+        and are not raised."""
         response: ExplainResponse = await self._unary(
             self._lines.stub.Explain, ExplainRequest(config=config, text=text)
         )
@@ -239,12 +243,13 @@ class SpeechClient(VoiceMethods):
         return response
 
     async def health(self, service: str = "") -> str:
-        """What the server's health service says: SERVING, NOT_SERVING, ..."""
+        """Return what the server's health service says: SERVING, NOT_SERVING, ..."""
         response = await self._unary(self._health.Check, health_pb2.HealthCheckRequest(service=service))
         return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
 
     async def wait_until_serving(self, timeout_s: float) -> None:
-        """Waits for a server that is still starting, one that does not even listen yet included."""
+        """Wait for a server that is still starting, even if it does not listen yet. Raises ServerUnavailable if it is
+        not serving after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not await self._watch_until_serving():
@@ -254,7 +259,7 @@ class SpeechClient(VoiceMethods):
             raise ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message) from None
 
     async def _watch_until_serving(self) -> bool:
-        """False if the connection broke before the server was ready."""
+        """Return True once the server is serving, False if the connection breaks before that."""
         call = self._health.Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
         try:
             while (response := await call.read()) is not grpc.aio.EOF:

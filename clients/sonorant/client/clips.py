@@ -1,4 +1,4 @@
-"""Texts that are known beforehand, spoken to their end whatever becomes of the server that began."""
+"""Calls whose whole text is known at the start; they survive the loss of their server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -23,14 +23,14 @@ _ID = "u1"
 
 
 async def until_reached(call: Callable[[], Awaitable[T]], target: str) -> T:
-    """The answer to a call of which nothing is left when its server is lost: it is made again, for 20 seconds."""
+    """Make a unary call and return its answer. If its server is lost, make the call again, for up to 20 seconds."""
     deadline_s = asyncio.get_running_loop().time() + RECONNECT_S
     for number, delay_s in enumerate(delays_s()):
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
             late = asyncio.get_running_loop().time() + delay_s > deadline_s
-            # gRPC itself tries several times where nobody listens, so it is known soon.
+            # gRPC itself has tried several times by then, so give up soon where nothing listens.
             nobody = error.code() is grpc.StatusCode.UNAVAILABLE and number >= 2
             told = from_rpc_error(error, target)
             if late or nobody or not isinstance(told, ServerUnavailable):
@@ -40,7 +40,8 @@ async def until_reached(call: Callable[[], Awaitable[T]], target: str) -> T:
 
 
 class Whole:
-    """A call of SynthesizeStream, for a session that goes on with it should its server be lost."""
+    """A call of SynthesizeStream in the form of a `Speak` call, so that a session can continue it if its server is
+    lost."""
 
     def __init__(self, stub: Any, request: SynthesizeStreamRequest) -> None:
         self._stub = stub
@@ -62,7 +63,8 @@ class Whole:
 
 
 async def stream(lines: Lines, target: str, request: SynthesizeStreamRequest) -> AsyncGenerator[Payload, None]:
-    """Everything of SynthesizeStream. After a lost server comes a `Resumed`, and the rest from another one."""
+    """Yield every message of SynthesizeStream. If the server is lost, a `Resumed` follows, and the rest comes from
+    another server."""
     voice = request.config.voice if request.config.HasField("voice") else None
     journal = Journal(voice)
     journal.text(_ID, request.text)

@@ -1,7 +1,7 @@
-"""What went wrong at the server or on the way to it, as exceptions a caller can act on.
+"""Errors of the server, or of the connection to it, as exceptions that a caller can act on.
 
-The server explains an error with google.rpc details, either as the RPC's status or inside an `UtteranceDone`; both end
-up here. Which code means what is written above `TextToSpeechService` in the proto.
+The server explains an error with google.rpc details, either as the RPC's status or inside an `UtteranceDone`; both are
+translated here. The comment above `TextToSpeechService` in the proto says what each code means.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-DOMAIN = "sonorant.tts.v1"  # of ErrorInfo: the server itself has said this
+DOMAIN = "sonorant.tts.v1"  # in ErrorInfo: the error comes from a Sonorant server itself
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class SpeechError(Exception):
-    """Base of the errors below, and the error itself where none of them fits (a bug in the server, say)."""
+    """Base of the errors below; raised itself if none of them fits (for a bug in the server, for example)."""
 
     def __init__(
         self,
@@ -29,17 +29,17 @@ class SpeechError(Exception):
     ) -> None:
         super().__init__(message)
         self.code = code
-        self.reason = reason  # the server's SCREAMING_SNAKE word for it, "" if it gave none
+        self.reason = reason  # ErrorInfo.reason in SCREAMING_SNAKE_CASE, "" if the server gave none
         self.fields = dict(fields or {})  # path of each wrong field -> what is wrong with it
         self.retry_after_s = retry_after_s
 
 
 class InvalidRequest(SpeechError):
-    """The request is wrong, or asks for what this server or its checkpoint does not do. Sending it again is no use."""
+    """The request is wrong, or this server or its checkpoint does not support it. Do not send it again unchanged."""
 
 
 class AccessDenied(SpeechError):
-    """The API key is missing, unknown, or not for what was asked."""
+    """The API key is missing, unknown, or not allowed to do this."""
 
 
 class VoiceNotFound(SpeechError):
@@ -47,16 +47,16 @@ class VoiceNotFound(SpeechError):
 
 
 class ServerBusy(SpeechError):
-    """All places are taken; try again after `retry_after_s`."""
+    """The server is full, or a limit is reached; try again after `retry_after_s`."""
 
 
 class ServerUnavailable(SpeechError):
-    """No server there, connection gone, or the server is starting, restarting or going; try again, or elsewhere. `code`
-    is UNAVAILABLE, whatever a balancer made of the loss."""
+    """There is no server, the connection was lost, or the server is starting, restarting or draining. Try again, here
+    or on another server. `code` is UNAVAILABLE, even if a balancer reported the loss with another code."""
 
 
 def in_words(error: Exception) -> str:
-    """The error for people: of the operating system's without the number, the name first if it is about a file."""
+    """The error as text for people: errors of the operating system without their number, after the file's name."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -77,18 +77,18 @@ _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
-    """The typed form of what an RPC to `target` raised."""
+    """The SpeechError for an error that an RPC to `target` raised."""
     status, code, details = _status(error), error.code(), error.details() or ""
     if status is not None and (_reason(error) or code in _KINDS):
         return from_status(status)
-    if code is grpc.StatusCode.UNAVAILABLE:  # no details: not the server's own words
+    if code is grpc.StatusCode.UNAVAILABLE:  # without details, so a Sonorant server did not say this
         message = f"no answer from a Sonorant server at {target} ({details}); {_hint(target, details)}"
         return ServerUnavailable(code, message)
     if _is_too_large(error):
         return InvalidRequest(grpc.StatusCode.INVALID_ARGUMENT, details)
     if code in _KINDS or code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return _KINDS.get(code, SpeechError)(code, details or code.name)
-    # A call that the caller himself cancels is told as CancelledError, so CANCELLED is a loss, too.
+    # If the caller itself cancels a call, grpc raises CancelledError; so the status CANCELLED is a loss, too.
     lost = ": ".join(word for word in (code.name, details) if word)
     message = f"the call to the server at {target} was lost ({lost}); try again"
     return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
@@ -100,7 +100,7 @@ def nothing_more() -> SpeechError:
 
 
 def finished() -> SpeechError:
-    message = "finish() was called: nothing more can be sent, cancel() included; end() leaves the session open"
+    message = "nothing can be sent after finish(), not even cancel(); use end() to keep the session open"
     return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
 
 
@@ -110,12 +110,12 @@ def cancelled() -> SpeechError:
 
 
 def is_lost(error: grpc.aio.AioRpcError) -> bool:
-    """Whether it is the connection or the server that is gone, and not the server that has refused something.
+    """Whether the connection or the server is lost, as opposed to a server that refuses something.
 
-    The server explains all that it refuses (ErrorInfo). A dead one looks different through each balancer: UNAVAILABLE
-    directly, CANCELLED through HAProxy, INTERNAL through Envoy and nginx. So any status without the server's words is a
-    loss, and so is UNAVAILABLE with them: the server goes, or its engine does. Only messages over gRPC's limit are
-    refused without a word of ours, and would be elsewhere.
+    The server explains every refusal with ErrorInfo. A dead server looks different through each balancer: UNAVAILABLE
+    directly, CANCELLED through HAProxy, INTERNAL through Envoy and nginx. So any status without ErrorInfo is a loss.
+    UNAVAILABLE with ErrorInfo is one, too: the server is shutting down, or its engine has failed. The one refusal
+    without ErrorInfo is gRPC's own, of messages over its size limit; every other server would refuse them as well.
     """
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return True
@@ -123,7 +123,7 @@ def is_lost(error: grpc.aio.AioRpcError) -> bool:
 
 
 def is_refusal(error: grpc.aio.AioRpcError) -> bool:
-    """Whether the server has no place now, but may have one soon."""
+    """Whether the server is full now, but may have room soon."""
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
@@ -132,14 +132,15 @@ def _is_too_large(error: grpc.aio.AioRpcError) -> bool:
 
 
 def _reason(error: grpc.aio.AioRpcError) -> str:
-    """The server's word for it; "" if these are not its words."""
+    """ErrorInfo.reason; "" if a Sonorant server did not send this error."""
     status = _status(error)
     info = error_details_pb2.ErrorInfo()
     return info.reason if status is not None and _unpack(status, info) and info.domain == DOMAIN else ""
 
 
 def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status | None:
-    """Its details, if they belong to it: a balancer may change the code and leave the details."""
+    """The status in the error's details; None if its code is another: a balancer may change the code and keep the
+    details."""
     try:
         status: status_pb2.Status | None = rpc_status.from_call(error)
     except ValueError:
@@ -148,26 +149,29 @@ def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status | None:
 
 
 def _hint(target: str, details: str) -> str:
-    """What to do about a connection that did not come about, by gRPC's words about it."""
+    """What to do about a connection that failed, judged by gRPC's `details` about it."""
     scheme, is_url, rest = target.partition("://")
     if is_url and scheme in ("http", "https"):
         tls = ", with SONORANT_CLIENT_TLS=1" if scheme == "https" else ""
-        return f"servers have no URL: {rest.rstrip('/')}{tls}"
-    if ":" not in target:  # gRPC takes 443 then, which is nobody's guess
-        return f"no port was given: {target}:50051"
+        return f"give host and port instead of a URL: {rest.rstrip('/')}{tls}"
+    if ":" not in target:  # gRPC takes 443 then, which nobody expects
+        return f"give the port, too: {target}:50051"
     if "http1.x" in details:
-        return "it speaks HTTP, as a gateway does; give the port of the server itself"
+        return "that port speaks HTTP, as a gateway does; give the port of the server itself"
     if "CERTIFICATE_VERIFY_FAILED" in details:
-        return "its certificate is not of a known authority; give that one's PEM file in SONORANT_CLIENT_CA"
+        return "no known authority has signed its certificate; give the PEM file of its authority in SONORANT_CLIENT_CA"
     if "WRONG_VERSION_NUMBER" in details:
-        return "it speaks no TLS; leave out SONORANT_CLIENT_TLS, _CA, _CERTIFICATE and _KEY"
+        return "it does not use TLS; leave out SONORANT_CLIENT_TLS, _CA, _CERTIFICATE and _KEY"
     if "Socket closed" in details or "reset by peer" in details:
-        return "it has ended, or wants TLS: SONORANT_CLIENT_CA=PEM-FILE of its authority, or SONORANT_CLIENT_TLS=1"
+        return (
+            "it was stopped, or it needs TLS: set SONORANT_CLIENT_CA to the PEM file of its authority, or "
+            "SONORANT_CLIENT_TLS=1"
+        )
     return "start one with: sonorant-server"
 
 
 def from_status(status: status_pb2.Status) -> SpeechError:
-    """The typed form of a google.rpc.Status."""
+    """The SpeechError for a google.rpc.Status."""
     code = _CODES.get(status.code, grpc.StatusCode.UNKNOWN)
     info = error_details_pb2.ErrorInfo()
     request = error_details_pb2.BadRequest()

@@ -1,4 +1,4 @@
-"""What a session hears of its server; where that is nothing for too long, another server is looked for beside it."""
+"""Reads a session's responses. If the server is silent for too long, searches for another one in the meantime."""
 
 import asyncio
 import time
@@ -15,24 +15,25 @@ from sonorant.tts.v1.speak_pb2 import SessionStarted
 
 
 class Hearing:
-    """The call goes on until another server has taken the session: whichever of them speaks first has it."""
+    """Reads one call at a time. A silent call stays open while another server is sought: the session continues with
+    whichever of the two answers first."""
 
     def __init__(self, lines: Lines, connect: Connect, is_due: Callable[[], bool]) -> None:
-        """`is_due`: whether the server has promised to say something."""
+        """`is_due` tells whether the server has promised to send something."""
         self._lines = lines
         self._connect = connect
         self._is_due = is_due
         self._patience = Patience()
-        self._vigil: Vigil | None = None  # None: the server promised nothing
+        self._vigil: Vigil | None = None  # None: the server has not promised to keep `max_silence_ms`
         self._rate_hz = 0
         self._stub: Any = None
         self._seeking: asyncio.Task[Found] | None = None
         self._woken: asyncio.Future[None] | None = None
-        self.silent_since_s: float | None = None  # on the monotonic clock: when a search began that is not over
-        self.error: grpc.aio.AioRpcError | None = None  # the latest of those who were asked and could not be had
+        self.silent_since_s: float | None = None  # on the monotonic clock: when the current search began, if any
+        self.error: grpc.aio.AioRpcError | None = None  # the latest error of a server that could not take the session
 
     def begin(self, stub: Any, started: SessionStarted) -> None:
-        """To listen to a call over `stub`."""
+        """Begin to listen to a call over `stub`."""
         self._stub = stub
         self._rate_hz = started.audio.sample_rate_hz
         self._patience.max_silence_s = started.max_silence_ms / 1000
@@ -43,16 +44,17 @@ class Hearing:
         self._vigil = Vigil(self._patience, self._is_due, self._silent, loop) if started.max_silence_ms else None
 
     def expect(self) -> None:
-        """Something was opened."""
+        """An utterance was opened: expect responses from now on."""
         if self._vigil is not None:
             self._vigil.begins()
 
     def dropped(self) -> None:
-        """The listener hears no more of what came."""
+        """The audio that was received and not heard yet has been dropped."""
         self._patience.dropped()
 
     async def read(self, call: Any) -> Any:
-        """A response, or EOF; None: the call was silent, and another server has been found. Raises the call's error."""
+        """Return a response or EOF, or None if the call was silent and another server has been found. Raises the call's
+        error."""
         if self._vigil is None:
             return await call.read()
         loop = asyncio.get_running_loop()
@@ -76,7 +78,7 @@ class Hearing:
         return response
 
     async def another(self) -> Found:
-        """A server that takes the session. Raises what is final."""
+        """Return a server that takes the session. Raises errors that another attempt would not cure."""
         if self._seeking is None:
             self._seeking = self._seek(self._lines.stub)
         try:
@@ -118,10 +120,10 @@ class Hearing:
             if self._woken is not None:
                 _wake(self._woken)
         elif self._seeking is seeking:
-            self._seeking = None  # nobody else takes it; the silent server may still come back
+            self._seeking = None  # no other server takes the session; the silent one may still come back
 
     def _stop_seeking(self) -> None:
-        """The server speaks after all."""
+        """Stop the search, because the server answers after all or the session is over."""
         self.silent_since_s = None
         seeking, self._seeking = self._seeking, None
         if seeking is None:

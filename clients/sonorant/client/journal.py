@@ -1,7 +1,7 @@
-"""What a session has to say again after it lost its server, so that another one goes on where the first stopped.
+"""Keeps what a session must send again after the loss of its server, so that another one continues where that stopped.
 
-Pure: it sees each request before it goes out and each response as it comes in, and does no I/O. What it holds is
-bounded by what the server takes: the text of the open utterances and, up to a limit, their codes.
+Pure: it sees each request before it goes out and each response as it comes in, and does no I/O. It holds the text of
+the open utterances, which the server limits, and their codes, up to a limit of its own.
 """
 
 import sys
@@ -25,7 +25,7 @@ from sonorant.tts.v1.speak_pb2 import (
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, SynthesisConfig, UtteranceDone, UtteranceStarted
 from sonorant.tts.v1.voice_pb2 import VoiceSelector
 
-# Of one utterance: five minutes of speech. A longer one is made again from its seed.
+# Limit for one utterance: five minutes of speech. After a loss, a longer one is generated again from its seed.
 MAX_CODES_BYTES = 128 * 1024
 _EVERY = "*"
 
@@ -39,9 +39,9 @@ class _Segment:
 
 @dataclass(slots=True)
 class _Utterance:
-    requests: list[SpeakRequest] = field(default_factory=list)  # text, flushes, end; revisions that were not answered
+    requests: list[SpeakRequest] = field(default_factory=list)  # text, flushes, end; revisions without an answer yet
     text_ended: bool = False
-    # Its call failed it or cut it short: the server swallows the rest of its text, and so does this side from then on.
+    # The utterance ended before its text did: the server discards the rest of the text, and the journal does so, too.
     over: bool = False
     cancelled: bool = False
     started: UtteranceStarted | None = None
@@ -52,18 +52,18 @@ class _Utterance:
     committed_chars: list[int] = field(default_factory=list)
     played_ms: int | None = None
     num_flushes_done: int = 0
-    marked_chars: int = 0  # of the text, as far as marks were received
+    marked_chars: int = 0  # up to here in the text, marks were received
     warned: set[str] = field(default_factory=set)
-    # Of a resumed utterance: what comes a second time.
+    # For a resumed utterance: which responses come a second time.
     resumed: bool = False
     flushes_to_skip: int = 0
     started_again: bool = False
-    ignored: bool = False  # the server has not opened it: its id is that of one that is over
-    # It was over before the server was lost: the next one has never heard of it.
+    ignored: bool = False  # the server has not opened it, because an utterance that is over has the same id
+    # True = it was over before the server was lost, so the next server does not know it.
     forgotten: bool = False
 
     def revised(self, revised: Revised) -> None:
-        """The answer to the first revision that has none yet."""
+        """Take the answer to the first revision that has none yet."""
         place = next((k for k, request in enumerate(self.requests) if request.HasField("revise")), None)
         if place is None:
             return
@@ -95,7 +95,7 @@ class _Utterance:
 
 
 def unpacked(packed: bytes, num_codebooks: int, bits: int) -> bytes:
-    """As `SegmentCodes.codes` has them, and as `Resume` wants them."""
+    """Return packed codes in the layout of `SegmentCodes.codes`, which `Resume` needs."""
     frame_bytes = -(-num_codebooks * bits // 8)
     mask = (1 << bits) - 1
     codes = array("H")
@@ -108,25 +108,25 @@ def unpacked(packed: bytes, num_codebooks: int, bits: int) -> bytes:
 
 
 class Journal:
-    """Of one session. Utterances get their ids here, since a second server would count from the beginning."""
+    """The journal of one session. It gives utterances their ids, because a second server would count from u1 again."""
 
     def __init__(self, voice: VoiceSelector | None) -> None:
         self._voice = voice
         self._open: dict[str, _Utterance] = {}
         self._current = ""
         self._num_minted = 0
-        self._held_back: set[str] = set()  # opened after the server said that it goes
+        self._held_back: set[str] = set()  # opened after the server's GoAway
         self.server_goes = False
         self.finished = False
 
     @property
     def has_begun(self) -> bool:
-        """There is a receipt of an open utterance."""
+        """Whether an open utterance has started."""
         return any(utterance.started is not None for utterance in self._open.values())
 
     @property
     def holds_back(self) -> bool:
-        """Whether something waits for another server, since the present one takes nothing new."""
+        """Whether an utterance waits for another server, because the current one takes no new ones."""
         return bool(self._held_back)
 
     @property
@@ -136,13 +136,13 @@ class Journal:
 
     @property
     def waits(self) -> bool:
-        """Whether the present server has something open."""
+        """Whether the current server has an utterance open."""
         return any(
             not (utterance.over or utterance.ignored or utterance_id in self._held_back)
             for utterance_id, utterance in self._open.items()
         )
 
-    # What the caller does: each returns the request that is to be sent now, or None.
+    # Actions of the caller: each method returns the request to send now, or None.
 
     def text(self, utterance_id: str, text: str) -> SpeakRequest | None:
         utterance_id = utterance_id or self._current or self._mint()
@@ -193,10 +193,10 @@ class Journal:
             utterance.played_ms = report.played_ms
         return SpeakRequest(utterance_id=utterance_id, playback=report)
 
-    # What the server says
+    # Responses of the server
 
     def take(self, response: SpeakResponse) -> bool:
-        """Whether it is news: after a resume some things come a second time."""
+        """Enter a response, and return whether it is new: after a resume some responses come a second time."""
         payload = response.WhichOneof("payload")
         if payload == "go_away":
             self.server_goes = True
@@ -210,7 +210,7 @@ class Journal:
                 return not again
             case "audio":
                 self._take_audio(utterance, response.audio)
-                return len(response.audio.data) > 0  # codes alone are no news
+                return len(response.audio.data) > 0  # codes alone are nothing new for the caller
             case "marks":
                 fresh = [mark for mark in response.marks.marks if mark.text_end > utterance.marked_chars]
                 if len(fresh) < len(response.marks.marks):
@@ -247,7 +247,8 @@ class Journal:
     # After a loss
 
     def cancelled(self) -> list[SpeakResponse]:
-        """What the lost server owed for utterances that were cancelled: they are over, and are not continued."""
+        """Return a `done` for each cancelled utterance that the lost server had not answered, and forget them: they are
+        not resumed."""
         ids = [utterance_id for utterance_id, each in self._open.items() if each.cancelled and not each.over]
         for utterance_id in ids:
             del self._open[utterance_id]
@@ -255,7 +256,7 @@ class Journal:
         return [SpeakResponse(utterance_id=utterance_id, done=done) for utterance_id in ids]
 
     def again(self) -> Iterator[SpeakRequest]:
-        """All that the next server has to be told behind the config, in order."""
+        """Yield the requests that the next server needs after the config, in order."""
         self.server_goes = False
         self._held_back.clear()
         for utterance_id in [

@@ -22,13 +22,13 @@ def _ignore(_message: object) -> None:
 
 
 def raise_failure(done: UtteranceDone, _utterance_id: str) -> None:
-    """Raises the SpeechError of an utterance that failed."""
+    """Raise the SpeechError of an utterance that failed."""
     if done.reason == FINISH_REASON_FAILED:
         raise from_status(done.error)
 
 
 class Listener:
-    """Audio goes to `on_audio`, byte by byte as it comes; `meter` keeps what a listener would have heard of it.
+    """Passes audio to `on_audio` as it comes, and measures in `meter` what a listener would have heard of it.
 
     listener = Listener(PlaybackMeter(session.started.audio.sample_rate_hz), on_audio=file.write)
     done = await listener.read(session)
@@ -47,8 +47,8 @@ class Listener:
         on_done: Callable[[UtteranceDone, str], object] = raise_failure,
         measure_sound: bool = False,
     ) -> None:
-        """`measure_sound`: the meter finds the first audible sound, too; for PCM_S16LE only. `on_done` gets the end
-        of every utterance, and its id; unless given, one that failed raises its SpeechError."""
+        """`measure_sound`: the meter also finds the first audible sound; for PCM_S16LE only. `on_done` gets the
+        UtteranceDone and the id of every utterance; by default, it raises the SpeechError of one that failed."""
         self.meter = meter
         self._on_audio = on_audio
         self._on_started = on_started
@@ -59,11 +59,11 @@ class Listener:
         self._measure_sound = measure_sound
 
     def text_sent(self) -> None:
-        """The meter counts from the first call."""
+        """Call this when text is sent; the meter counts from the first call on."""
         self.meter.text_sent(time.monotonic())
 
     def take(self, payload: object, utterance_id: str = "") -> None:
-        """One message of a session, or of `SpeechClient.stream`."""
+        """Take one message of a session, or of `SpeechClient.stream`."""
         match payload:
             case AudioChunk(data=data, num_samples=num_samples):
                 samples = data if self._measure_sound and self.meter.wants_samples else b""
@@ -81,10 +81,9 @@ class Listener:
                 self._on_done(payload, utterance_id)
 
     async def read(self, session: AsyncIterable[Event], *, one_utterance: bool = False) -> UtteranceDone:
-        """To the end; returns the last `UtteranceDone`, an empty one if there was none.
+        """Read the session to its end; return the last `UtteranceDone`, or an empty one if there was none.
 
-        `one_utterance`: return at its end even if the session goes on, as it does where a limit, say, ended the
-        utterance before its text did.
+        `one_utterance`: also return when the utterance ends early, at a limit for example, while the session is open.
         """
         done = UtteranceDone()
         async for event in session:

@@ -1,4 +1,4 @@
-"""A `sonorant-server` of one's own, as a child process on a free port: for the demo, the benchmark and tests."""
+"""Runs a `sonorant-server` as a child process on a free port: for the demo, the benchmark and tests."""
 
 import asyncio
 import importlib.util
@@ -15,7 +15,8 @@ from sonorant.client.errors import SpeechError
 
 STOP_TIMEOUT_S = 20.0
 
-# For `python -c`: `python -m sonorant.service`, which Linux ends with a SIGTERM when its parent dies, even by kill -9.
+# Code for `python -c`: the same as `python -m sonorant.service`, but Linux sends it a SIGTERM when its parent dies,
+# even by kill -9.
 SERVICE = (
     "import ctypes, runpy, signal; ctypes.CDLL(None).prctl(1, signal.SIGTERM); "  # 1: PR_SET_PDEATHSIG
     "runpy.run_module('sonorant.service', run_name='__main__', alter_sys=True)"
@@ -23,13 +24,13 @@ SERVICE = (
 
 
 class ServerFailed(Exception):
-    """The server is not installed here, or went before it was ready; then the message has the end of its log."""
+    """The server is not installed here, or it ended before it was ready; the message then has the end of its log."""
 
 
 @asynccontextmanager
 async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float = 600.0) -> AsyncIterator[str]:
-    """Yields HOST:PORT once the server is SERVING; it is gone when the context is left, however that happens. Raises
-    ServerFailed."""
+    """Start a server and yield its HOST:PORT once it is SERVING; it is stopped when the context is left, in any way.
+    Raises ServerFailed."""
     _check_installed()
     target = f"127.0.0.1:{_free_port()}"
     command = [sys.executable, "-c", SERVICE, "--listen", target, *arguments]
@@ -42,22 +43,22 @@ async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float 
             await _wait_until_serving(process, target, start_timeout_s, log)
             yield target
         except SpeechError:
-            print(*_log_tail(log), sep="\n", file=sys.stderr)  # nobody else has it
+            print(*_log_tail(log), sep="\n", file=sys.stderr)  # the log is not kept anywhere else
             raise
         finally:
             await _stop(process)
 
 
 async def run_server_command(*arguments: str) -> int:
-    """Run `sonorant-server` with these arguments to its end, on our own stdout and stderr; its exit status. Raises
-    ServerFailed where there is none."""
+    """Run `sonorant-server` with these arguments to its end, on our own stdout and stderr; return its exit status.
+    Raises ServerFailed if the server is not installed."""
     _check_installed()
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "sonorant.service", *arguments)
     return await process.wait()
 
 
 def _check_installed() -> None:
-    """The client is a distribution of its own, and often alone."""
+    """The client is a distribution of its own and is often installed without the server. Raises ServerFailed then."""
     if importlib.util.find_spec("sonorant.service") is None:
         raise ServerFailed("the server is not installed here, only the client: pip install sonorant-server")
 
@@ -103,7 +104,7 @@ def _free_port() -> int:
 
 
 def run_until_signal(main: Coroutine[None, None, int]) -> int:
-    """asyncio.run() for programs that own a server: SIGTERM, too, ends them through their `finally` blocks."""
+    """asyncio.run() for programs that own a server: after SIGTERM, too, their `finally` blocks run."""
 
     async def cancelled_by_sigterm() -> int:
         task = asyncio.current_task()

@@ -1,7 +1,7 @@
-"""What a listener of one utterance would have heard, worked out from arrival times. Pure: no clock, no I/O, no gRPC.
+"""Works out what a listener of one utterance would have heard, from arrival times. Pure: no clock, no I/O, no gRPC.
 
-The listener has no start buffer: the first chunk plays when it arrives, each later one as soon as it is here and the
-one before it is over. Waiting in between is a gap. Times are seconds of one monotonic clock.
+The listener has no start buffer: the first chunk plays when it arrives, and each later one as soon as it has arrived
+and the one before it is over. Waiting in between is a gap. Times are seconds of one monotonic clock.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 SMALLEST_GAP_S = 0.001  # shorter waits are clock noise and inaudible
-# Sound is where two windows in succession, a hop apart, are louder than this, their mean taken off (RMS, -45 dBFS).
+# Audible sound: two successive windows, a hop apart, are louder than this (RMS without the mean, -45 dBFS).
 AUDIBLE_RMS = 32768 * 10 ** (-45 / 20)
 WINDOW_S, HOP_S = 0.02, 0.01
 HEAD_S = 2.0  # how much of the audio is searched for the first sound
@@ -38,7 +38,7 @@ class PlaybackReport:
 
 
 class PlaybackMeter:
-    """Collects the arrivals of one utterance; what they mean is worked out when it is asked for."""
+    """Collects the arrivals of one utterance; `report` evaluates them."""
 
     def __init__(self, sample_rate_hz: int) -> None:
         self.text_sent_s = _NAN
@@ -54,11 +54,11 @@ class PlaybackMeter:
 
     @property
     def wants_samples(self) -> bool:
-        """Whether `audio_arrived` still has a use for the bytes."""
+        """Whether `audio_arrived` still needs the bytes."""
         return self._head_room_bytes > 0
 
     def audio_arrived(self, now_s: float, num_samples: int, pcm_s16le: bytes = b"") -> None:
-        """`pcm_s16le` is searched for audible sound; without it `ttfa_audible_s` stays NaN."""
+        """Note a chunk. `pcm_s16le` is searched for audible sound; without it `ttfa_audible_s` stays NaN."""
         if num_samples == 0:
             return
         self._arrivals.append((now_s, num_samples))
@@ -71,7 +71,8 @@ class PlaybackMeter:
         return sum(n for now_s, n in self._arrivals if begin_s <= now_s < end_s) / self._sample_rate_hz
 
     def report(self, until_s: float | None = None) -> PlaybackReport:
-        """`until_s`: more audio was due until then, so that having run out of it before is a gap, too."""
+        """Evaluate the arrivals. `until_s`: more audio was due up to this time, so running out of it earlier is a gap,
+        too."""
         playing = self._playing()
         first_s, last_s = (self._arrivals[0][0], self._arrivals[-1][0]) if self._arrivals else (_NAN, _NAN)
         gaps_s = [begins_s - before_s for (_, before_s), (begins_s, _) in pairwise(playing)]
@@ -89,7 +90,7 @@ class PlaybackMeter:
         )
 
     def _playing(self) -> list[tuple[float, float]]:
-        """From when to when each chunk plays."""
+        """The times at which each chunk begins and ends to play."""
         playing: list[tuple[float, float]] = []
         until_s = -float("inf")
         for now_s, num_samples in self._arrivals:
@@ -118,7 +119,7 @@ def _samples(pcm_s16le: bytes) -> "array[int]":
 
 
 def first_sound(samples: "array[int]", sample_rate_hz: int) -> int | None:
-    """Index of the first sample of the first two loud windows in succession."""
+    """Index of the first sample of the first two successive loud windows, or None."""
     hop, window = round(HOP_S * sample_rate_hz), round(WINDOW_S * sample_rate_hz)
     before_is_loud = False
     for begin in range(0, len(samples) - window + 1, hop):

@@ -1,4 +1,4 @@
-"""How much of what was handed to a player has been heard, for players that play at once and tell nothing back."""
+"""Estimates how much audio a player has played, for players that begin at once and report nothing."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _Part:
-    """What was given under one key: when it begins and ends to be heard, and how much it is."""
+    """The audio given for one key: when it begins and ends to play, and how much it is."""
 
     begin_s: float
     end_s: float
@@ -15,15 +15,15 @@ class _Part:
 
 
 class PlaybackClock:
-    """Pieces of audio are heard in the order in which they were given, each once it is there and the last one is over.
+    """Pieces of audio play in the order in which they were given, each once it is there and the one before it is over.
 
-    `key` says which turn a piece belongs to; the turns come one after the other.
+    `key` says which turn a piece belongs to; turns play one after the other.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
         self._until_s = 0.0  # when everything given so far is over
-        self._since_dry_s = 0.0  # audio given since the player had nothing left
+        self._since_dry_s = 0.0  # audio given since the player last ran dry
         self._parts: dict[str, _Part] = {}
 
     def give(self, key: str, audio_s: float) -> None:
@@ -37,7 +37,7 @@ class PlaybackClock:
         part.audio_s += audio_s
 
     def begins(self) -> None:
-        """The player says that it begins only now with what it was given since it had nothing left."""
+        """The player reports that it begins only now to play the audio given since it last ran dry."""
         start_s = self._until_s - self._since_dry_s
         delay_s = self._now_s() - start_s
         if 0 < delay_s < self._since_dry_s:
@@ -54,12 +54,12 @@ class PlaybackClock:
         return round(max(0.0, part.audio_s - left_s) * 1000)
 
     def late_s(self, key: str) -> float:
-        """How much later what comes next will be heard than if the turn had had no gap so far."""
+        """How much later the turn's next audio will play than if the turn had had no gaps so far."""
         part = self._parts.get(key)
         return max(self._now_s(), part.end_s) - part.begin_s - part.audio_s if part else 0.0
 
     def left_s(self) -> float:
-        """Until everything given so far is over."""
+        """Time until everything given so far is over."""
         return max(0.0, self._until_s - self._now_s())
 
     def forget(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Finding a server for a session: call after call, and calls side by side where the first are not answered."""
+"""Finds a server for a session: one call after another, and several at the same time if the first are not answered."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,20 +12,20 @@ from sonorant.client.errors import is_lost, is_refusal
 from sonorant.client.lines import Lines
 from sonorant.tts.v1.speak_pb2 import SessionStarted
 
-# A call is made beside those that are not answered after so many times the patience with one. The first are in haste:
-# a balancer may well give the second to the same server.
+# How long calls may be silent before another one is made beside them, in multiples of `answer_s`. The first two pauses
+# are the shortest, because a balancer may well send the second call to the same server.
 PAUSES = (1, 1, 2)
 Connect = Callable[["Attempt"], Coroutine[Any, Any, SessionStarted]]
 
 
 @dataclass(eq=False)
 class Attempt:
-    """A call that no answer has come to."""
+    """A call without an answer yet."""
 
     stub: Any
     begun_s: float
     call: Any = None
-    greeted: bool = False  # its server lives, and is at work
+    greeted: bool = False  # its headers have come: the server is alive and works on it
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,21 @@ class Found:
 
 
 class Seeking:
-    """`run` begins a call, waits, begins another, and returns the first that is taken; the others are left."""
+    """`run` makes a call, waits, makes another, and returns the first that a server takes; it abandons the others."""
 
     def __init__(self, lines: Lines, connect: Connect, answer_s: float, most_calls: int) -> None:
-        """`connect` makes the call of an attempt and waits for its session. `answer_s`: for so long a call may be
-        silent before another is made beside it."""
+        """`connect` makes the call of an attempt and waits for its session. `answer_s`: how long a call may be silent
+        before another one is made beside it."""
         self._lines = lines
         self._connect = connect
         self._answer_s = answer_s
         self._most_calls = most_calls
         self._attempts: dict[asyncio.Task[SessionStarted], Attempt] = {}
-        self.error: grpc.aio.AioRpcError | None = None  # the latest, of a server that could be none
+        self.error: grpc.aio.AioRpcError | None = None  # the latest error of an attempt
 
     async def run(self, stub: Any, *, persists: bool) -> Found:
-        """`persists`: losses and refusals are tried again until this is cancelled. Raises what is final."""
+        """Return the first call that a server takes. `persists`: try again after losses and refusals, until cancelled.
+        Raises all other errors; without `persists`, the first error."""
         loop = asyncio.get_running_loop()
         delays, pauses = delays_s(), iter(PAUSES)
         next_s = loop.time()
@@ -83,7 +84,7 @@ class Seeking:
         self._attempts[loop.create_task(self._connect(attempt))] = attempt
 
     async def _wait(self, next_s: float) -> set["asyncio.Task[SessionStarted]"]:
-        """Those that were answered, at the latest until another may begin."""
+        """Return the attempts that have ended; wait for one at most until the next attempt may begin."""
         timeout_s = max(0.0, next_s - asyncio.get_running_loop().time())
         if not self._attempts:
             await asyncio.sleep(timeout_s)
@@ -115,6 +116,6 @@ class Seeking:
 
 
 def _forget(task: "asyncio.Task[SessionStarted]") -> None:
-    """Its error is nobody's."""
+    """Retrieve the error of an abandoned attempt, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""One `Speak` session, which outlives the connection, and the server, that it began with."""
+"""One `Speak` session, which survives the loss of its connection and of its server."""
 
 import asyncio
 import time
@@ -45,16 +45,16 @@ from sonorant.tts.v1.speak_pb2 import (
 from sonorant.tts.v1.synthesis_pb2 import Marks, UtteranceDone, UtteranceStarted, Warning
 
 ALL_UTTERANCES = "*"
-RESUMING = "sonorant-resuming"  # metadata of a call that goes on with what another began
-# A server that cannot be reached for so long is given up, and so is one that takes us in and loses us again and again.
+RESUMING = "sonorant-resuming"  # metadata of a call that continues another one
+# A session ends with an error if no server takes it for this long, or if it is lost this often without a response.
 RECONNECT_S = 20.0
 MAX_LOSSES_WITHOUT_NEWS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The session lost its server and goes on with another, or the same one again, with the sample after the last one
-    received. Nothing is to be done about it, unless the listener should know of a pause."""
+    """The session lost its server and continues on another one, or on the same one again, with the sample after the
+    last one received. Callers need not do anything, unless they want to tell the listener about a pause."""
 
     gap_s: float  # from the loss until the next server answered
     session_id: str  # of the next server
@@ -67,24 +67,26 @@ Payload: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One message of a session: what it says, and about which utterance ("" if about none)."""
+    """One message of a session and the utterance that it is about ("" if none)."""
 
     utterance_id: str
     payload: Payload
 
 
 class Session:
-    """Send text and controls from any task, iterate over the events in one.
+    """Send text and controls from any task; iterate over the events in one task.
 
-    `utterance_id=""` is the current utterance; they are numbered u1, u2, ... Iteration ends when the server has nothing
-    more to say, and raises the RPC's error if it ended with one. Leaving the context before that cancels everything.
+    `utterance_id=""` is the current utterance; utterances are numbered u1, u2, ... The iteration ends when the server
+    has nothing more to send, and raises the RPC's error if there is one. Leaving the context before that cancels
+    everything.
 
-    A lost connection, a server that is dead, silent or goes is no error here, as long as another one can be reached
-    within 20 seconds: the utterances go on there, sample by sample, and a `Resumed` event says so. What is written
-    meanwhile is kept. `resume=False` in `SpeechClient.speak` switches it off; older servers do without.
+    A lost connection, or a server that is dead, silent or shutting down, is no error here if another server can be
+    reached within 20 seconds: the utterances continue there with the next sample, and a `Resumed` event says so.
+    Messages sent in the meantime are kept for it. `resume=False` in `SpeechClient.speak` switches this off; older
+    servers do not support it.
     """
 
-    started: SessionStarted  # the server's first message, there once the context is entered
+    started: SessionStarted  # the server's first message; set once the context is entered
 
     def __init__(
         self,
@@ -98,25 +100,25 @@ class Session:
         journal: Journal | None = None,
         begun: Any = None,
     ) -> None:
-        """`text`: the first of it; `end`: that is all. `begun`: a call that speaks already, of the one utterance in
-        `journal`."""
+        """`text`: the first text; `end`: it is the whole utterance. `begun`: a call that already speaks the one
+        utterance in `journal`."""
         self._lines = lines
         self._target = target
         self._config = config
         self._trace = trace
         self._text, self._end = text, end
-        self._opening: list[SpeakRequest] = []  # both, for a server that does not take them with the config
+        self._opening: list[SpeakRequest] = []  # text and end, for a server that does not take them with the config
         self._journal = journal or Journal(config.synthesis.voice if config.synthesis.HasField("voice") else None)
         self._begun = begun
         self._hearing = Hearing(lines, self._go_on, lambda: self._live and self._journal.waits)
         self._call: Any = None
-        self._left: Any = None  # a call that was given up for another
+        self._left: Any = None  # a call that was abandoned for another
         self._writing = asyncio.Lock()  # a call takes one write at a time
-        self._live = False  # there is a call that takes what is written; otherwise the journal keeps it
+        self._live = False  # True = there is a call to write to; otherwise the journal keeps the requests
         self._wanted = asyncio.Event()  # set when there is something to do for a next server
-        self._owed: list[SpeakResponse] = []  # by a server that was lost
+        self._owed: list[SpeakResponse] = []  # responses that a lost server should still have sent
         self._losses_without_news = 0
-        self._nothing_left = False  # that another server could say
+        self._nothing_left = False  # True = there is nothing to continue on another server
         self._over = self._entered = False
 
     async def __aenter__(self) -> Self:
@@ -142,30 +144,30 @@ class Session:
             self._call.cancel()
 
     async def send_text(self, text: str, utterance_id: str = "") -> None:
-        """Appended to the utterance exactly as it is: give the spaces between words, too."""
+        """Append text to the utterance exactly as it is; it must contain the spaces between words, too."""
         if not isinstance(text, str):  # deltas of language models may be None, which would end the session
             raise TypeError(f"text is {text!r}, not a string")
         await self._send(lambda: self._journal.text(utterance_id, text))
 
     async def revise(self, from_char: int, text: str, utterance_id: str = "") -> None:
-        """The utterance's text from there on is another. A `Revised` event says from where on that holds: what was sent
-        of the audio stays."""
+        """Replace the utterance's text from `from_char` on. A `Revised` event says from where on it was really
+        replaced: words whose audio was sent stay."""
         await self._send(lambda: self._journal.revise(utterance_id, Revise(from_char=from_char, text=text)))
 
     async def flush(
         self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0, carry_on: bool = False
     ) -> None:
-        """Speak all that was sent so far to its end, and be silent for a while; the utterance stays open. `carry_on`:
-        what follows is spoken in the same voice state, as if it had not ended."""
+        """Speak all text sent so far to its end, then be silent for `pause_ms`; the utterance stays open. `carry_on`:
+        the model continues in the same manner afterwards, see `Flush` in the proto."""
         flush = Flush(flush_id=flush_id, pause_ms=pause_ms, carry_on=carry_on)
         await self._send(lambda: self._journal.flush(utterance_id, flush))
 
     async def end(self, utterance_id: str = "") -> None:
-        """No more text for this utterance; the next text opens another."""
+        """End the utterance's text; the next text opens another utterance."""
         await self._send(lambda: self._journal.end(utterance_id))
 
     async def cancel(self, utterance_id: str = "", played_ms: int | None = None) -> None:
-        """Barge-in: drop what is not spoken yet. ALL_UTTERANCES for every one of the session."""
+        """Barge-in: drop all audio that was not sent yet. ALL_UTTERANCES cancels every utterance of the session."""
         self._hearing.dropped()
         await self._send(lambda: self._journal.cancel(utterance_id, Cancel(played_ms=played_ms)))
 
@@ -174,8 +176,8 @@ class Session:
         await self._send(lambda: self._journal.playback(utterance_id, PlaybackReport(played_ms=played_ms)))
 
     async def finish(self) -> None:
-        """No more messages at all, `cancel` included: what is open is spoken to its end, then the iteration ends. Where
-        somebody may still interrupt, use `end`."""
+        """Send no more messages at all, not even `cancel`: open utterances are spoken to their end, then the iteration
+        ends. If somebody may still interrupt, use `end`."""
         if self._trace is not None:
             self._trace.closed()
         async with self._writing:
@@ -199,7 +201,7 @@ class Session:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise cancelled() from None  # the call was, not whoever reads: for that task it is an error
+            raise cancelled() from None  # the call was cancelled, not the task that reads
 
     def _check_entered(self) -> None:
         if not self._entered:
@@ -226,13 +228,13 @@ class Session:
                 self._trace.received(response)
             self._losses_without_news = 0
             if self._call is self._begun and response.HasField("started"):
-                self._take_up(self._begun.found(response.started))  # from here on it can go on elsewhere
+                self._take_up(self._begun.found(response.started))  # from here on another server can continue it
                 self._hearing.expect()
             if self._journal.take(response):
                 return _event(response)
 
     async def _send(self, note: Callable[[], SpeakRequest | None]) -> None:
-        """`note` enters a request into the journal, in the order in which they are written."""
+        """Enter a request into the journal with `note`, and write it to the call. Both happen in the same order."""
         self._check_entered()
         async with self._writing:
             if self._over:
@@ -252,7 +254,7 @@ class Session:
             except grpc.aio.AioRpcError as error:
                 if not self._may_resume(error):
                     raise from_rpc_error(error, self._target) from None
-                self._live = False  # whoever reads the events will find out, and go on elsewhere
+                self._live = False  # the task that reads the events will find out, and resume elsewhere
             except asyncio.InvalidStateError:
                 if not (self._resumable and self._journal.unfinished):
                     raise nothing_more() from None
@@ -264,7 +266,7 @@ class Session:
         await call.write(request)
 
     async def _unless_left(self, call: Any, writing: Awaitable[None]) -> None:
-        """A write to a frozen server may wait for ever, and is cancelled with its call, not with its task."""
+        """Wait for a write. If it ends because its call was abandoned, return; a frozen server may never take it."""
         try:
             await writing
         except asyncio.CancelledError:
@@ -274,7 +276,7 @@ class Session:
             self._live = False
 
     async def _newcomer(self) -> Found:
-        """A server for a session that has begun nothing. If one does not answer for long, another is asked, once."""
+        """Find a server for a new session. If the first one does not answer for long, try another one, once."""
         told = [self._journal.text("", self._text)] if self._text else []
         told += [self._journal.end("")] if self._end else []
         self._opening = [request for request in told if request is not None]
@@ -282,7 +284,8 @@ class Session:
         return await seeking.run(self._lines.stub, persists=False)
 
     async def _open(self, attempt: Attempt) -> SessionStarted:
-        """The first text, and its end, go in the message of the config, which an older server overlooks."""
+        """Send the first text and its end with the config; send them again on their own if an older server ignores them
+        there."""
         if not self._opening:
             return await self._connect(attempt, self._config)
         first = self._opening[0]
@@ -290,7 +293,7 @@ class Session:
         config.MergeFrom(self._config)
         started = await self._connect(attempt, config)
         if not started.takes_opening:
-            with suppress(asyncio.InvalidStateError):  # over already: what is read from it says why
+            with suppress(asyncio.InvalidStateError):  # the call is over already; reading from it says why
                 for request in self._opening:
                     await self._write(attempt.call, request)
         return started
@@ -299,8 +302,8 @@ class Session:
         return await self._connect(attempt, self._config, resuming=True)
 
     async def _connect(self, attempt: Attempt, config: SpeakConfig, *, resuming: bool = False) -> SessionStarted:
-        # The reply is awaited before any more is sent, so that a server that refuses can say why: grpc.aio overwrites
-        # the status of a call when a write meets its end.
+        # Wait for the reply before sending more, so that a server that refuses can say why: grpc.aio overwrites the
+        # status of a call if a write comes after its end.
         call = attempt.call = attempt.stub.Speak(metadata=((RESUMING, "1"),) if resuming else ())
         try:
             await self._write(call, SpeakRequest(config=config))
@@ -313,7 +316,7 @@ class Session:
             call.cancel()
             raise
         if first is grpc.aio.EOF:
-            raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self._target} ended the session unasked")
+            raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self._target} ended the session at once")
         if self._trace is not None:
             self._trace.received(first)
         started: SessionStarted = first.session
@@ -323,7 +326,7 @@ class Session:
         self._call, self.started = found.call, found.started
         self._hearing.begin(found.stub, found.started)
 
-    # Going on elsewhere
+    # Resuming on another server
 
     @property
     def _resumable(self) -> bool:
@@ -333,10 +336,11 @@ class Session:
         return self._resumable and is_lost(error) and self._losses_without_news < MAX_LOSSES_WITHOUT_NEWS
 
     async def _needs_another_server(self) -> bool:
-        """Now that this one has ended the session in good order."""
+        """After the server ended the session in good order: wait until the caller wants something more or is finished;
+        return whether it wants more."""
         if not (self._resumable and self._journal.server_goes):
             return False
-        while not self._journal.unfinished:  # it went; the caller may still have something to say
+        while not self._journal.unfinished:  # the server is gone, but the caller may still send something
             if self._journal.finished:
                 return False
             self._wanted.clear()
@@ -344,7 +348,8 @@ class Session:
         return True
 
     async def _resume(self, error: grpc.aio.AioRpcError | None) -> Event:
-        """Raises the error, if nobody else takes the session or nobody has to."""
+        """Move the session to another server and return the `Resumed` event, or a `done` that the lost server owed.
+        Raises the error if no server takes the session, and StopAsyncIteration if nothing is left to speak."""
         self._live = False
         lost_s = self._hearing.silent_since_s or time.monotonic()
         deadline_s = asyncio.get_running_loop().time() + RECONNECT_S
@@ -357,7 +362,7 @@ class Session:
             if self._owed:
                 return _event(self._owed.pop(0))
             raise StopAsyncIteration
-        if self._writing.locked():  # a write that the old server does not take
+        if self._writing.locked():  # by a write that the old server does not take
             self._left = self._call
             self._call.cancel()
         for delay_s in delays_s():

@@ -1,4 +1,4 @@
-"""The text of one utterance as the requests that it came in: joined, and with revisions applied. Pure."""
+"""Joins the text requests of one utterance, and applies revisions to them. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,8 @@ from sonorant.tts.v1.speak_pb2 import Revise, SpeakRequest
 
 
 def joined(requests: Sequence[SpeakRequest]) -> Iterator[SpeakRequest]:
-    """Texts in succession as one, since any cutting of a text is the same text; revisions as if they held in full."""
+    """Yield the requests with successive texts joined (the server does not care how a text is cut) and with revisions
+    applied in full."""
     done: list[SpeakRequest] = []
     for request in requests:
         done = apply(done, request.revise) if request.HasField("revise") else [*done, request]
@@ -22,7 +23,8 @@ def joined(requests: Sequence[SpeakRequest]) -> Iterator[SpeakRequest]:
 
 
 def apply(requests: Sequence[SpeakRequest], revise: Revise) -> list[SpeakRequest]:
-    """Texts and flushes with another text from a place on: flushes behind it are gone."""
+    """Return the requests with their text replaced from `revise.from_char` on; flushes after that position are
+    dropped."""
     kept: list[SpeakRequest] = []
     num_chars = 0
     for request in requests:

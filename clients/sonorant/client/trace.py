@@ -1,4 +1,4 @@
-"""Every message of a session as one line with its time: for people who want to see what goes on."""
+"""Writes every message of a session as one line with its time, for people who want to see what happens."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -9,7 +9,8 @@ from sonorant.tts.v1.speak_pb2 import SpeakRequest, SpeakResponse
 
 
 class Trace:
-    """`write` gets lines such as `57.2 ms  < u1 {"audio": {"numSamples": 1920}} + 3840 bytes`; time begins now."""
+    """Calls `write` with lines such as `57.2 ms  < u1 {"audio": {"numSamples": 1920}} + 3840 bytes`, timed from its
+    creation on."""
 
     def __init__(self, write: Callable[[str], object]) -> None:
         self._write = write
@@ -25,7 +26,7 @@ class Trace:
         self._message("<", response)
 
     def metadata(self, which: str, entries: Iterable[tuple[str, str | bytes]]) -> None:
-        """`which`: headers, which come first, or trailers, which have the latency of the call."""
+        """`which`: "headers", which come first, or "trailers", which contain the latency of the call."""
         values = [f"{name}: {value if isinstance(value, str) else f'{len(value)} bytes'}" for name, value in entries]
         if values:
             self._line("<", f"{which} {', '.join(values)}")

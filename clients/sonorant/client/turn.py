@@ -1,7 +1,8 @@
-"""One turn of a voice agent: text in, token by token; audio and its words out; what was heard, if it is cut off.
+"""One turn of a voice agent: text goes in token by token; audio and words come out, and after a barge-in what was
+heard.
 
-A `Turn` is a `Speak` call with one utterance, run by a task of its own, so that a framework may cancel whatever reads
-from it: the call lives on until the server has been told what was heard. Nothing that the turn's owner calls waits.
+A `Turn` is a `Speak` call with one utterance. A task of its own runs the call, so a framework may cancel the task that
+reads from it: the call goes on until the server knows what was heard. `say`, `end` and `cut_off` never wait.
 """
 
 import asyncio
@@ -25,14 +26,14 @@ from sonorant.tts.v1.synthesis_pb2 import (
     Warning,
 )
 
-# How long a call that was cut off waits for the server's last word about it.
+# How long a call that was cut off waits for the utterance's `done`.
 FAREWELL_S = 2.0
 TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word as it was sent, with the white space and punctuation before it: all words together are the text."""
+    """A word of the sent text, with the white space and punctuation before it: all words together are the text."""
 
     text: str
     start_s: float  # from the first sample of the turn
@@ -52,7 +53,7 @@ Event: TypeAlias = AudioChunk | Word | Warning
 
 
 class Turn:
-    """Say text, iterate over events; the iteration ends with the speech, or with its SpeechError.
+    """Call `say` with text and iterate over the events; the iteration ends with the speech, or raises its SpeechError.
 
     Events wait in memory until they are read; the server sends no more than `max_lead_ms` ahead of real time.
     """
@@ -65,36 +66,36 @@ class Turn:
         max_lead_ms: int | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """`timeout_s`: the turn fails if the server is silent for so long, at its beginning or after the text."""
+        """`timeout_s`: the turn fails if the server is silent for this long, at its beginning or after the text."""
         self._speak = partial(client.speak, config, timestamps=True, max_lead_ms=max_lead_ms)
         self._target = client.target
         self._timeout_s = timeout_s
         self._text = ""
         self._words: list[Word] = []
-        self._num_told = 0  # code points of the text that are in these
+        self._num_told = 0  # code points of the text that are in `_words`
         self._to_send: asyncio.Queue[str | None] = asyncio.Queue()  # None: the end of the text
         self._events: asyncio.Queue[Event | SpeechError | None] = asyncio.Queue()  # None: the end of the speech
-        self._cut_off: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # with what was played, in ms
+        self._cut_off: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # its result: played ms
         self._task = asyncio.create_task(self._run())
         self._opened = False  # the server has answered
         self._timer: asyncio.TimerHandle | None = None
         self.text_ended = False
-        self.over = False  # nothing comes any more
+        self.over = False  # True = no more events will come
         self._expect_something()
 
     @property
     def text(self) -> str:
-        """All that was said to it."""
+        """All text passed to `say`."""
         return self._text
 
     def say(self, text: str) -> None:
-        """Appended as it is. What comes after the end, of the text or of the turn, is dropped."""
+        """Append text exactly as it is. Text after `end`, or after the end of the turn, is dropped."""
         if not self.text_ended and not self.over:
             self._text += text
             self._to_send.put_nowait(text)
 
     def end(self) -> None:
-        """No more text."""
+        """End the text."""
         if not self.text_ended:
             self.text_ended = True
             self._to_send.put_nowait(None)
@@ -110,12 +111,13 @@ class Turn:
         return self.heard(played_ms)
 
     def heard(self, played_ms: int) -> Heard:
-        """The text up to the last word that was over after so much audio; the same estimate as the server's."""
+        """Return the text up to the last word that was over after `played_ms` of audio; the server's estimate is the
+        same."""
         end = sum(len(word.text) for word in self._words if word.end_s * 1000 <= played_ms)
         return Heard(self._text[:end], self._text[end:], played_ms)
 
     async def close(self) -> None:
-        """Returns when the call is gone. To be awaited after the end of the iteration or after `cut_off`."""
+        """Wait until the call is over. Await this after the end of the iteration, or after `cut_off`."""
         await asyncio.wait([self._task])
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -131,7 +133,7 @@ class Turn:
         return event
 
     def _expect_something(self) -> None:
-        """Within the time limit, unless it is the server that waits for us."""
+        """Start the time limit again, unless the server is waiting for our text."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -148,7 +150,7 @@ class Turn:
             self.over = True
             self._expect_something()
             if error is None and self._cut_off.done():
-                while not self._events.empty():  # nobody wants to hear them
+                while not self._events.empty():  # nobody wants these any more
                     self._events.get_nowait()
             elif error is not None:
                 self._events.put_nowait(error)
@@ -156,7 +158,7 @@ class Turn:
 
     async def _run(self) -> None:
         try:
-            # What was said to it right away goes with the call, a round trip earlier than what comes later.
+            # Text that is there already goes with the call, which saves a round trip.
             text, is_all = self._text_at_hand()
             async with self._speak(text=text, end=is_all) as session:
                 self._opened = True
@@ -179,7 +181,7 @@ class Turn:
             self._finish(None)
 
     async def _say_farewell(self, session: Session, reading: "asyncio.Task[None]") -> None:
-        """The server learns what was heard, and its `done` is awaited, so that its books are right."""
+        """Tell the server what was heard, and wait for `done`, so that its statistics are right."""
         try:
             async with asyncio.timeout(FAREWELL_S):
                 await session.cancel(played_ms=self._cut_off.result())
@@ -188,7 +190,7 @@ class Turn:
             pass  # leaving the call cancels everything, too
 
     def _text_at_hand(self) -> tuple[str, bool]:
-        """And whether it is all."""
+        """Return the text that waits to be sent, and whether it is all of it."""
         text, is_all = "", False
         while not (is_all or self._to_send.empty()):
             more = self._to_send.get_nowait()
@@ -201,10 +203,10 @@ class Turn:
                 await session.send_text(text)
             await session.end()
         except SpeechError:
-            pass  # the reader learns why
+            pass  # the reader gets the reason
 
     async def _read(self, session: Session) -> None:
-        """To the end of the utterance, or of the call."""
+        """Read to the end of the utterance, or of the call."""
         async for event in session:
             self._expect_something()
             match event.payload:
@@ -217,13 +219,13 @@ class Turn:
                     if reason == FINISH_REASON_FAILED:
                         raise from_status(error)
                     if reason == FINISH_REASON_COMPLETED and self._words:
-                        # What is no word and stands at the end.
+                        # Characters after the last word.
                         self._tell(len(self._text), self._words[-1].end_s, self._words[-1].end_s)
                     self._finish(None)
                     await session.finish()
 
     def _tell(self, text_end: int, start_s: float, end_s: float) -> None:
-        """A word, with all the text before it that was not told yet."""
+        """Emit a word, together with all text before it that was not emitted yet."""
         if text := self._text[self._num_told : text_end]:
             self._num_told = text_end
             word = Word(text, start_s, end_s)

@@ -1,15 +1,16 @@
-"""Notices that a server says nothing any more, while something is due from it and somebody waits to hear it."""
+"""Notices that a server has become silent, while a response is due and somebody waits for it."""
 
 import asyncio
 from collections.abc import Callable
 
 from sonorant.client.patience import Patience
 
-LATE_S = 0.05  # a timer that is later than this tells of this process, not of the server
+LATE_S = 0.05  # if a timer is later than this, this process stood still, not the server
 
 
 class Vigil:
-    """One timer, which is set again only when it fires: what is heard meanwhile costs a glance at the clock."""
+    """Watches with one timer that is set again only when it fires, so a response costs no more than a look at the
+    clock."""
 
     def __init__(
         self,
@@ -18,7 +19,7 @@ class Vigil:
         on_silence: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`is_due`: whether the server has promised to say something."""
+        """`is_due` tells whether the server has promised to send something."""
         self._patience = patience
         self._is_due = is_due
         self._on_silence = on_silence
@@ -34,7 +35,7 @@ class Vigil:
         self._reading_since_s = None
 
     def begins(self) -> None:
-        """From now on something is due."""
+        """A response is due from now on."""
         self._due_since_s = self._loop.time()
         if self._timer is None:
             self._look_at(self._patience.until_s(self._due_since_s, self._due_since_s))
@@ -58,7 +59,7 @@ class Vigil:
         if until_s > now_s:
             self._look_at(until_s)
         elif late_s > LATE_S:
-            self._look_at(now_s + late_s)  # what came while this process stood still is read first
+            self._look_at(now_s + late_s)  # first read what came while this process stood still
         else:
             self._due_since_s = now_s
             self._on_silence()

@@ -1,4 +1,4 @@
-"""The part of `SpeechClient` that is about voices: listing, making, moving and deleting them."""
+"""The methods of `SpeechClient` for voices: list, create, move and delete them."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
@@ -34,12 +34,12 @@ KINDS = tuple(name.removeprefix(_KIND_PREFIX).lower() for name in VoiceKind.keys
 
 
 def kind_name(voice: Voice) -> str:
-    """One of KINDS."""
+    """The voice's kind, one of KINDS."""
     return str(VoiceKind.Name(voice.kind)).removeprefix(_KIND_PREFIX).lower()
 
 
 def voice_mix(weights: Mapping[str, float], *, spherical: bool = False) -> VoiceMix:
-    """A mix of voices by their ids: {"anna": 0.7, "ben": 0.3}."""
+    """Make a mix of voices from their ids and weights: {"anna": 0.7, "ben": 0.3}."""
     return VoiceMix(
         voices=[WeightedVoice(voice_id=voice_id, weight=weight) for voice_id, weight in weights.items()],
         method=MIX_METHOD_SPHERICAL if spherical else MIX_METHOD_LINEAR,
@@ -55,7 +55,8 @@ class VoiceMethods:
     async def voices(
         self, language: str = "", *, kind: str = "", labels: Mapping[str, str] | None = None
     ) -> list[Voice]:
-        """All voices, or those that speak `language`, are of a kind of KINDS, and have all of the labels."""
+        """Return all voices, or only those that speak `language`, are of `kind` (one of KINDS), and have all
+        `labels`."""
         request = ListVoicesRequest(language=language, labels=labels, page_size=1000)
         if kind:
             request.kind = VoiceKind.Value(_KIND_PREFIX + kind.upper())
@@ -68,7 +69,7 @@ class VoiceMethods:
             request.page_token = page.next_page_token
 
     async def voice(self, voice_id: str) -> Voice:
-        """Raises VoiceNotFound."""
+        """Return the voice with this id. Raises VoiceNotFound."""
         voice: Voice = (await self._unary(self._voices.GetVoice, GetVoiceRequest(voice_id=voice_id))).voice
         return voice
 
@@ -90,8 +91,8 @@ class VoiceMethods:
         validate_only: bool = False,
         request_id: str = "",
     ) -> Voice:
-        """Make a voice of one source: a recording (of at most 10 MiB) and perhaps what is said in it, a description, a
-        speaker embedding, or a mix. The proto's CreateVoiceRequest says what each takes."""
+        """Create a voice from one source: a recording (at most 10 MiB) with or without its transcript, a description, a
+        speaker embedding, or a mix. CreateVoiceRequest in the proto has the details."""
         request = CreateVoiceRequest(
             voice_id=voice_id,
             voice=Voice(display_name=display_name, description=description, languages=languages, labels=labels),
@@ -116,14 +117,14 @@ class VoiceMethods:
         await self._unary(self._voices.DeleteVoice, DeleteVoiceRequest(voice_id=voice_id, allow_missing=allow_missing))
 
     async def export_voice(self, voice_id: str) -> bytes:
-        """A file for `import_voice`."""
+        """Return the voice as a file for `import_voice`."""
         exported = await self._unary(self._voices.ExportVoice, ExportVoiceRequest(voice_id=voice_id))
         return bytes(exported.voice_file)
 
     async def import_voice(
         self, voice_file: bytes, voice_id: str = "", *, ttl_s: int = 0, request_id: str = ""
     ) -> Voice:
-        """`voice_id=""` is the id that the voice had."""
+        """Store the voice of an exported file; `voice_id=""` keeps the id that it had."""
         request = ImportVoiceRequest(voice_file=voice_file, voice_id=voice_id, ttl_seconds=ttl_s, request_id=request_id)
         voice: Voice = (await self._unary(self._voices.ImportVoice, request)).voice
         return voice
@@ -138,7 +139,7 @@ class VoiceMethods:
         return voice
 
     async def _unary(self, method: Any, request: Message | AsyncIterator[Message]) -> Any:
-        """One answer to one request, or to a stream of them."""
+        """Return the one answer to a request, or to a stream of requests."""
         try:
             return await method(request)
         except grpc.aio.AioRpcError as error:

@@ -247,9 +247,9 @@ async def test_no_server_and_no_player_are_said_plainly() -> None:
     status, _, stderr = await sonorant("health", "--server", "127.0.0.1:1")
     assert status == 1 and "start one with: sonorant-server" in stderr
     status, _, stderr = await sonorant("health", "--server", "localhost")
-    assert status == 1 and "no port was given: localhost:50051" in stderr
+    assert status == 1 and "give the port, too: localhost:50051" in stderr
     status, _, stderr = await sonorant("health", "--server", "https://localhost:1")
-    assert status == 1 and "servers have no URL: localhost:1, with SONORANT_CLIENT_TLS=1" in stderr
+    assert status == 1 and "give host and port instead of a URL: localhost:1, with SONORANT_CLIENT_TLS=1" in stderr
     status, _, stderr = await sonorant("say", "x", env=NO_PLAYER)
     assert status == 1 and "neither ffplay nor aplay is installed" in stderr
     status, _, stderr = await sonorant("say", "x", "--wav", "x.wav", "--encoding", "wav")

@@ -51,10 +51,10 @@ async def test_a_connection_that_misses_tls_tells_how_to_have_it(tmp_path: Path)
         return str(error.value)
 
     async with served(FakeEngine(), certificates.of_client(), tls=certificates.files()) as server:
-        assert "it has ended, or wants TLS" in await refused(server.address, Access())
-        assert "its certificate is not of a known authority" in await refused(server.address, Access(tls=True))
+        assert "it was stopped, or it needs TLS" in await refused(server.address, Access())
+        assert "no known authority has signed its certificate" in await refused(server.address, Access(tls=True))
     async with served(FakeEngine()) as server:
-        assert "it speaks no TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
+        assert "it does not use TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
 
 
 def test_what_grpc_would_not_survive_or_not_explain_is_refused(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_what_grpc_would_not_survive_or_not_explain_is_refused(tmp_path: Path) -
     for access, says in (
         (Access(certificate=pem), "belong together"),
         (Access(key=key), "belong together"),
-        (Access(certificate=pem, key=key), "are no certificate and its key"),
-        (Access(certificate=text, key=text), "are no certificate and its key"),
+        (Access(certificate=pem, key=key), "are not a certificate and its key"),
+        (Access(certificate=text, key=text), "are not a certificate and its key"),
         (Access(ca=key), "has no certificate in PEM"),
         (Access(ca=text), "has no certificate in PEM"),
         (Access(ca=Path(os.devnull)), "has no certificate in PEM"),
