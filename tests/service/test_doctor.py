@@ -119,7 +119,7 @@ def test_what_does_not_fit_is_told_before_anything_is_loaded(tmp_path: Path) -> 
     assert code == 1
     assert (found["memory"][0], found["mps"][0]) == ("fail", "fail")
     assert "needed: use fewer worker pairs or num_pages" in found["memory"][1]
-    assert "nvidia-cuda-mps-control is not here" in found["mps"][1]
+    assert "nvidia-cuda-mps-control is not installed" in found["mps"][1]
     assert found["rings"][1].startswith("6, ")
     assert found["utterance"][1] == "not tried, because of the faults above"
 

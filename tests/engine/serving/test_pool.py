@@ -310,7 +310,7 @@ async def test_an_error_in_following_a_pair_is_told_at_once_and_the_pair_takes_n
             while states[-1] is not EngineState.FAILED:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-        assert "the engine of base takes no streams any more" in record.message
+        assert "the engine of base takes no more streams" in record.message
         assert record.exc_info and str(record.exc_info[1]) == "nobody expected this"
         with pytest.raises(EngineUnavailable, match="the engine of base is failed"):
             engines.open(params(engines, x_vector=np.ones(48, np.float32)))

@@ -1,4 +1,4 @@
-"""Sizes for worker pairs whose settings leave them open, from the machine that they will run on."""
+"""Chooses the sizes that a worker pair's settings leave open, from the machine that the pair will run on."""
 
 import logging
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ log = logging.getLogger(__name__)
 
 
 def sized(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """`configs` with a number for every AUTO, told in the log. Blocks for some milliseconds."""
+    """Return `configs` with a number for every AUTO, and log the numbers. Blocks for some milliseconds."""
     found = []
     cards = [find_card(config.talker.device) for config in configs]
     devices = ["cuda:0" if config.talker.device in ("auto", "cuda") else config.talker.device for config in configs]
     for config, card, device in zip(configs, cards, devices, strict=True):
         card_slots = None
         if card is not None:
-            with suppress(CheckpointError):  # the workers will tell
+            with suppress(CheckpointError):  # the workers will report it
                 card_slots = slots_of(card, load_checkpoint(config.model), devices.count(device))
         found.append(with_sizes(config, card_slots))
         if found[-1] != config:

@@ -1,4 +1,4 @@
-"""Which GPU a device name means, asked of the driver's own library (NVML): nothing of CUDA comes up in this process."""
+"""Finds the GPU that a device name means. Asks the driver's library NVML, so that this process does not start CUDA."""
 
 import ctypes
 import importlib.util
@@ -13,7 +13,7 @@ from sonorant.engine.sizes import Card
 log = logging.getLogger(__name__)
 
 DEVICES = Path("/dev")
-_ASSUMED = Card("a GPU that the driver tells nothing of", 16 * 2**30)
+_ASSUMED = Card("a GPU that the driver does not describe, taken to have 16 GiB", 16 * 2**30)
 
 
 class _Memory(ctypes.Structure):
@@ -21,7 +21,7 @@ class _Memory(ctypes.Structure):
 
 
 def find_card(device: str) -> Card | None:
-    """The GPU of a device name of the settings, None for the CPU. Blocks for some milliseconds."""
+    """Return the GPU that a device setting means, or None for the CPU. Blocks for some milliseconds."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if device == "cpu" or visible in ("", "-1") or not any(DEVICES.glob("nvidia[0-9]*")) or not _torch_has_cuda():
         return None
@@ -33,7 +33,7 @@ def find_card(device: str) -> Card | None:
 
 
 def _torch_has_cuda() -> bool:
-    """Whether the installed PyTorch is built for CUDA, without importing it, which takes seconds."""
+    """Whether the installed PyTorch is built for CUDA. Does not import it, which takes seconds."""
     spec = importlib.util.find_spec("torch")
     with suppress(OSError, TypeError):
         text = (Path(spec.submodule_search_locations[0]) / "version.py").read_text()  # type: ignore[union-attr, index]
@@ -42,11 +42,11 @@ def _torch_has_cuda() -> bool:
 
 
 def _ask(name: str) -> Card | None:
-    """By index or UUID."""
+    """Ask NVML for a GPU by index or UUID; None if NVML cannot tell."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError as error:
-        log.warning("the sizes of the engine do not follow from the GPU: %s", error)
+        log.warning("the engine's sizes cannot be adapted to the GPU: %s", error)
         return None
     if nvml.nvmlInit_v2():
         return None

@@ -1,6 +1,6 @@
 """The engine as one asyncio object: text in, PCM chunks out, for many streams at once.
 
-Everything runs in the event loop's thread and nothing blocks it. Knows no gRPC, sessions, paces or encodings.
+Everything runs in the event loop's thread and nothing blocks it. Knows no gRPC, sessions, pacing or audio encodings.
 """
 
 import dataclasses
@@ -44,17 +44,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """What is in flight, all zero when idle; and what the workers did since they came up."""
+    """What is in flight, all zero when idle, and the workers' totals since they started."""
 
     num_streams: int
-    num_recordings: int  # being encoded or waiting for it
+    num_recordings: int  # being encoded or queued for it
     backlog: int  # commands that wait for room on ring A
     ring_bytes: tuple[int, int, int]  # on rings A, B and C
     work: Mapping[str, Work]  # by the name of the worker
 
 
 class Engine:
-    """One worker pair and its streams: `start`, `open` as many as there is room for, `close`."""
+    """One worker pair and its streams: `start` it, `open` as many streams as there is room for, `close` it."""
 
     def __init__(
         self,
@@ -63,19 +63,19 @@ class Engine:
         tokenizer: Tokenizer,
         on_state: Callable[[EngineState], None],
     ) -> None:
-        """Takes nothing; see `start`."""
+        """Does not start anything; use `Engine.start`."""
         self._config = config
         self._checkpoint = checkpoint
         self._tokenizer = tokenizer
         self._on_state = on_state
         self._supervisor = Supervisor(config, checkpoint, self._deliver, self._enter)
         self._encoder = OnDemandEncoder(config, checkpoint)
-        self._streams: dict[int, KeptStream] = {}  # all that have their places here
+        self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
         self._runs = Runs(self._supervisor.publish)
-        self._num_stored = 0  # of the former
+        self._num_stored = 0  # how many of `_streams` are of stored codes
         self.resting: set[KeptStream] = set()
         self.is_standby = config.is_standby
-        self.placement = Placement([self])  # another one where it has replicas
+        self.placement = Placement([self])  # the pool replaces it by one that all pairs of a checkpoint share
         self._largest_value = LARGEST_VALUE
         if config.load_format != "dummy":
             self._largest_value = min(LARGEST_VALUE, largest_value(checkpoint))
@@ -86,7 +86,7 @@ class Engine:
     async def start(cls, config: EngineConfig, on_state: Callable[[EngineState], None] | None = None) -> "Engine":
         """Start the workers and return when they are ready.
 
-        Raises CheckpointError or EngineError, with nothing left running, if they cannot load.
+        Raises CheckpointError or EngineError if they cannot load, and leaves nothing running.
         """
         checkpoint = load_checkpoint(config.model)
         tokenizer = Tokenizer.load(config.model)
@@ -97,7 +97,7 @@ class Engine:
 
     @property
     def num_streams(self) -> int:
-        """Streams that have not ended, those included whose consumer has left."""
+        """The number of streams that have not ended, including those whose caller has left."""
         return len(self._streams)
 
     def stats(self) -> EngineStats:
@@ -111,19 +111,20 @@ class Engine:
         )
 
     def check(self, params: SynthesisParams) -> None:
-        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""
+        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Opens nothing."""
         num_chars, limit = len(params.reference_text), self._config.talker.max_context
-        if num_chars > limit:  # which makes four tokens to a character at most
+        if num_chars > limit:  # a character makes up to four tokens, so this bounds the pickled ids of OpenStream
             raise InvalidSynthesis(
                 "reference_text",
-                f"reference_text has {num_chars} characters, {limit} is the most; cut the recording and its text",
+                f"reference_text has {num_chars} characters, but {limit} is the most; shorten the recording and its "
+                "text",
             )
         layout.check(params, self._checkpoint, self._tokenizer, self._config.talker.max_context)
         if params.x_vector is not None:
             check_size_of_embedding(params.x_vector, self._largest_value, self._checkpoint)
 
     def explain(self, params: SynthesisParams, text: str) -> Explanation:
-        """What the model would be given. Raises what `check` raises, and InvalidSynthesis if the text is too long."""
+        """Explain the model's input for a text. Raises InvalidSynthesis if it is too long, and what `check` raises."""
         self.check(params)
         return explain_prompt(params, text, self._checkpoint, self._tokenizer, self._config.talker.max_context)
 
@@ -137,19 +138,21 @@ class Engine:
         waits: bool = False,
         caller: int = 0,
     ) -> EngineStream:
-        """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
+        """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
 
-        `credit_frames` may be made before the first `grant`: at most, as by default, the engine's own; less than 1
-        raises ValueError. With `known_codes` [frames, codebooks], those of its frames that were made before, anywhere,
-        it begins behind these frames; its text is pushed from the beginning nevertheless.
+        `credit_frames` may be made before the first `grant`; the engine's own `credit_frames` are the default and the
+        maximum. Raises ValueError for less than 1. `known_codes` [frames, codebooks] are the stream's first frames if
+        they were made before, here or elsewhere: the stream continues after them, but its text is still pushed from the
+        beginning.
 
-        Should the workers end, it goes on with others from the frame it was at, unless it is not to outlive them. One
-        that `waits` may also be opened while they are replaced. Streams wait for slots by turns of their `caller`, and
-        who has many leaves some to others; 0: of nobody in particular, who may have all.
+        If the workers die, the stream continues with other workers at the same frame, unless `outlives_workers` is
+        False. With `waits`, a stream may also be opened while the workers are being replaced. Waiting streams get slots
+        by turns of their `caller`, and a caller with many slots leaves some to others. Caller 0 stands for nobody in
+        particular and may have all slots.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)
-        if credit_frames < 1:  # which would end the talker, and all streams with it
+        if credit_frames < 1:  # would make the talker fail, and all streams with it
             raise ValueError(f"a stream was opened with a credit of {credit_frames} frames; frame 0 needs 1")
         if self.state is not EngineState.READY and not (waits and self.state is EngineState.RESTARTING):
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
@@ -179,11 +182,11 @@ class Engine:
         past_codes: Int16Array | None = None,
         credit_frames: int | None = None,
     ) -> StoredStream:
-        """Codes [frames, codebooks] of segments into sound, without the talker. Raises EngineUnavailable,
-        EngineOverloaded, or InvalidSynthesis for codes that no stream of this engine can have made.
+        """Open a stream that decodes stored codes, without the talker; `segments` are [frames, codebooks] each.
 
-        `past_codes` were decoded before the segments when they were made, those of a clone's reference. Credit is as in
-        `open`. Should the workers end, it goes on with others.
+        `past_codes`, those of a clone's reference, are decoded before each segment, as when the segments were made.
+        Credit is as in `open`. If the workers die, the stream continues with others. Raises EngineUnavailable,
+        EngineOverloaded, or InvalidSynthesis for codes that no stream of this engine can have made.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)
@@ -195,10 +198,10 @@ class Engine:
         if (longest := max(map(len, segments), default=0) + num_past) > max_context:
             raise InvalidSynthesis(
                 "codes",
-                f"a segment of {longest} frames, those before it included, is over max_context, which is {max_context}",
+                f"a segment has {longest} frames, past_codes included; max_context allows {max_context}",
             )
         if longest == num_past:
-            raise InvalidSynthesis("codes", "there are no frames in these codes")
+            raise InvalidSynthesis("codes", "these codes have no frames")
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if self._num_stored >= self.max_stored:
@@ -210,11 +213,11 @@ class Engine:
         return stream
 
     async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
-        """What cloning takes out of a recording (WAV, FLAC, Ogg or MP3); codes are for cloning with its transcript.
+        """Encode a recording (WAV, FLAC, Ogg or MP3) for cloning; the codes are for cloning with its transcript.
 
         Raises UnsupportedTask unless this is a Base checkpoint, InvalidRecording with what was measured,
-        EngineOverloaded, EngineUnavailable, or EncodingFailed if the encoder broke at it. One that is cancelled
-        before its turn is not encoded. Live streams do not wait for it.
+        EngineOverloaded, EngineUnavailable, or EncodingFailed if the encoder failed at this recording. A recording that
+        is cancelled before its turn is not encoded. Live streams do not wait for the encoder.
         """
         self._check_clones()
         answer = await self._encoder.encode(audio, Want.X_VECTOR_AND_CODES if with_codes else Want.X_VECTOR)
@@ -222,26 +225,26 @@ class Engine:
         return EncodedReference(answer.x_vector, answer.codes, answer.recording)
 
     async def check_reference(self, audio: bytes) -> RecordingInfo:
-        """Everything `encode_reference` checks, and raises, without the encoding."""
+        """Check a recording as `encode_reference` does, and raise the same errors, but do not encode it."""
         self._check_clones()
         return (await self._encoder.encode(audio, Want.NOTHING)).recording
 
     def speaker_embedding(self, speaker: str) -> Float32Array:
-        """The embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.
+        """Return the embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.
 
-        Raises UnknownSpeaker, or UnsupportedTask where there are no speakers or no weights.
+        Raises UnknownSpeaker, or UnsupportedTask if the checkpoint has no speakers or no weights.
         """
         check_speaker(speaker, self._checkpoint)
         if self._config.load_format == "dummy":
-            raise UnsupportedTask("speaker", f"{self.info.model} has random weights, its speakers have no embedding")
+            raise UnsupportedTask("speaker", f"{self.info.model} has random weights; its speakers have no embeddings")
         return speaker_embedding(self._checkpoint, speaker.lower())
 
     async def has_spoken(self) -> bool:
-        """Whether audio comes of the streams that run here; False if they are over first, or the workers are."""
+        """Wait for audio of the streams that run here; return False if they end or the workers go down before any."""
         return await self._runs.has_spoken()
 
     async def close(self) -> None:
-        """Stop the workers; streams that are still live end, and recordings that are not encoded."""
+        """Stop the workers and the encoder. Live streams end, and recordings not yet encoded fail."""
         await self._encoder.close()
         await self._supervisor.close()
 
@@ -252,7 +255,7 @@ class Engine:
             )
 
     def _measured(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        """No more listeners than can be spoken to without gaps, where the workers have measured how long they take."""
+        """Take what the workers measured into `info`: never more streams than they can make in time for listeners."""
         self.info = dataclasses.replace(self.info, times_text=facts["talker"].get("alignment_head") is not None)
         step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
         if step_s and codec_s:
@@ -260,7 +263,7 @@ class Engine:
             max_streams = min(self._config.max_streams, most)
             self.info = dataclasses.replace(self.info, max_streams=max_streams)
             log.info(
-                "%s: time enough for %d listeners at once, up to %d are let in", self.info.model, most, max_streams
+                "%s: fast enough for %d listeners at once, admits up to %d streams", self.info.model, most, max_streams
             )
 
     # For the placement

@@ -1,4 +1,4 @@
-"""What an engine is and can do, as its callers may know it. Says nothing of what it is doing."""
+"""What an engine is and can do, for its callers. What it is doing right now is in `EngineStats`."""
 
 from dataclasses import dataclass
 
@@ -23,18 +23,18 @@ class EngineInfo:
     num_codebooks: int
     codebook_size: int
     hidden_size: int
-    fingerprint: str  # of the weights, wherever their folder lies
-    codec: str  # likewise, of the codec alone
+    fingerprint: str  # of the weights; does not depend on where their folder lies
+    codec: str  # the same for the codec alone
     default_sampling: SamplingParams
     takes_instruct: bool
     max_context: int
     max_streams: int
-    credit_frames: int  # frames that a stream may at most be ahead of its consumer
-    times_text: bool = False  # it can tell how far the text is spoken, once its workers are up
+    credit_frames: int  # frames that a stream may be ahead of its consumer, at most
+    times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
 
 
 def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
-    """Reads some megabytes of the weights, for their fingerprint. Raises CheckpointError."""
+    """Collect the info. Reads some megabytes of the weights, for their fingerprint. Raises CheckpointError."""
     return EngineInfo(
         model=checkpoint.name,
         task=checkpoint.task,

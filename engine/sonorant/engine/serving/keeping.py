@@ -1,4 +1,7 @@
-"""What streams and whoever keeps them ask of each other. A stream outlives the workers that it runs with."""
+"""The interfaces between a stream and its keeper, the code that decides which workers run it.
+
+A stream outlives its workers. Each time it is opened with workers is a *run*, with an id of its own.
+"""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
@@ -16,7 +19,7 @@ Send: TypeAlias = Callable[[Command], None]
 class KeptStream(Protocol):
     """A stream, as its keeper sees it."""
 
-    run_id: int  # what the workers know it by; 0: it does not run
+    run_id: int  # the workers' id for it; 0 while it does not run
 
     @property
     def stream_id(self) -> int: ...
@@ -26,47 +29,47 @@ class KeptStream(Protocol):
 
     @property
     def is_stored(self) -> bool:
-        """It is of stored codes and takes no place in the talker."""
+        """Whether its frames are stored codes, so that it needs no slot in the talker."""
 
     @property
     def was_heard(self) -> bool:
-        """Some of its audio has come out of workers of ours."""
+        """Whether workers of this process have delivered any of its audio."""
 
     @property
     def can_go_on(self) -> bool:
-        """With something to do next, and credit."""
+        """Whether it has something to do next, and credit for it."""
 
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
-        """It runs from now on with the workers that `send` reaches: it opens itself behind all that was delivered."""
+        """Begin a run: send the workers the records that open the stream after all frames delivered so far."""
 
     def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
-        """Audio from the workers; `budget` tells of the first of this run."""
+        """Take audio from the workers. The first chunk of a run comes with its `budget`."""
 
     def on_silence(self, num_frames: int) -> None:
-        """It has been silent for so many frames."""
+        """React to so many silent frames in a row."""
 
     def goes_on(self, end: StreamEnd) -> bool:
-        """The workers are done with it, and there is another run to come; it asks for that itself."""
+        """Whether another run follows the one that has just ended; then the stream asks the keeper for it."""
 
     def stop(self) -> bool:
-        """It runs no more: its workers are gone, or have given its slot away. True if it has been cancelled."""
+        """Note that the run is over: its workers are gone, or gave its slot away. True if the stream was cancelled."""
 
     def finish(self, end: StreamEnd) -> None:
-        """It is over."""
+        """Note that the stream is over, and pass the end to its caller."""
 
 
 class Keeper(Protocol):
-    """What a stream asks of whoever has it run."""
+    """What a stream asks of its keeper."""
 
     def run(self, stream: KeptStream) -> None:
-        """It has something to go on with and does not run: open it with workers, now or as soon as there are any."""
+        """Begin a run of a stream that can go on and does not run, now or as soon as workers have room."""
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
-        """It is over, and does not run."""
+        """End a stream that does not run."""
 
 
 def local_end(reason: FinishReason, detail: str = "") -> StreamEnd:
-    """Of a stream that no worker had when it ended."""
+    """The end of a stream that does not run with any workers."""
     return StreamEnd(reason, num_frames=0, queue_s=0.0, generation_s=0.0, detail=detail)
 
 
@@ -77,11 +80,11 @@ def check_codes(field: str, codes: Int16Array, checkpoint: Checkpoint) -> None:
         raise InvalidSynthesis(
             field,
             f"{field} are {codes.dtype} {codes.shape}, {checkpoint.name} needs int16 (frames, {num_codebooks}); "
-            "give those that came with the audio",
+            "pass the codes that came with the audio",
         )
     if len(codes) and (codes.min() < 0 or codes.max() >= codebook_size):
         raise InvalidSynthesis(
             field,
-            f"{field} run from {codes.min()} to {codes.max()}, a code is 0 to {codebook_size - 1}; give those that "
+            f"{field} run from {codes.min()} to {codes.max()}, a code is 0 to {codebook_size - 1}; pass the codes that "
             "came with the audio",
         )

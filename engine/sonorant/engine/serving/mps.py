@@ -1,7 +1,7 @@
-"""A CUDA MPS daemon of our own, so that several workers compute on one GPU at the same time instead of in turns.
+"""Runs a CUDA MPS daemon, so that several workers compute on one GPU at the same time instead of in turns.
 
-A process of its own keeps it: when whoever asked for it is gone, however that happened, the daemon is told to quit and
-its directory is removed. Workers find it by the directory; see `EngineConfig.mps_pipe_directory`.
+A separate process, the keeper, starts the daemon. When this process is gone, for whatever reason, the keeper makes the
+daemon quit and removes its directory. Workers find the daemon by the directory; see `EngineConfig.mps_pipe_directory`.
 """
 
 import asyncio
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 20.0
 ANSWER_TIMEOUT_S = 2.0
-CLIENT_TIMEOUT_S = 30.0  # for the first client, with whom the daemon starts its server
+CLIENT_TIMEOUT_S = 30.0  # for the first client, for which the daemon starts its server
 QUIT_TIMEOUT_S = 5.0
 _PR_SET_PDEATHSIG = 1
 
-# A client of the daemon: prints the number of CUDA's error, 0 for none.
+# A client of the daemon: prints CUDA's error code, 0 for no error.
 _CLIENT = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
 
 
 @asynccontextmanager
 async def mps_for(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machine) -> AsyncIterator[Path | None]:
-    """Yields the pipe directory of a daemon of our own, where the plan has one; None where it has none.
+    """Start a daemon if `plan_mps` says so, and yield its pipe directory; else yield None.
 
-    Raises EngineError if `mode` is "true" and there cannot be one. With "auto" a line of the log tells why.
+    If no daemon can be started, raises EngineError with `mode` "true", and logs the reason with "auto".
     """
     plan = plan_mps(mode, configs, machine)
     async with AsyncExitStack() as stack:
@@ -50,7 +50,7 @@ async def mps_for(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machi
             try:
                 folder = await stack.enter_async_context(mps_daemon())
             except (EngineError, OSError) as error:
-                obstacle = f"{error}; --mps false does without"
+                obstacle = f"{error}; --mps false runs without MPS"
         elif plan.sharing is Sharing.THEIR_DAEMON:
             log.info("the workers use the MPS daemon that is running")
         if obstacle and mode == "true":
@@ -61,7 +61,7 @@ async def mps_for(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machi
 
 
 def this_machine() -> Machine:
-    """Blocks while a daemon is asked, which answers at once."""
+    """Look at this machine. Blocks shortly, while a running daemon is asked for an answer."""
     visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     program = shutil.which(PROGRAM)
     directory = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
@@ -75,18 +75,18 @@ def this_machine() -> Machine:
 
 @asynccontextmanager
 async def mps_daemon() -> AsyncIterator[Path]:
-    """Yields the pipe directory. Raises EngineError if the daemon does not start, OSError if its keeper does not."""
+    """Run a daemon and yield its pipe directory. Raises EngineError or OSError if it cannot be started."""
     with closing(Child.spawn("mps", keep, ())) as keeper:
         try:
             folder = await keeper.loaded()
             log.info("MPS daemon started in %s", folder)
             yield Path(folder)
         finally:
-            keeper.ready.close()  # which is how the keeper hears that it is over
+            keeper.ready.close()  # tells the keeper to stop
             leaving = asyncio.create_task(_until_dead(keeper))
             try:
                 await asyncio.shield(leaving)
-            except asyncio.CancelledError:  # whoever is in a hurry would leave the daemon and its folder behind
+            except asyncio.CancelledError:  # wait anyway, or the daemon and its folder would be left behind
                 await asyncio.wait([leaving])
                 raise
 
@@ -98,18 +98,18 @@ async def _until_dead(keeper: Child) -> None:
 
 
 def keep(ready: Connection) -> None:
-    """Entry of the keeper. Says on `ready` ("ready", directory) or ("failed", message); stays until it is closed."""
+    """Entry of the keeper. Sends ("ready", directory) or ("failed", message) on `ready`; runs until that is closed."""
     folder = Path(tempfile.mkdtemp(prefix="sonorant-mps-"))
     environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     try:
-        with (folder / "daemon.log").open("wb") as said:  # of every client a dozen lines, which are not our log's
+        with (folder / "daemon.log").open("wb") as said:  # a dozen lines for each client, not worth our log
             daemon = subprocess.Popen(
                 [PROGRAM, "-f"],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is not for it
+                start_new_session=True,  # so that Ctrl-C does not reach it
                 preexec_fn=_end_with_us,
             )
     except OSError as error:
@@ -123,20 +123,23 @@ def keep(ready: Connection) -> None:
         ready.send(("ready", str(folder)))
         _stay(daemon, ready)
     except OSError:
-        pass  # nobody listened from the start
+        pass  # the process that wanted the daemon is gone already
     finally:
         _quit(daemon, environment)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _end_with_us() -> None:
-    """In the daemon before it is one: should we be killed. We ignore SIGTERM, which it would inherit."""
+    """Have the daemon get SIGTERM if its keeper is killed. Runs in the child before it becomes the daemon.
+
+    The keeper ignores SIGTERM, which the daemon would inherit.
+    """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def mps_answers(pipe_directory: Path) -> bool:
-    """Whether a daemon is there: asked by its own program, since what lies in its directory differs between drivers."""
+    """Whether a daemon is running. Its own program asks it, since the files in its directory differ between drivers."""
     try:
         asked = subprocess.run(
             [PROGRAM],
@@ -153,7 +156,7 @@ def mps_answers(pipe_directory: Path) -> bool:
 
 
 def _wait_for_it(daemon: "subprocess.Popen[bytes]", folder: Path) -> str:
-    """What is wrong, or nothing once the daemon answers."""
+    """Wait until the daemon answers and return ""; or return what went wrong."""
     deadline_s = time.monotonic() + START_TIMEOUT_S
     while daemon.poll() is None:
         if mps_answers(folder):
@@ -166,7 +169,7 @@ def _wait_for_it(daemon: "subprocess.Popen[bytes]", folder: Path) -> str:
 
 
 def _refusal(environment: dict[str, str]) -> str:
-    """What a first client is told, or nothing: a daemon that answers may still be unable to serve a GPU."""
+    """Return why the daemon refuses a first client, or "": a daemon that answers may still be unable to serve a GPU."""
     try:
         client = subprocess.run(
             [sys.executable, "-c", _CLIENT],
@@ -178,14 +181,14 @@ def _refusal(environment: dict[str, str]) -> str:
         )
     except subprocess.TimeoutExpired:
         return f"the MPS daemon did not serve a first client within {CLIENT_TIMEOUT_S:g} s"
-    code = client.stdout.decode().strip() or "0"  # nothing without a driver, which the workers will tell
+    code = client.stdout.decode().strip() or "0"  # no output if there is no driver, which the workers will report
     return "" if code == "0" else f"the MPS daemon refused a first client, with CUDA error {code}"
 
 
 def _stay(daemon: "subprocess.Popen[bytes]", ready: Connection) -> None:
-    """Until nobody listens any more. Without the daemon the server goes on, and its workers take turns."""
+    """Wait until `ready` is closed. If the daemon ends before, log it: the server continues, its workers take turns."""
     poll = select.poll()
-    poll.register(ready.fileno(), 0)  # an error is told unasked
+    poll.register(ready.fileno(), 0)  # errors are reported without asking for them
     pidfd = os.pidfd_open(daemon.pid)
     try:
         poll.register(pidfd, select.POLLIN)
@@ -198,7 +201,7 @@ def _stay(daemon: "subprocess.Popen[bytes]", ready: Connection) -> None:
 
 
 def _quit(daemon: "subprocess.Popen[bytes]", environment: dict[str, str]) -> None:
-    """The workers are gone or about to be: ask, and then do not ask."""
+    """End the daemon: ask it to quit, and kill it if it does not. Its clients, the workers, are gone or about to go."""
     if daemon.poll() is None:
         with suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(

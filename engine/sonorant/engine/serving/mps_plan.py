@@ -1,4 +1,7 @@
-"""Whether workers compute on a GPU in turns or by an MPS daemon, and whose: decided from settings and machine alone."""
+"""Decides whether workers on one GPU take turns or share it by an MPS daemon, and whose daemon. Pure.
+
+The decision depends only on the settings and the machine.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +14,11 @@ PROGRAM = "nvidia-cuda-mps-control"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the plan depends on; see `sonorant.engine.serving.mps.this_machine`."""
+    """What the plan needs to know of the machine; see `sonorant.engine.serving.mps.this_machine`."""
 
     has_gpu: bool
-    program: str | None  # where PROGRAM lies
-    has_daemon: bool  # somebody else's, that workers find by themselves
+    program: str | None  # path of PROGRAM; None if it is not installed
+    has_daemon: bool  # a daemon is running already, which workers find by themselves
     visible_devices: str | None = None  # CUDA_VISIBLE_DEVICES
 
 
@@ -29,11 +32,12 @@ class Sharing(StrEnum):
 @dataclass(frozen=True, slots=True)
 class MpsPlan:
     sharing: Sharing
-    obstacle: str = ""  # where there are turns although a daemon was wanted: why, and what to do
+    obstacle: str = ""  # if a daemon was wanted but cannot be: why not, and what to do
 
 
 def plan_mps(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machine) -> MpsPlan:
-    """`auto` wants a daemon where a talker and its codec share a GPU and none is there; `true` wants one anywhere."""
+    """Plan by `mode`: `auto` starts a daemon if a talker and its Code2Wav share a GPU and none runs yet; `true` always
+    starts one; `false` never."""
     if mode != "true":
         if not (machine.has_gpu and any(_is_on_one_gpu(config) for config in configs)):
             return MpsPlan(Sharing.NONE)
@@ -42,7 +46,7 @@ def plan_mps(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machine) -
         if mode == "false":
             return MpsPlan(Sharing.TURNS)
     if machine.program is None:
-        return MpsPlan(Sharing.TURNS, f"{PROGRAM} is not here; it comes with the NVIDIA driver")
+        return MpsPlan(Sharing.TURNS, f"{PROGRAM} is not installed; it comes with the NVIDIA driver")
     if _is_renumbered(machine.visible_devices):
         return MpsPlan(
             Sharing.TURNS,
@@ -53,12 +57,13 @@ def plan_mps(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machine) -
 
 
 def _is_on_one_gpu(config: EngineConfig) -> bool:
-    """On a machine that has a GPU."""
+    """Whether talker and Code2Wav share a GPU, given that the machine has one."""
     talker, code2wav = device_with_gpus(config.talker.device), device_with_gpus(config.code2wav.device)
     return talker == code2wav != "cpu"
 
 
 def _is_renumbered(visible_devices: str | None) -> bool:
-    """The daemon numbers the devices that it sees from 0; its clients would look for the old numbers among those."""
+    """Whether CUDA_VISIBLE_DEVICES has indices that change under MPS: the daemon renumbers the GPUs it sees from 0, and
+    its clients would apply the old indices to the new numbers."""
     names = [name.strip() for name in (visible_devices or "").split(",") if name.strip()]
     return any(name.isdecimal() for name in names) and names != [str(index) for index in range(len(names))]

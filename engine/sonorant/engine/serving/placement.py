@@ -1,7 +1,8 @@
-"""Where the streams of one checkpoint run: on one of its worker pairs, and on another when that goes down.
+"""Decides where the streams of one checkpoint run: on one of its worker pairs, and on another when that goes down.
 
-A stream has a home, the pair whose place it takes; it runs there or waits to. When workers die their streams wait, and
-go on with whichever pair can take them first: another that serves, a standby, or their own when it is up again.
+Each stream has a home, the pair on which it takes a place; it runs there or waits to run. When a pair goes down, its
+streams wait and continue on the first pair that has room: another one that serves, a standby, or their own when it is
+up again.
 """
 
 from collections.abc import Sequence
@@ -12,33 +13,35 @@ from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.suspects import Suspects, Verdict
 from sonorant.engine.types import FinishReason, StreamEnd
 
-OVER = (EngineState.FAILED, EngineState.CLOSED)  # from which no pair comes back
+OVER = (EngineState.FAILED, EngineState.CLOSED)  # a pair does not come back from these
 
 
 class Pair(Protocol):
-    """What is asked of a worker pair, `sonorant.engine.serving.engine.Engine`."""
+    """The part of a worker pair that a placement uses; `sonorant.engine.serving.engine.Engine` is one."""
 
     state: EngineState
     is_standby: bool
 
-    resting: set[KeptStream]  # streams of its own that have lent their slots: they take no place
+    resting: set[KeptStream]  # its streams that have lent their slots to others; they take no place
 
     @property
     def num_places(self) -> int:
-        """That are taken."""
+        """The number of places taken by streams of the talker."""
 
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
-        """How many more of its kind this pair takes now; `queued`: those count, too, that must wait for a slot."""
+        """How many more streams of this one's kind the pair can take now; with `queued`, also into its queue."""
 
     def begin(self, stream: KeptStream) -> None:
-        """Open it with the workers."""
+        """Open the stream with the workers."""
 
-    def take_in(self, stream: KeptStream) -> None: ...
+    def take_in(self, stream: KeptStream) -> None:
+        """Become the stream's home."""
 
-    def let_go(self, stream: KeptStream) -> None: ...
+    def let_go(self, stream: KeptStream) -> None:
+        """Stop being the stream's home."""
 
     def blame_nobody(self) -> None:
-        """The death of its workers was a stream's doing, or helps to find which."""
+        """Do not count this failure against the workers: a stream caused it, or the restart helps to find out which."""
 
 
 class Placement:
@@ -48,21 +51,21 @@ class Placement:
         self._waiting: dict[KeptStream, None] = {}  # to run, in order
         self._suspects = Suspects[KeptStream]()
 
-    # What streams ask
+    # Called by streams, as their Keeper
 
     def run(self, stream: KeptStream) -> None:
         self._waiting[stream] = None
         self._place_waiting()
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
-        """The one place where a stream ends."""
+        """End a stream. No stream ends anywhere else."""
         self._home.pop(stream).let_go(stream)
         self._waiting.pop(stream, None)
         stream.finish(end)
         self._suspects.acquit([stream])
         self._place_waiting()
 
-    # What pairs tell
+    # Called by pairs
 
     def add(self, stream: KeptStream, pair: Pair) -> None:
         self._home[stream] = pair
@@ -73,12 +76,12 @@ class Placement:
             self._place_waiting()
 
     def on_yielded(self, stream: KeptStream) -> None:
-        """It had nothing to say, and its slot went to another."""
+        """The stream was starved, and the talker has given its slot to another one."""
         if stream.stop():
             self.end(stream, local_end(FinishReason.CANCELLED))
             return
         self._home[stream].resting.add(stream)
-        if stream.can_go_on:  # text has crossed the news on its way
+        if stream.can_go_on:  # text for it came while this news was on its way
             self._waiting[stream] = None
         self._place_waiting()
 
@@ -87,7 +90,7 @@ class Placement:
         self._place_waiting()
 
     def on_death(self, pair: Pair, running: Sequence[KeptStream], reason: str) -> None:
-        """Of the workers of a pair. These streams were running there."""
+        """The workers of a pair have died; `running` are the streams that ran there."""
         self._assign_standbys()
         verdict = self._suspects.on_death(running, lambda stream: stream.was_heard) if running else Verdict(None, False)
         if verdict.is_narrower:
@@ -97,7 +100,7 @@ class Placement:
             if stream.stop():
                 self.end(stream, local_end(FinishReason.CANCELLED))
             elif stream is verdict.culprit:
-                self.end(stream, local_end(FinishReason.FAILED, f"workers ended twice at this utterance: {reason}"))
+                self.end(stream, local_end(FinishReason.FAILED, f"workers went down twice at this utterance: {reason}"))
             elif not stream.outlives_workers:
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
             elif stream.can_go_on:
@@ -126,13 +129,14 @@ class Placement:
         if is_open and not home.is_standby:
             return home
         serving = [pair for pair in self._pairs if pair.state is EngineState.READY and not pair.is_standby]
-        # Elsewhere into a slot, not into a queue that may be longer than the way back; unless there is no way back.
+        # On another pair the stream must get a slot at once: queueing there may take longer than until its own pair is
+        # back. Only if that will not come back may it queue elsewhere.
         is_lost = home.state in OVER
         with_room = [pair for pair in serving if pair.room_for(stream, queued=is_lost) > 0]
         return min(with_room, key=lambda pair: pair.num_places, default=home if is_open else None)
 
     def _assign_standbys(self) -> None:
-        """A standby that serves takes the part of a pair that does not, and that one is the standby then."""
+        """Let a standby that is ready replace a pair that is not; that pair becomes a standby."""
         for pair in self._pairs:
             ready = [each for each in self._pairs if each.is_standby and each.state is EngineState.READY]
             if not pair.is_standby and pair.state is not EngineState.READY and ready:

@@ -1,8 +1,8 @@
-"""Several worker pairs behind the interface of one engine: of one checkpoint, of several, or both.
+"""Several worker pairs behind the interface of one engine: of one checkpoint or of several, each with one pair or more.
 
 An utterance goes to the first checkpoint that has what its voice needs, and there to the pair with the fewest live
-streams. The streams of a pair that goes down go on with its replicas, or with its new workers. A pair serves once it
-has spoken: an utterance that nobody hears, or one of those that went on with it.
+streams. If a pair goes down, its streams continue on other pairs of the checkpoint or with its new workers. A pair
+serves only after it has spoken: either a warm-up that nobody hears, or a stream that continued on it.
 """
 
 import asyncio
@@ -31,17 +31,17 @@ from sonorant.engine.types import EncodedReference, Float32Array, Int16Array, Re
 
 log = logging.getLogger(__name__)
 
-TRY_AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)  # after the first, second, ... warm-up that failed; the last one repeats
+TRY_AGAIN_S = (1.0, 2.0, 5.0, 10.0, 30.0)  # wait after the first, second, ... failed warm-up; the last one repeats
 
 CLONING = Need(("base",))
 
-# What several pairs are together: the first of these that one of them is.
+# The state of all pairs together is the first of these that any pair is in.
 _BEST_FIRST = (EngineState.READY, EngineState.STARTING, EngineState.RESTARTING, EngineState.FAILED, EngineState.CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
 class PairStats:
-    """How one worker pair is, and what it does."""
+    """The state of one worker pair, and what it is doing."""
 
     model: str
     state: EngineState
@@ -53,9 +53,9 @@ class _Pair:
     def __init__(self, config: EngineConfig, engine: Engine, states: "asyncio.Queue[EngineState]") -> None:
         self.config = config
         self.engine = engine
-        self._states = states  # of the engine, from its start on
-        self._can_speak: bool | None = None  # since its workers came up; None: it has not tried to
-        self._has_begun = False  # it is known whether its first workers can speak
+        self._states = states  # every state of the engine, from its start on
+        self._can_speak: bool | None = None  # whether its present workers can; None: not tried yet
+        self._has_begun = False  # whether its first workers have been tried
 
     @property
     def is_awaited(self) -> bool:
@@ -74,7 +74,7 @@ class _Pair:
 
     @property
     def comes_back(self) -> bool:
-        """Its workers are being replaced, or new ones are about to speak for the first time."""
+        """Whether its workers are being replaced, or new ones have yet to speak for the first time."""
         return self._has_begun and self.state in (EngineState.RESTARTING, EngineState.STARTING)
 
     def load_of_stored(self) -> Load:
@@ -83,7 +83,7 @@ class _Pair:
         return Load(serves, self.engine.num_stored, limit, limit)
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Have it speak whenever its workers come up, and again if it cannot; `changed` is called after each change."""
+        """Warm the pair up whenever its workers come up, and retry if that fails. Call `changed` after each change."""
         try:
             num_tries = 0
             while True:
@@ -98,13 +98,13 @@ class _Pair:
                 self._has_begun = True
                 changed()
         except Exception:
-            log.exception("the engine of %s takes no streams any more: an error of ours", self.engine.info.model)
+            log.exception("the engine of %s takes no more streams, after an internal error", self.engine.info.model)
             self._can_speak = False
             self._has_begun = True
             changed()
 
     async def _next_state(self, num_tries: int) -> EngineState | None:
-        """Of the engine; None when it is time for another try, of a pair that is up and could not speak."""
+        """Wait for the engine's next state. Return None when a pair that is up but could not speak should try again."""
         wait_s = TRY_AGAIN_S[min(num_tries, len(TRY_AGAIN_S)) - 1] if self._can_speak is False else None
         try:
             async with asyncio.timeout(wait_s):
@@ -113,9 +113,9 @@ class _Pair:
             return None
 
     async def _rehearse(self) -> bool | None:
-        """Whether the workers that are up can speak; None if they went down."""
+        """Return whether the workers that are up can speak; None if they went down."""
         if await self.engine.has_spoken():
-            log.info("%s speaks: streams that were live go on", self.engine.info.model)
+            log.info("%s speaks again: its live streams continue", self.engine.info.model)
             return True
         if self.engine.state is not EngineState.READY:
             return None
@@ -123,7 +123,7 @@ class _Pair:
             spoken = await warm_up(self.engine)
         except EngineError as error:
             log.error("the warm-up of %s failed: %s", self.engine.info.model, error)
-            # Workers that went down will be replaced; replacing some that are up by their like would not help.
+            # Workers that went down will be replaced. Replacing workers that are up would not help: new ones are alike.
             return False if self.engine.state is EngineState.READY else None
         duration_ms = round(spoken.total_s * 1000)
         log.info("warm-up of %s: %d frames in %d ms", self.engine.info.model, spoken.num_frames, duration_ms)
@@ -131,12 +131,12 @@ class _Pair:
 
 
 class EnginePool:
-    """The pairs, and which of them speaks. What it shares with `Engine` means the same here."""
+    """All worker pairs, with the choice which of them speaks. Members that `Engine` has, too, mean the same here."""
 
     def __init__(
         self, pairs: Sequence[_Pair], on_state: Callable[[EngineState], None], resources: AsyncExitStack
     ) -> None:
-        """See `start`. `resources` are released once the workers are gone."""
+        """Use `EnginePool.start`. `resources` are released after the workers are gone."""
         self._pairs = pairs
         self._resources = resources
         models: dict[object, list[_Pair]] = {}
@@ -147,7 +147,7 @@ class EnginePool:
             placement = Placement([pair.engine for pair in replicas])
             for pair in replicas:
                 pair.engine.placement = placement
-        self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # a checkpoint each, in the order given
+        self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # one per checkpoint, in the order given
         self.info = _joined_info(self.infos, [pair.engine.info for pair in pairs if not pair.engine.is_standby])
         self._on_state = on_state
         self._tell()
@@ -161,12 +161,12 @@ class EnginePool:
         *,
         mps: MpsMode = "false",
     ) -> "EnginePool":
-        """Start a worker pair for each config and return when all have loaded; any pair that has a model speaks for it.
+        """Start a worker pair for each config and return when all have loaded. Pairs of one checkpoint are replicas.
 
-        `on_state` gets the state at first and after each change of a pair, which need not change it: READY means that
-        one of the pairs has spoken, and the first READY that all have tried to. `mps` is about a CUDA MPS daemon of the
-        workers' own; see `plan_mps`. Raises CheckpointError or EngineError, with nothing left running, if one cannot
-        load.
+        `on_state` gets the pool's state at the start and after each change of a pair, even if it stays the same. READY
+        means that at least one pair has spoken; before the first READY every pair has tried to. `mps` says whether to
+        start a CUDA MPS daemon, see `plan_mps`. Raises CheckpointError or EngineError if a pair cannot load, and leaves
+        nothing running.
         """
         _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
         configs = _sharing(await asyncio.to_thread(sized, configs))
@@ -195,15 +195,15 @@ class EnginePool:
         ]
 
     def info_for(self, need: Need) -> EngineInfo:
-        """Of the checkpoint that would speak; it may be one that cannot, which `check` then tells."""
+        """Return the info of the checkpoint that would speak; if none can, `check` says why this one cannot."""
         return self.infos[choose_model(need, self.infos)]
 
     def check(self, params: SynthesisParams) -> None:
-        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Takes nothing."""
+        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Opens nothing."""
         self._model(Need.of(params))[0].engine.check(params)
 
     def explain(self, params: SynthesisParams, text: str) -> Explanation:
-        """What the model would be given. Raises what `check` raises, and InvalidSynthesis if the text is too long."""
+        """Explain the model's input for a text. Raises InvalidSynthesis if it is too long, and what `check` raises."""
         return self._model(Need.of(params))[0].engine.explain(params, text)
 
     def open(
@@ -216,10 +216,10 @@ class EnginePool:
         waits: bool = False,
         caller: int = 0,
     ) -> EngineStream:
-        """A new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`.
+        """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`.
 
-        `spare`: so many more must fit into the checkpoint's pairs, for whom their places are kept. `waits`: where no
-        pair serves it goes to one that is on its way back. `caller` as there.
+        `spare` places of the checkpoint's pairs are kept free for others: raises EngineOverloaded if no more are left.
+        With `waits`, if no pair serves, the stream goes to a pair that is coming back.
         """
         pairs = self._model(Need.of(params))
         loads = [pair.load() for pair in pairs]
@@ -231,17 +231,17 @@ class EnginePool:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
         if spare and sum(load.room for load in loads) <= spare:
-            raise EngineOverloaded("all streams are in use, or kept for others; try again later")
+            raise EngineOverloaded("all streams are in use or reserved for others; try again later")
         return pairs[index].engine.open(params, credit_frames, known_codes, caller=caller)
 
     def info_for_codec(self, codec: str) -> EngineInfo:
-        """Of a checkpoint with this codec. Raises CodecDiffers if there is none."""
+        """Return the info of the first checkpoint with this codec. Raises CodecDiffers if there is none."""
         for info in self.infos:
             if info.codec == codec:
                 return info
         served = " and ".join(f"{info.codec} ({info.model})" for info in self.infos)
         raise CodecDiffers(
-            f"the codes were made with codec {codec}, and this server has {served}; decode them where they were made"
+            f"the codes were made with codec {codec}, but this server has {served}; decode them where they were made"
         )
 
     def open_stored(
@@ -251,8 +251,10 @@ class EnginePool:
         past_codes: Int16Array | None = None,
         credit_frames: int | None = None,
     ) -> StoredStream:
-        """Stored codes into sound, by any pair whose checkpoint has this codec. Raises CodecDiffers, and what
-        `Engine.open_stored` raises."""
+        """Open a stream that decodes stored codes, on any pair whose checkpoint has this codec.
+
+        Raises CodecDiffers, and what `Engine.open_stored` raises.
+        """
         self.info_for_codec(codec)
         pairs = [pair for pair in self._pairs if pair.engine.info.codec == codec]
         loads = [pair.load_of_stored() for pair in pairs]
@@ -263,23 +265,23 @@ class EnginePool:
         return pairs[index].engine.open_stored(segments, past_codes, credit_frames)
 
     async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
-        """What cloning takes out of a recording, for the first Base checkpoint; see `Engine.encode_reference`."""
+        """Encode a recording for cloning with the first Base checkpoint; see `Engine.encode_reference`."""
         return await self._model(CLONING)[0].engine.encode_reference(audio, with_codes=with_codes)
 
     async def check_reference(self, audio: bytes) -> RecordingInfo:
-        """Everything `encode_reference` checks, and raises, without the encoding."""
+        """Check a recording as `encode_reference` does, and raise the same errors, but do not encode it."""
         return await self._model(CLONING)[0].engine.check_reference(audio)
 
     def speaker_embedding(self, speaker: str) -> Float32Array:
-        """Of a preset voice; see `Engine.speaker_embedding`."""
+        """Return the embedding [hidden] of a preset voice; see `Engine.speaker_embedding`."""
         return self._model(Need(("custom_voice",), speaker))[0].engine.speaker_embedding(speaker)
 
     async def rehearse(self) -> list[WarmUp]:
-        """One utterance that nobody hears from each pair in turn. Raises EngineError if one does not speak."""
+        """Warm up each pair in turn, with an utterance that nobody hears. Raises EngineError if one does not speak."""
         return [await warm_up(pair.engine) for pair in self._pairs]
 
     async def close(self) -> None:
-        """Stop all workers; streams that are still live end."""
+        """Stop all workers. Live streams end."""
         async with self._resources:
             for follower in self._followers:
                 follower.cancel()
@@ -312,8 +314,8 @@ async def _start_pairs(configs: Iterable[EngineConfig]) -> list[_Pair]:
 
 
 def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """Where no number of threads is given, all workers together get as many as there are cores; talkers on the same GPU
-    share its memory, which each of them would otherwise find free."""
+    """Share the machine among the pairs. If no number of threads is set, all workers together get one per core. Talkers
+    on the same GPU share its memory: each would otherwise count all of it as its own."""
     num_busy = sum(not config.is_standby for config in configs)
     threads = max(1, len(os.sched_getaffinity(0)) // (2 * num_busy))
     devices = [device_with_gpus(config.talker.device) for config in configs]
@@ -327,7 +329,7 @@ def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
 
 
 def _check_same_codec(checkpoints: Sequence[Checkpoint]) -> None:
-    """The service cuts and paces audio of one frame length and one sample rate."""
+    """Raise CheckpointError unless all checkpoints have one frame length and sample rate, as the service needs."""
     first = checkpoints[0]
     for other in checkpoints[1:]:
         for what, ours, theirs in (
@@ -336,12 +338,12 @@ def _check_same_codec(checkpoints: Sequence[Checkpoint]) -> None:
         ):
             if ours != theirs:
                 raise CheckpointError(
-                    f"{first.name} makes {ours} {what}, {other.name} {theirs}: serve them by servers of their own"
+                    f"{first.name} makes {ours} {what}, {other.name} {theirs}: serve them with separate servers"
                 )
 
 
 def _joined_info(models: Sequence[EngineInfo], pairs: Sequence[EngineInfo]) -> EngineInfo:
-    """What holds of all together; task, size and defaults are those of the first."""
+    """Join the infos of all checkpoints to one; task, size and defaults are those of the first."""
     return dataclasses.replace(
         models[0],
         model=", ".join(info.model for info in models),

@@ -1,4 +1,4 @@
-"""How large the rings between the workers are: for all that may be in flight at once."""
+"""Sizes of the rings between the processes, which have room for everything that may be in flight at once."""
 
 from dataclasses import dataclass
 
@@ -25,14 +25,14 @@ from sonorant.engine.ipc.ring import record_bytes
 class RingSizes:
     """Bytes of the three rings.
 
-    Frames: no stream is further ahead than its credit, so `credit_frames` of each, live or stored, is all there can be,
-    on rings B and C alike, in the worst case one frame to a record. Every ring takes at least two of its largest
-    records.
+    Frames: no stream is further ahead than its credit, so rings B and C hold at most `credit_frames` of each stream,
+    live or stored; in the worst case each frame is a record of its own. Every ring has room for at least two of its
+    largest records.
 
-    Ring A is bounded by what callers send, and the parent keeps what does not fit. Past codes on ring B have room for
-    four of the longest: should more streams begin in one moment, as they do when all of a dead pair go on here, the
-    talker waits for Code2Wav, which never waits for the talker; and Code2Wav never waits long for the parent, which
-    takes what comes.
+    Ring A: the service process keeps the commands that do not fit, so its size need not bound what callers send. Ring B
+    has room for four of the longest past codes. If more streams begin at the same moment, as happens when all streams
+    of a dead pair continue here, the talker waits for Code2Wav. Code2Wav never waits for the talker, and never long for
+    the service process, which reads whatever comes.
     """
 
     commands: int

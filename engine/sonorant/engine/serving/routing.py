@@ -1,4 +1,4 @@
-"""Which checkpoint speaks an utterance, and which of its worker pairs. Pure."""
+"""Chooses the checkpoint that speaks an utterance, and one of its worker pairs. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from sonorant.engine.types import SynthesisParams
 class Need:
     """What an utterance needs of a checkpoint because of its voice."""
 
-    tasks: tuple[TaskName, ...]  # any of these will do; the first one best
-    speaker: str | None = None  # upper case or lower
-    embedding_size: int | None = None  # of the speaker embedding, which fits talkers of one size
-    fingerprint: str = ""  # of the checkpoint, if it has to be a certain one
+    tasks: tuple[TaskName, ...]  # any of these will do, earlier ones better
+    speaker: str | None = None  # in upper or lower case
+    embedding_size: int | None = None  # of the speaker embedding; it must be the talker's hidden size
+    fingerprint: str = ""  # of the checkpoint, if it must be a certain one
 
     @classmethod
     def of(cls, params: SynthesisParams) -> "Need":
@@ -30,9 +30,9 @@ class Need:
 
 
 def choose_model(need: Need, models: Sequence[EngineInfo]) -> int:
-    """Index of the checkpoint that has all that is needed; else of the one that can best tell what is wrong.
+    """Return the index of the checkpoint that has everything needed; else of the one that can best say what is wrong.
 
-    Of several, the one with the better task, and of those the first.
+    If there are several, prefers the one with the better task, then the first.
     """
 
     def merit(index: int) -> tuple[bool, bool, bool, int]:
@@ -44,12 +44,12 @@ def choose_model(need: Need, models: Sequence[EngineInfo]) -> int:
         has_size = need.embedding_size in (None, info.hidden_size)
         return is_it, True, has_speaker and has_size, -need.tasks.index(info.task)
 
-    return max(range(len(models)), key=merit)  # the first of equals
+    return max(range(len(models)), key=merit)  # max returns the first of equals
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How things are with a worker pair."""
+    """How full a worker pair is, and whether it serves."""
 
     serves: bool
     num_streams: int
@@ -63,9 +63,9 @@ class Load:
 
 
 def choose_pair(pairs: Sequence[Load]) -> int | None:
-    """Index of a pair with a free slot, else of one with room in its queue, else of any that serves; None without one.
+    """Return the index of a pair with a free slot, else with room in its queue, else of any that serves, else None.
 
-    Of several, the one with the fewest live streams, and of those the first.
+    If there are several, prefers the one with the fewest live streams, then the first.
     """
 
     def merit(index: int) -> tuple[bool, bool, int]:

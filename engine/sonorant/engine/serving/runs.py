@@ -1,4 +1,4 @@
-"""Streams that run with the workers of one pair: what these send finds its stream by the id of the run."""
+"""The streams that run with the workers of one pair. Records from the workers name a stream by the id of its run."""
 
 import asyncio
 import itertools
@@ -18,7 +18,7 @@ from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.types import FinishReason, PcmChunk, StreamBudget
 
-new_ids = itertools.count(1)  # of all engines; never reused, for a stream may come back from one to another
+new_ids = itertools.count(1)  # for all engines, since a stream may move between them; never reused
 
 
 class Runs:
@@ -33,13 +33,13 @@ class Runs:
         stream.begin(run_id, time.monotonic(), self._send)
 
     def abandon(self) -> None:
-        """The workers are gone, and all runs with them."""
+        """Forget all runs, because the workers are gone."""
         self._running.clear()
 
     def deliver(self, records: Sequence[PcmRecord], placement: Placement) -> None:
-        """What the workers sent: to the streams, and the news of them to the placement."""
+        """Pass records from the workers on to their streams, and report to the placement who was heard or ended."""
         now_s = time.monotonic()
-        budgets: dict[int, StreamBudget] = {}  # of the streams whose first chunk is in the batch that follows
+        budgets: dict[int, StreamBudget] = {}  # by run id, of streams whose first chunk is in the next batch
         for record in records:
             match record:
                 case FirstChunk(run_id):
@@ -51,7 +51,7 @@ class Runs:
                         run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
                     ):
                         stream = self._running[run_id]
-                        assert isinstance(stream, EngineStream), "others do not ask for them"
+                        assert isinstance(stream, EngineStream), "only streams with a talker have text positions"
                         stream.on_position(frame, position)
                 case SilentStream(run_id, num_frames):
                     self._running[run_id].on_silence(num_frames)
@@ -75,7 +75,7 @@ class Runs:
     # Whether the workers can speak
 
     async def has_spoken(self) -> bool:
-        """Whether audio comes of the streams that run here; False if they are over first, or the workers are."""
+        """Wait for audio of the streams that run here; return False if they end or the workers go down before any."""
         if not self._talks:
             return False
         self._spoken = asyncio.get_running_loop().create_future()

@@ -1,9 +1,9 @@
-"""Open files kept back, so that workers can be replaced when somebody has taken all others."""
+"""Reserves open files, so that workers can be replaced even when this process has reached its limit of open files."""
 
 import contextlib
 import os
 
-COUNT = 32  # starting a pair takes about 25
+COUNT = 32  # starting a pair needs about 25
 
 
 class SpareFiles:
@@ -11,7 +11,7 @@ class SpareFiles:
         self._fds: list[int] = []
 
     def open(self) -> None:
-        """As many as there are, if not all."""
+        """Reserve COUNT files, or as many as the system still gives."""
         with contextlib.suppress(OSError):
             while len(self._fds) < COUNT:
                 self._fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))

@@ -1,7 +1,7 @@
-"""Stored codes on their way back to sound: all frames are known, no talker is asked, Code2Wav alone works.
+"""Streams that decode stored codes: all frames are known, so only Code2Wav works, and the talker makes nothing.
 
-A segment is what a model spoke in one piece. Code2Wav begins each anew, so each is a run of its own; the stream keeps
-its place over all of them. Its records travel the way of all others, through the talker, which passes them on.
+A segment was spoken in one piece. Code2Wav starts each segment with a fresh state, so each is a run of its own; the
+stream keeps its place for all of them. Its records travel through the talker like all others, which passes them on.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from sonorant.engine.ipc.messages import BeginStream, EndStream, FlushStream, Fr
 from sonorant.engine.serving.keeping import Keeper, Send, local_end
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamBudget, StreamEnd
 
-GRANT_LUMP_FRAMES = 8  # so that frames do not come to the decoder one by one
+GRANT_LUMP_FRAMES = 8  # grants are gathered to so many, so that Code2Wav does not get frames one by one
 
 
 class StoredStream:
-    """An async context manager, as EngineStream: leaving it cancels what has not ended, and waits for nothing."""
+    """An async context manager, like EngineStream: leaving it cancels a stream that has not ended, without waiting."""
 
     outlives_workers = True
     is_stored = True
@@ -33,21 +33,21 @@ class StoredStream:
         past_codes: Int16Array | None,
         credit_frames: int,
     ) -> None:
-        """`segments` [frames, codebooks] each, at least one frame of at least one; `past_codes` are decoded before
-        each of them for the state they leave, and not heard."""
+        """`segments` [frames, codebooks]: at least one, each with at least one frame. `past_codes` are decoded before
+        each segment for the state they leave, and not heard."""
         self.stream_id = stream_id
-        self.ended = False  # all of it is decoded, and waits here to be taken
+        self.ended = False  # all is decoded; the last events may still wait here to be taken
         self.run_id = 0
         self._send: Send  # to the workers that run it
         self._keeper = keeper
-        self._segments = deque(segments)  # the first is being decoded
+        self._segments = deque(segments)  # not yet decoded; the first is being decoded
         self._past_codes = past_codes
         self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
-        self._credit_frames = credit_frames  # that may be decoded, of all segments
-        self._granted_frames = 0  # not yet among them
-        self._frames_before = 0  # of segments that are done
-        self._num_delivered = 0  # of this one
-        self._num_sent = 0  # of this one, to the workers that run it
+        self._credit_frames = credit_frames  # frames that may be decoded, counted over all segments
+        self._granted_frames = 0  # granted, but not yet in `_credit_frames`
+        self._frames_before = 0  # of the segments that are done
+        self._num_delivered = 0  # of the present segment
+        self._num_sent = 0  # of the present segment, to the workers that run it
         self._end_sent = False
         self._cancelled = False
         self._was_heard = False
@@ -56,7 +56,7 @@ class StoredStream:
     # For callers
 
     def grant(self, num_frames: int) -> None:
-        """So many more frames may be decoded."""
+        """Allow so many more frames to be decoded."""
         self._granted_frames += num_frames
         if self._granted_frames < self._lump_frames or self._cancelled or self.ended:
             return
@@ -68,7 +68,7 @@ class StoredStream:
             self._keeper.run(self)
 
     def cancel(self) -> None:
-        """Stop. No more audio comes, the end does. Does nothing after the end or a second time."""
+        """Stop: no more audio comes, only the end. Does nothing after the end or a second time."""
         if self._cancelled or self.ended:
             return
         self._cancelled = True
@@ -76,13 +76,15 @@ class StoredStream:
             self._events.get_nowait()
         if not self.run_id:
             self._keeper.end(self, local_end(FinishReason.CANCELLED))
-        elif not self._end_sent:  # else it ends within its credit
+        elif not self._end_sent:  # if it is sent, the workers have all frames and end the stream soon
             self._end_sent = True
             self._send(EndStream(self.run_id, local_end(FinishReason.CANCELLED)))
 
     async def next_event(self) -> PcmChunk | StreamEnd:
-        """The next chunk in order, its `first_frame` counted within its segment, or the end: exactly one, after which
-        this must not be called again. No chunk has frames of two segments."""
+        """Wait for the next chunk or for the end. The end comes exactly once; do not call this after it.
+
+        No chunk has frames of two segments; its `first_frame` counts within its segment.
+        """
         return await self._events.get()
 
     async def __aenter__(self) -> "StoredStream":
@@ -101,7 +103,7 @@ class StoredStream:
     def can_go_on(self) -> bool:
         if self._cancelled or self.ended:
             return False
-        is_decoded = self._num_delivered == len(self._segments[0])  # and only its end was lost
+        is_decoded = self._num_delivered == len(self._segments[0])  # then only the segment's end was lost
         return is_decoded or self._frames_before + self._num_delivered < self._credit_frames
 
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
@@ -129,7 +131,7 @@ class StoredStream:
             self._events.put_nowait(chunk)
 
     def on_silence(self, num_frames: int) -> None:
-        """It was spoken so."""
+        """Do nothing: the codes are what was spoken, silence included."""
 
     def goes_on(self, end: StreamEnd) -> bool:
         self.run_id = 0
@@ -153,7 +155,7 @@ class StoredStream:
     # Frames on their way
 
     def _send_more(self) -> None:
-        """Frames, as far as credit goes, and the end behind the last of the segment."""
+        """Send frames as far as credit goes, and the segment's end after its last frame."""
         if self._end_sent:
             return
         codes, start = self._segments[0], self._num_sent

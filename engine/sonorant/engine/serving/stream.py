@@ -1,7 +1,7 @@
-"""One utterance: its text becomes tokens and a prompt here, and its audio waits here to be taken.
+"""An engine stream: turns its text into tokens and a prompt, and queues its audio for the caller.
 
-Keeps all that workers need to go on with it, so that it outlives them: the ids of its text and the codes of the frames
-that were delivered. Knows nothing of workers; whoever keeps it has it run where there is room.
+It keeps everything that other workers need to continue it (the ids of its text, the codes of the delivered frames), so
+it outlives its workers. It knows nothing of them; its keeper runs it where there is room.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from sonorant.engine.types import (
     SynthesisParams,
 )
 
-GRANT_LUMP_FRAMES = 8  # so that a stream in step with its listener is not decoded one frame at a time
-MAX_CHARS_PER_POSITION = 16  # of text, which is refused beyond before it is looked at; English has about 5 to a token
+GRANT_LUMP_FRAMES = 8  # grants are gathered to so many, so that a stream paced by its listener is decoded in chunks
+MAX_CHARS_PER_POSITION = 16  # longer text is refused before it is tokenized; English has about 5 per token
 
 
 class EngineStream:
-    """One utterance. An async context manager: leaving it cancels what has not ended, and waits for nothing."""
+    """One engine stream. An async context manager: leaving it cancels a stream that has not ended, without waiting."""
 
     is_stored = False
 
@@ -50,14 +50,14 @@ class EngineStream:
         outlives_workers: bool = True,
         caller: int = 0,
     ) -> None:
-        """`known_codes` [frames, codebooks] are of frames that were made before: it begins behind them. `caller`: whose
-        it is, for who waits; 0 = nobody's."""
+        """`known_codes` [frames, codebooks] are of frames made before; the stream begins after them. Slots are shared
+        out among callers; `caller` 0 is nobody in particular."""
         self.stream_id = stream_id
-        self.ended = False  # all of it is made, and waits here to be taken
-        self.when_ended: Callable[[], None] | None = None  # called then, once
+        self.ended = False  # all is made; the last events may still wait here to be taken
+        self.when_ended: Callable[[], None] | None = None  # called once, at the end
         self.outlives_workers = outlives_workers
-        self.run_id = 0  # what the workers know it by; 0: it does not run
-        self._send: Send  # to these workers
+        self.run_id = 0  # the workers' id for it; 0 while it does not run
+        self._send: Send  # to the workers that run it
         self._params = params
         self._caller = caller
         self._keeper = keeper
@@ -69,30 +69,30 @@ class EngineStream:
         self._prompt = layout.PromptLayout(params, checkpoint, tokenizer)
         self._min_rows = self._prompt.min_rows
         self._num_chars = 0
-        self._last_spoken_char: int | None = None  # a letter or a digit
+        self._last_spoken_char: int | None = None  # index of the last letter or digit of the text
         self._ids: list[int] = []  # of all its text
         self._text_ended = False
         self._cancelled = False
-        self._silence = ""  # why it was cancelled, if not by its caller
-        # What it would be opened with now.
+        self._silence = ""  # set if the stream was cancelled because of silence, not by its caller
+        # What a run would be opened with now:
         self._plan: PromptPlan | None = None
-        self._trailing: list[int] = []  # text ids behind the plan's rows
+        self._trailing: list[int] = []  # text ids after the plan's rows
         self._sampling = params.sampling
         self._codes: list[Int16Array] = [] if known_codes is None else [known_codes]  # [frames, codebooks] each
-        self._num_frames = 0 if known_codes is None else len(known_codes)  # delivered, here or before
-        self.text_times: TextTimes | None = None  # asked for, and known of the known frames, too
+        self._num_frames = 0 if known_codes is None else len(known_codes)  # known or delivered
+        self.text_times: TextTimes | None = None  # if asked for, and if the known frames have positions, too
         if params.times_text is not None and len(params.times_text) == self._num_frames:
             self.text_times = TextTimes(tokenizer, 1000 / checkpoint.frame_rate_hz, params.times_text)
-        self._credit_frames = self._num_frames + credit_frames  # that may be made, from the first on
-        self._granted_frames = 0  # not yet among them
+        self._credit_frames = self._num_frames + credit_frames  # frames that may be made, known ones included
+        self._granted_frames = 0  # granted, but not yet in `_credit_frames`
         self._first_opened_s = 0.0
-        self._was_heard = False  # here
+        self._was_heard = False  # known frames do not count
         self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
 
     # For callers
 
     def push_text(self, text: str) -> None:
-        """Add text. Raises InvalidSynthesis if the utterance grows too long; it can only be cancelled then."""
+        """Add text. Raises InvalidSynthesis if the text grows too long; then the stream can only be cancelled."""
         if self._cancelled or self.ended:
             return
         if self._text_ended:
@@ -131,10 +131,10 @@ class EngineStream:
             self.text_times.end_text(self._last_spoken_char)
 
     def frames_in_common(self, pieces: Sequence[str | None]) -> int:
-        """So many first frames know nothing but what this text has in common with the one that was pushed.
+        """Return how many first frames depend only on what this text has in common with the text that was pushed.
 
-        Pieces are as pushed, None where the text was flushed; more may follow them. Frame k is made of the prompt and
-        the k tokens that trail it, so where the whole text is in the prompt there are none.
+        `pieces` are the new text as it would be pushed, None for a flush; more text may follow. Frame k depends on the
+        prompt and the first k trailing tokens, so the result is 0 if the whole text is in the prompt.
         """
         if self._plan is None or self._params.non_streaming_mode:
             return 0
@@ -149,9 +149,10 @@ class EngineStream:
         return max(0, num_common - num_in_prompt + 1)
 
     def grant(self, num_frames: int) -> None:
-        """So many more frames may be made. What was granted and not taken stays within `EngineInfo.credit_frames`."""
+        """Allow so many more frames to be made. Frames granted and not yet taken must stay within the engine's
+        `EngineInfo.credit_frames`."""
         self._granted_frames += num_frames
-        # Who begins with less credit than a lump waits for less, until it is given more at once.
+        # A stream that begins with less credit than a lump uses smaller lumps, until it gets larger grants.
         self._lump_frames = min(GRANT_LUMP_FRAMES, max(self._lump_frames, num_frames))
         if self._granted_frames < self._lump_frames:
             return
@@ -160,7 +161,7 @@ class EngineStream:
         self._tell(GrantCredit(self.run_id, num_frames))
 
     def cancel(self) -> None:
-        """Stop. No more audio comes, the end does. Does nothing after the end or a second time."""
+        """Stop: no more audio comes, only the end. Does nothing after the end or a second time."""
         if self._cancelled or self.ended:
             return
         self._cancelled = True
@@ -172,21 +173,21 @@ class EngineStream:
             self._keeper.end(self, local_end(FinishReason.CANCELLED))
 
     async def next_event(self) -> PcmChunk | StreamEnd:
-        """The next chunk in order, or the end: exactly one, after which this must not be called again."""
+        """Wait for the next chunk or for the end. The end comes exactly once; do not call this after it."""
         return await self._events.get()
 
     def ready_events(self) -> list[PcmChunk | StreamEnd]:
-        """What `next_event` would return without a wait, all of it."""
+        """Return all events that `next_event` would return without waiting."""
         return [self._events.get_nowait() for _ in range(self._events.qsize())]
 
     @property
     def text_positions(self) -> tuple[float, ...]:
-        """Where in its text it is at the middle of each frame, in tokens; as far as it is known."""
+        """Where in its text the speech is at the middle of each frame, in tokens; for the frames where it is known."""
         return self._params.times_text or () if self.text_times is None else self.text_times.positions
 
     @property
     def said_at(self) -> int | None:
-        """The frame in which the last of its text is being said; None: not yet, or nobody knows."""
+        """The frame in which the last of its text is being said; None if it is not said yet, or not known."""
         return None if self.text_times is None else self.text_times.said_at
 
     async def __aenter__(self) -> "EngineStream":
@@ -199,19 +200,19 @@ class EngineStream:
 
     @property
     def was_heard(self) -> bool:
-        """Some of its audio has come out of workers of ours."""
+        """Whether workers of this process have delivered any of its audio."""
         return self._was_heard
 
     @property
     def can_go_on(self) -> bool:
-        """With text for the next frame, and credit."""
+        """Whether it has text for the next frame, and credit."""
         if self._plan is None or self._cancelled or self.ended:
             return False
         has_text = self._text_ended or self._num_frames <= len(self._trailing)
         return has_text and self._num_frames < self._credit_frames + self._granted_frames
 
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
-        """It runs from now on with the workers that `send` reaches: it opens itself behind all that was delivered."""
+        """Begin a run: send the workers an OpenStream that continues after all frames delivered so far."""
         assert self._plan is not None
         self.run_id, self._send = run_id, send
         self._first_opened_s = self._first_opened_s or now_s
@@ -237,7 +238,7 @@ class EngineStream:
         send(opening)
 
     def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
-        """Audio from the workers; `budget` tells of the first of this run."""
+        """Queue audio from the workers. The first chunk of a run comes with its `budget`."""
         self._codes.append(chunk.codes)
         self._num_frames += chunk.num_frames
         if not self._was_heard and budget is not None:
@@ -247,18 +248,18 @@ class EngineStream:
             self._events.put_nowait(chunk)
 
     def on_position(self, frame: int, position: float) -> None:
-        """How far in its text it is at the middle of a frame, before its audio comes."""
-        assert self.text_times is not None, "others do not ask for it"
+        """Take the position in the text at the middle of a frame, before the frame's audio comes."""
+        assert self.text_times is not None, "only streams with text times get positions"
         self.text_times.tell(frame, position)
 
     def on_silence(self, num_frames: int) -> None:
-        """Nothing more is coming: the stream is cancelled, and its end will say why. One that must not end goes on."""
+        """Cancel a stream that stays silent; its end will say why. With `ignore_eos` the stream continues."""
         if not (self._cancelled or self._silence or self._params.sampling.ignore_eos):
             self._silence = f"the model was silent for {num_frames} frames"
             self._send(CancelStream(self.run_id))
 
     def stop(self) -> bool:
-        """It runs no more: its workers are gone, or have given its slot away. True if it has been cancelled."""
+        """Note that the run is over: its workers are gone, or gave its slot away. True if the stream was cancelled."""
         self.run_id = 0
         return self._cancelled or bool(self._silence)
 
@@ -303,7 +304,7 @@ class EngineStream:
         self._tell(*commands)
 
     def _tell(self, *commands: Command) -> None:
-        """The workers, of what has changed, or the keeper, if it can go on now."""
+        """Send commands to the workers; if the stream does not run but can go on now, ask the keeper for a run."""
         if self._cancelled or self.ended:
             return
         if self.run_id:
@@ -326,9 +327,9 @@ class EngineStream:
 
 
 def check_known_codes(codes: Int16Array, params: SynthesisParams, checkpoint: Checkpoint) -> None:
-    """Raise InvalidSynthesis unless a stream can go on behind these frames."""
+    """Raise InvalidSynthesis unless a stream can continue after these frames."""
     check_codes("known_codes", codes, checkpoint)
     if len(codes) > params.sampling.max_frames:
         raise InvalidSynthesis(
-            "known_codes", f"{len(codes)} frames are known, and max_frames is {params.sampling.max_frames}"
+            "known_codes", f"known_codes has {len(codes)} frames, but max_frames is {params.sampling.max_frames}"
         )

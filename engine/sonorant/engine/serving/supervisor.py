@@ -1,6 +1,6 @@
-"""Keeps a pair of workers up: starts them, watches them, replaces them, stops them.
+"""Keeps a worker pair running: starts the workers, watches them, replaces them, stops them.
 
-Knows nothing of streams: it carries records, and says when all that was sent is lost.
+Knows nothing of streams: it carries records, and reports when everything sent so far is lost.
 """
 
 import asyncio
@@ -30,21 +30,21 @@ RESTART_DELAYS_S = (
     0.5,
     1.0,
     2.0,
-)  # before the restart after the first, second, ... failure in a row; then no more
-HEALTHY_AFTER_S = 60.0  # workers that were up for so long have not failed in a row with those before them
-START_AGAIN_S = 1.0  # where the system had no files or memory to start any
-NEIGHBOUR_S = 2.0  # within which a death that explains another is told
+)  # before the restart after the first, second, ... failure in a row; after one more there is no restart
+HEALTHY_AFTER_S = 60.0  # after workers were up for so long, failures are counted from zero
+START_AGAIN_S = 1.0  # between attempts while the system lacks files or memory to start workers
+NEIGHBOUR_S = 2.0  # after a worker has left in order, wait so long for the death of its neighbour, which explains it
 
 
 class WorkersNotStarted(EngineError):
-    """The system has not what it takes to start a process."""
+    """The system lacks the files or memory to start a process."""
 
 
 class Supervisor:
-    """Keeps a pair of workers running. The callbacks run in the event loop's thread.
+    """Keeps a worker pair running. The callbacks run in the event loop's thread.
 
-    `on_records` gets everything ring C brings. `on_state` gets each new state with its reason, before anything can be
-    sent to new workers; at RESTARTING, FAILED and CLOSED everything sent so far is lost and will not be answered.
+    `on_records` gets all records of ring C. `on_state` gets each new state with its reason, before anything can be sent
+    to new workers; at RESTARTING, FAILED and CLOSED everything sent so far is lost and will not be answered.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class Supervisor:
         self._on_records = on_records
         self._on_state = on_state
         self._workers: Workers | None = None
-        self._told: Facts = {}  # by the last workers that came up
+        self._told: Facts = {}  # facts of the last workers that loaded
         self._backlog: list[Command] = []
         self._flush_scheduled = False
-        self._down: asyncio.Future[str]  # set while workers are up: why they no longer are
+        self._down: asyncio.Future[str]  # gets the reason when the present workers go down
         self._health_check: asyncio.TimerHandle
         self._ready_s = math.inf  # when the last workers came up
         self._is_forgiven = False
         self._spare_files = SpareFiles()
-        self._holds = contextlib.ExitStack()  # the fork server, while workers may be needed
+        self._holds = contextlib.ExitStack()  # holds the fork server while workers may be needed
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises EngineError if the workers cannot load; nothing is left running then."""
+        """Start the workers and wait until they have loaded. If they cannot, raises EngineError and leaves nothing."""
         with contextlib.ExitStack() as undo:
             WORKERS.hold()
             undo.callback(WORKERS.release)
@@ -81,14 +81,14 @@ class Supervisor:
         self._task = asyncio.create_task(self._keep_up(), name="engine supervisor")
 
     def publish(self, command: Command) -> None:
-        """Send in order, as one batch with whatever else this turn of the event loop sends. Never blocks or drops."""
+        """Send a command; those of one turn of the event loop go in order, as one batch. Never blocks or drops any."""
         self._backlog.append(command)
         if not self._flush_scheduled:
             self._flush_scheduled = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def forgive(self) -> None:
-        """At RESTARTING: that the workers went down does not count against them."""
+        """Do not count the present failure of the workers. Call it from `on_state` at RESTARTING."""
         self._is_forgiven = True
 
     @property
@@ -104,11 +104,11 @@ class Supervisor:
         return commands, frames, pcm
 
     def facts(self) -> Facts:
-        """What the workers that are up have told of themselves when they had loaded, by the name of the worker."""
+        """What each running worker reported when it had loaded, by the worker's name."""
         return {} if self._workers is None else self._workers.facts
 
     def work(self) -> dict[str, Work]:
-        """What the workers that are up have done since they came up."""
+        """The totals of the running workers since they started, by the worker's name."""
         if self._workers is None:
             return {}
         pairs = zip(self._workers.children, self._workers.heartbeats, strict=True)
@@ -131,14 +131,14 @@ class Supervisor:
         try:
             reason = await self._replace_workers()
         except Exception as error:
-            log.exception("the workers of %s are replaced no more: an error of ours", self._checkpoint.name)
-            reason = f"{type(error).__name__} while workers were replaced; see the log"
+            log.exception("the workers of %s are not replaced any more, after an internal error", self._checkpoint.name)
+            reason = f"{type(error).__name__} while replacing workers; see the log"
         self._holds.close()
         self._on_state(EngineState.FAILED, reason)
 
     async def _replace_workers(self) -> str:
-        """Whenever they go down, until they keep going down: why they last did."""
-        num_failures = 0  # in a row, load failures included: however long loading takes
+        """Replace the workers whenever they go down. Return the last reason after too many failures in a row."""
+        num_failures = 0  # in a row, including failures to load, however long loading took
         reason = await self._down
         while True:
             log.error("%s; restarting both workers", reason)
@@ -160,9 +160,9 @@ class Supervisor:
                 reason = str(error)
 
     async def _bring_up_when_possible(self) -> None:
-        """Raises EngineError if the workers cannot load. That they cannot be started is no fault of theirs."""
+        """Start workers, retrying while the system cannot start them. Raises EngineError if the workers cannot load."""
         while True:
-            self._spare_files.close()  # somebody may have taken all others
+            self._spare_files.close()  # in case all other files are in use
             try:
                 await self._bring_up()
                 return
@@ -206,7 +206,7 @@ class Supervisor:
         await workers.stop(grace_s)
 
     def _flush(self) -> None:
-        if self._workers is None:  # what is sent to none is lost
+        if self._workers is None:  # without workers, commands are lost
             self._backlog.clear()
             self._flush_scheduled = False
             return
@@ -215,7 +215,7 @@ class Supervisor:
         loop.remove_reader(outbox.fileno())
         try:
             del self._backlog[: outbox.try_publish(self._backlog)]
-        except PeerGone:  # its death is about to be noticed
+        except PeerGone:  # the talker's death is about to be noticed
             self._backlog.clear()
         self._flush_scheduled = bool(self._backlog)
         if self._backlog:
@@ -227,9 +227,9 @@ class Supervisor:
             self._on_records(self._workers.inbox.drain())
         except PeerGone:
             asyncio.get_running_loop().remove_reader(self._workers.inbox.fileno())
-        except Exception as error:  # of ours; streams that miss a record would wait for ever
-            log.exception("records from the workers of %s could not be taken", self._checkpoint.name)
-            self._report_down(f"{type(error).__name__} at what the workers sent")
+        except Exception as error:  # an internal error; a stream that misses a record would wait for ever
+            log.exception("records from the workers of %s could not be handled", self._checkpoint.name)
+            self._report_down(f"{type(error).__name__} while handling records from the workers")
 
     def _died(self, child: Child) -> None:
         loop = asyncio.get_running_loop()
@@ -238,9 +238,9 @@ class Supervisor:
         reason = f"the {child.name} worker {child.pid} died (exit code {code})"
         if code:
             self._report_down(reason)
-        else:  # it left because its neighbour is gone, whose death tells more and is about to be told
+        else:  # it left because its neighbour is gone, whose death is reported in a moment and says more
             loop.call_later(NEIGHBOUR_S, self._report_down, reason, self._down)
-        self._receive()  # what it still said counts: nobody acts on the report before the next turn of the loop
+        self._receive()  # its last records still count: the report takes effect in the next turn of the loop
 
     def _check_health(self) -> None:
         assert self._workers is not None
@@ -251,7 +251,7 @@ class Supervisor:
         self._health_check = asyncio.get_running_loop().call_later(interval_s, self._check_health)
 
     def _report_down(self, reason: str, down: "asyncio.Future[str] | None" = None) -> None:
-        """That the workers are, or those were to whom `down` belongs."""
+        """Report that workers are down: the present ones, or those to which `down` belongs."""
         down = down or self._down
         if not down.done():
             down.set_result(reason)

@@ -1,8 +1,9 @@
-"""Which streams may go on after the death of workers, so that one that kills them is found and ends alone. Pure.
+"""Decides which streams may continue after workers died, so that one that kills them is found and ends alone. Pure.
 
-A death says nothing of who caused it. All that had been heard go on at once, together; those that had not, one by one
-behind them, since what kills a worker is most often the beginning of a stream. Whoever goes on is on trial until it is
-heard again. If workers die while one stream is on trial, it is the culprit; of several, the halves are tried apart.
+A death does not say which stream caused it. Streams that were heard before continue at once, together. Those that were
+not follow one by one, because a worker most often dies at the beginning of a stream. A stream that continues is on
+trial until it is heard again. If workers die while exactly one stream is on trial, it is the culprit; if several are,
+the two halves are tried separately.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ S = TypeVar("S")
 @dataclass(frozen=True, slots=True)
 class Verdict(Generic[S]):
     culprit: S | None
-    is_narrower: bool  # the death told more than that there was one
+    is_narrower: bool  # whether the death narrowed the suspects down: streams were on trial
 
 
 class Suspects(Generic[S]):
@@ -28,7 +29,7 @@ class Suspects(Generic[S]):
         return not any(stream in group for group in self._held)
 
     def on_death(self, live: Sequence[S], was_heard: Callable[[S], bool]) -> Verdict[S]:
-        """Of workers with these streams, all of which are suspects now but for the culprit."""
+        """Workers with these streams have died. All of them are suspects now, except for a culprit."""
         tried = [stream for stream in live if stream in self._trial]
         others = [stream for stream in live if stream not in self._trial]
         culprit = tried[0] if len(tried) == 1 else None
@@ -42,7 +43,7 @@ class Suspects(Generic[S]):
         return Verdict(culprit, bool(tried))
 
     def acquit(self, streams: Iterable[S]) -> bool:
-        """They were heard, or are over, or have nothing to go on with. True if others may go on now."""
+        """Clear streams that were heard, have ended, or have nothing to do next. True if others may continue now."""
         if not self._trial:
             return False
         for stream in streams:
@@ -53,7 +54,7 @@ class Suspects(Generic[S]):
         return self._go_on()
 
     def _go_on(self) -> bool:
-        """The next group, if nobody is on trial."""
+        """Put the next group on trial if nobody is on trial; True if there was one."""
         before = len(self._held)
         while not self._trial and self._held:
             self._trial = set(self._held.popleft())

@@ -1,4 +1,4 @@
-"""When the text of a stream is spoken, from what the workers tell: how far in its text the speech is at each frame."""
+"""When each part of a stream's text is spoken, computed from the text positions that the workers send per frame."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -6,26 +6,26 @@ from collections.abc import Iterable
 from sonorant.engine.prompt.offsets import TokenOffsets
 from sonorant.engine.prompt.tokenizer import Tokenizer
 
-MOST_OF_A_TOKEN = 0.4  # of what is spoken last: where nothing follows, positions come to rest at its middle
+MOST_OF_A_TOKEN = 0.4  # the last token counts as said here: positions stop near its middle, as nothing follows
 
 
 class TextTimes:
     def __init__(self, tokenizer: Tokenizer, frame_ms: float, positions: Iterable[float]) -> None:
-        """`positions` of the frames that were made before."""
+        """`positions` are those of the frames made before."""
         self.offsets = TokenOffsets(tokenizer)
         self._frame_ms = frame_ms
-        self._positions = list(positions)  # at the middle of each frame, as far as is told; in tokens
-        self._last_spoken: float | None = None  # position, once all text is there
+        self._positions = list(positions)  # at the middle of each frame that is known, in tokens
+        self._last_spoken: float | None = None  # position at which all text is said; None while more may come
 
     @property
     def positions(self) -> tuple[float, ...]:
-        """Where in the text the speech is at the middle of each frame, in tokens; as far as it is known."""
+        """Where in the text the speech is at the middle of each frame, in tokens; for the frames where it is known."""
         return tuple(self._positions)
 
     def reached_ms(self, char: int) -> float | None:
-        """When this character of the text begins, in the time of the audio; None while that is not known.
+        """Return when this character of the text begins, in ms of the audio; None while that is not known.
 
-        Times grow with the text. They are known with the audio of the frame where they are, or before.
+        Times grow with the text. A time is known as soon as the audio of its frame is there, or earlier.
         """
         position = self.offsets.position_of(char)
         frame = bisect_left(self._positions, position)
@@ -38,23 +38,23 @@ class TextTimes:
         return (middle - (after - position) / (after - before)) * self._frame_ms
 
     def end_text(self, last_char: int) -> None:
-        """All of it is there, and this is its last character that is spoken."""
+        """Note that the text is complete, and that this is its last character that is spoken."""
         self._last_spoken = int(self.offsets.position_of(last_char)) + MOST_OF_A_TOKEN
 
     @property
     def said_at(self) -> int | None:
-        """The frame in which the last of the text is being said; None: not yet, or more of it may come."""
+        """The frame in which the last of the text is being said; None if it is not said yet, or more text may come."""
         if self._last_spoken is None or self._last < self._last_spoken:
             return None
         return bisect_left(self._positions, self._last_spoken)
 
     def tell(self, frame: int, position: float) -> None:
-        """Of a frame, before its audio comes."""
+        """Take the position at the middle of a frame, before the frame's audio comes."""
         del self._positions[frame:]
         self._positions += [self._last] * (frame - len(self._positions)) + [position]
 
     def go_on_at(self, frame: int) -> float:
-        """About where the speech is when it is made next. What was told of this frame and of later ones is void."""
+        """Forget positions from this frame on, and return about where the speech is when it continues there."""
         del self._positions[frame:]
         return self._last
 

@@ -1,4 +1,4 @@
-"""One utterance that nobody hears: after it the engine is known to speak, and is warm."""
+"""The warm-up: one utterance that nobody hears. After it the engine is known to speak, and is warm."""
 
 import time
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ class WarmUp:
 
 
 async def warm_up(engine: Engine) -> WarmUp:
-    """Raises EngineError if no audio comes of it."""
+    """Have the engine speak a test sentence. Raises EngineError if there is no audio."""
     start_s, first_audio_s, num_frames = time.monotonic(), 0.0, 0
     info = engine.info
     sampling = replace(info.default_sampling, min_frames=1, max_frames=MAX_FRAMES)
@@ -38,5 +38,5 @@ async def warm_up(engine: Engine) -> WarmUp:
             num_frames += event.num_frames
             stream.grant(event.num_frames)
     if num_frames == 0:
-        raise EngineError(f"no audio came of it ({event.reason.name}) {event.detail}")
+        raise EngineError(f"it made no audio ({event.reason.name}) {event.detail}")
     return WarmUp(num_frames, first_audio_s, time.monotonic() - start_s)

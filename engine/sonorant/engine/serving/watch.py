@@ -1,7 +1,7 @@
-"""Whether a worker hangs: in one step, or before its inbox.
+"""Notices a worker that hangs: in one step, or without reading its inbox.
 
-Time counts only while we are awake ourselves. Whoever stops the whole server for a while, workers included, as a
-debugger or a suspended machine does, finds it as it was.
+Only the time counts in which this process runs itself. So if the whole server is stopped for a while, workers included,
+as by a debugger or a suspended machine, no worker is taken to hang.
 """
 
 import time
@@ -12,7 +12,7 @@ from sonorant.engine.ipc.ring import Ring
 
 
 class Watch:
-    """Of one worker. `complaint` is to be called every `interval_s`."""
+    """Watches one worker. Call `complaint` every `interval_s`."""
 
     def __init__(
         self,
@@ -27,16 +27,16 @@ class Watch:
         self._heartbeat = heartbeat
         self._inbox = inbox
         self._timeout_s = timeout_s
-        self._longest_turn_s = 2 * interval_s  # between two looks; what is beyond that we have slept through
+        self._longest_turn_s = 2 * interval_s  # between two looks; beyond that this process did not run
         self._clock = clock
         self._looked_s = clock()
         self._busy_since_ns = 0
-        self._busy_s = 0.0  # with the same step, as far as we were awake
+        self._busy_s = 0.0  # time busy with the same step, while this process ran
         self._consumed_bytes = 0
-        self._unread_s = 0.0  # without progress in its inbox, likewise
+        self._unread_s = 0.0  # time without progress in its inbox, while this process ran
 
     def complaint(self) -> str:
-        """What is wrong, or nothing."""
+        """Return what is wrong, or "" if nothing is."""
         now_s = self._clock()
         turn_s = min(now_s - self._looked_s, self._longest_turn_s)
         self._looked_s = now_s

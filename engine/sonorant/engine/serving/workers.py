@@ -1,6 +1,6 @@
 """The two worker processes of a pair and the rings between them: started once, stopped once.
 
-A worker that dies takes its partner with it, because the rings between them are part of both; a new pair gets new ones.
+If one worker dies, the other is stopped, too, because the state of the rings belongs to both. A new pair gets new ones.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 HEALTH_CHECK_S = 1.0
 
-Facts = Mapping[str, Mapping[str, Any]]  # what each worker told of itself when it had loaded, by its name
+Facts = Mapping[str, Mapping[str, Any]]  # what each worker reported when it had loaded, by the worker's name
 
 
 class Workers:
@@ -46,7 +46,7 @@ class Workers:
         children: Sequence[Child],
         resources: contextlib.ExitStack,
     ) -> None:
-        """See `start`. `resources` are all of these, and are released by `stop`."""
+        """Use `Workers.start`. `resources` closes all the other arguments' files and processes; `stop` does so."""
         self._model = model
         self._resources = resources
         self.outbox, self.inbox = ends
@@ -62,15 +62,15 @@ class Workers:
 
     @classmethod
     async def start(cls, config: EngineConfig, checkpoint: Checkpoint, told: Facts) -> "Workers":
-        """Both run then, and load. Raises OSError if they cannot be started; nothing is left then.
+        """Start both workers and return while they load. Raises OSError if they cannot be started, and leaves nothing.
 
-        `told`: by the workers that these replace, if there were any.
+        `told` are the facts of the workers that these replace, if there were any.
         """
         sizes = RingSizes.of(config, checkpoint)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
             beats = [ours.enter_context(contextlib.closing(Heartbeat())) for _ in range(2)]
             rings = [ours.enter_context(contextlib.closing(Ring(size))) for size in astuple(sizes)]
-            # Only the child may hold its own ends: that they close tells of its death.
+            # Only the child may hold its own ends: its death shows by their closing.
             bells = [_doorbell(ours, theirs), _doorbell(theirs, theirs), _doorbell(theirs, ours)]
             outboxes: list[RingOutbox[Any]] = [
                 RingOutbox(ring, bell) for ring, (bell, _) in zip(rings, bells, strict=True)
@@ -92,7 +92,7 @@ class Workers:
             return cls(config, checkpoint.name, (outboxes[0], inboxes[2]), rings, beats, children, ours.pop_all())
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when both have loaded. Raises EngineError with the reason as soon as one does not."""
+        """Wait until both have loaded. Raises EngineError with the reason as soon as one cannot."""
         greetings = [asyncio.ensure_future(self._greet(child)) for child in self.children]
         try:
             async with asyncio.timeout(timeout_s):
@@ -110,7 +110,7 @@ class Workers:
         log.info("%s worker %d of %s is ready: %s", child.name, child.pid, self._model, value)
 
     async def stop(self, grace_s: float) -> None:
-        """Give the workers this long to exit by themselves, kill those that do not, and release everything."""
+        """Wait `grace_s` for the workers to exit by themselves, kill those that do not, and release everything."""
         with self._resources:
             try:
                 async with asyncio.timeout(grace_s):
@@ -126,7 +126,7 @@ class Workers:
 
 
 def _doorbell(writer: contextlib.ExitStack, reader: contextlib.ExitStack) -> tuple[Doorbell, Doorbell]:
-    """Its ends, each to be closed with what it belongs to."""
+    """Make a doorbell; each end is closed with the stack of its side."""
     ends = Doorbell.pair()
     for stack, end in zip((writer, reader), ends, strict=True):
         stack.enter_context(contextlib.closing(end))
