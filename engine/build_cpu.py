@@ -1,6 +1,6 @@
-"""Compiles the CPU's functions when the server's distribution is built or installed, if there is a C compiler.
+"""Compiles the C functions for the CPU when the server's distribution is built or installed, if there is a C compiler.
 
-Without one the distribution is as complete as ever; small models are only a few times slower on the CPU.
+Without a compiler the distribution lacks no feature, but small models are a few times slower on the CPU.
 """
 
 import os
@@ -16,7 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fPIC", "-shared", "-fno-math-errno")
 SOURCES = ("frame.c", "codec.c")
-# By the names that sonorant.engine.cpu.library looks for.
+# The keys are part of the file names that sonorant.engine.cpu.library looks for.
 MACHINES = {"any": ()}
 if platform.machine() == "x86_64":
     MACHINES |= {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4",)}
@@ -30,18 +30,18 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def build(folder: Path) -> bool:
-    """Whether anything could be compiled."""
+    """Compile for each machine; return whether at least one compilation succeeded."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     built = False
     for machine, flags in MACHINES.items():
         target = folder / f"cpu-{machine}.so"
-        # Beside it first: a server that is running has the old one mapped.
+        # Write a new file and rename it: a running server has the old one mapped.
         command = [*compiler, *FLAGS, *flags, *SOURCES, "-o", f"{target}.new", "-lm"]
         try:
             subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
             why = getattr(error, "stderr", None) or error
-            print(f"not compiled for {machine}, small models are slower on the CPU: {why}", file=sys.stderr)
+            print(f"not compiled for {machine}, so small models are slower on the CPU: {why}", file=sys.stderr)
             target.unlink(missing_ok=True)
         else:
             os.replace(f"{target}.new", target)

@@ -12,7 +12,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 def test_devices() -> None:
     assert find_device("cpu") == CPU
     assert find_device("auto") == (CUDA if torch.cuda.is_available() else CPU)
-    for name, message in (("gpu", "is no device"), ("meta", "is not supported"), ("cuda:99", "does not exist here")):
+    for name, message in (("gpu", "is not a device"), ("meta", "is not supported"), ("cuda:99", "does not exist here")):
         with pytest.raises(EngineError, match=f"'{name}' {message}"):
             find_device(name)
 
@@ -24,14 +24,14 @@ def test_where_there_is_no_device_it_says_what_is_missing(monkeypatch: pytest.Mo
         find_device("cuda")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: None)
-    with pytest.raises(EngineError, match=r"driver is here, but .* new enough for CUDA 13\.0"):
+    with pytest.raises(EngineError, match=r"driver is installed, but .* new enough for CUDA 13\.0"):
         find_device("cuda")
 
     def missing(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(ctypes, "CDLL", missing)
-    with pytest.raises(EngineError, match=r"NVIDIA's driver \(libcuda\.so\.1\) is not here; .*--gpus all"):
+    with pytest.raises(EngineError, match=r"NVIDIA's driver \(libcuda\.so\.1\) is not installed; .*--gpus all"):
         find_device("cuda")
 
 

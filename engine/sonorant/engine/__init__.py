@@ -1,6 +1,6 @@
-"""Staged text-to-speech engine for Qwen3-TTS checkpoints. What is exported here is all that callers need.
+"""Staged text-to-speech engine for Qwen3-TTS checkpoints. Callers need only the names exported here.
 
-Importing it loads no torch: the model runs in worker processes, which `Engine.start` starts.
+Importing this package does not load torch: the model runs in worker processes, which `Engine.start` starts.
 """
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model

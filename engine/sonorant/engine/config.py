@@ -1,4 +1,4 @@
-"""Every setting of a worker pair, nested by stage. Each field is the one place where its setting is declared."""
+"""All settings of a worker pair, nested by stage. Each setting is declared here, as one field, and nowhere else."""
 
 import os
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ MpsMode = Literal["auto", "true", "false"]
 
 
 def device_with_gpus(name: str) -> str:
-    """The device of this name on a machine with GPUs, of several names for it always the same."""
+    """Return the device that a name means on a machine with GPUs: one result for all names of a device."""
     return "cuda:0" if name in ("auto", "cuda") else name
 
 
@@ -45,12 +45,12 @@ class TalkerConfig:
     cpu_threads: int = setting(
         0, as_count, "N", "CPU threads of the talker; 0 = as --cpu-threads says", flag="talker_cpu_threads"
     )
-    # What may be AUTO is a number by the time that workers are started.
+    # Settings that are AUTO have become numbers before workers are started.
     num_slots: int = setting(
         32,
         as_auto(as_positive),
         "auto|N",
-        "streams that are generated together, one frame each per step; auto: as the GPU's memory allows, 32 on the CPU",
+        "streams generated together, one frame each per step; auto: as the GPU's memory allows, 32 on the CPU",
         served=AUTO,
     )
     max_queued_streams: int = setting(
@@ -62,7 +62,7 @@ class TalkerConfig:
     )
     max_context: int = setting(4096, as_positive, "N", "longest stream: rows of its prompt and frames together")
     num_pages: int = setting(
-        0, as_count, "N", "pages of the KV cache; 0 = as many as fit into memory, and no more than the slots can need"
+        0, as_count, "N", "pages of the KV cache; 0 = as many as fit into memory, but no more than the slots can need"
     )
     kv_memory_share: float = setting(
         0.6, as_share, "X", "part of a GPU's free memory that the KV caches of all talkers on it share"
@@ -89,7 +89,7 @@ class Code2WavConfig:
     device: str = setting(
         "auto", as_device, DEVICE, "where Code2Wav runs; auto: cuda:0, or cpu without a GPU", flag="code2wav_device"
     )
-    # tf32: float32, multiplied with 10 bits of mantissa
+    # tf32: values are float32, but products use 10 bits of their mantissa
     dtype: CodecDtypeName = setting(
         "float32",
         as_choice("auto", "float32", "tf32", "float16"),
@@ -129,23 +129,23 @@ class Code2WavConfig:
         16, as_count, "N", "references of cloned voices that stay decoded, so that the next utterance starts sooner"
     )
     stored_streams: int = setting(
-        16, as_positive, "N", "stored codes that are decoded at the same time; each has a place in Code2Wav of its own"
+        16, as_positive, "N", "streams of stored codes decoded at the same time; each has its own slot in Code2Wav"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    # On the CPU recordings take nothing from the streams of a GPU.
+    # The default is the CPU, where encoding does not slow the streams on a GPU down.
     device: str = setting("cpu", as_device, DEVICE, "where recordings of voices are encoded", flag="encoder_device")
     threads: int = setting(
         0, as_count, "N", "CPU threads of the encoder; 0 = a quarter of the cores", flag="encoder_threads"
     )
     max_queued_recordings: int = setting(
-        8, as_positive, "N", "recordings that may wait, the one being encoded included"
+        8, as_positive, "N", "recordings that may wait, including the one being encoded"
     )
     encode_timeout_s: float = setting(60.0, as_seconds, "S", "longest time to encode one recording")
     idle_s: float = setting(
-        600.0, as_seconds, "S", "stop an encoder that was idle for this long", flag="encoder_idle_s"
+        600.0, as_seconds, "S", "stop the encoder after it was idle for this long", flag="encoder_idle_s"
     )
 
 
@@ -158,45 +158,45 @@ class EngineConfig:
         "safetensors",
         as_choice("safetensors", "dummy"),
         "safetensors|dummy",
-        "where weights come from: the folder, or (dummy) random numbers",
+        "where weights come from: safetensors: the folder; dummy: random numbers",
     )
     seed: int = setting(0, as_count, "N", "seed of dummy weights")
     dtype: DtypeName = setting(
         "auto",
         as_choice("auto", "float32", "bfloat16"),
         "auto|float32|bfloat16",
-        "arithmetic of the talker; auto: float32 on the CPU, on a GPU what the checkpoint was trained in",
+        "arithmetic of the talker; auto: float32 on the CPU, the checkpoint's own dtype on a GPU",
     )
     cpu_threads: int = setting(
         0, as_count, "N", "CPU threads per worker; 0 = half of the cores, or less where workers share them"
     )
     enforce_eager: bool = setting(
-        False, as_switch, "true|false", "launch CUDA kernels one by one, without graphs: slower, for finding faults"
+        False, as_switch, "true|false", "launch CUDA kernels one by one, without graphs: slower, for debugging"
     )
     hang_timeout_s: float = setting(60.0, as_seconds, "S", "replace a worker that is busy with one step for longer")
     start_timeout_s: float = setting(600.0, as_seconds, "S", "longest time for the workers to load the model")
     talker: TalkerConfig = TalkerConfig()
     code2wav: Code2WavConfig = Code2WavConfig()
     encoder: EncoderConfig = EncoderConfig()
-    is_standby: bool = False  # loaded and idle, until another pair of its model goes down
-    mps_pipe_directory: Path | None = None  # of the MPS daemon to use; None: that of the environment, if there is one
+    is_standby: bool = False  # loaded, but idle until another pair of its model goes down
+    mps_pipe_directory: Path | None = None  # of the MPS daemon to use; None: the environment's daemon, if any
 
     @classmethod
     def of(cls, model: Path, **settings: Any) -> "EngineConfig":
-        """With settings of any stage, by the names of their flags: `of(folder, num_slots=8, talker_device="cpu")`."""
+        """Make a config. Settings of all stages go by their flags: `of(folder, num_slots=8, talker_device="cpu")`."""
         return cls(model).but(**settings)
 
     def but(self, **settings: Any) -> "EngineConfig":
-        """With other settings, by the names of their flags. Raises TypeError for what is no setting."""
+        """Return a copy with some settings changed, by the names of their flags. Raises TypeError for unknown names."""
         if unknown := settings.keys() - {each.name for each in settings_of(EngineConfig)}:
-            raise TypeError(f"no settings of the engine: {', '.join(sorted(unknown))}")
+            raise TypeError(f"the engine has no such settings: {', '.join(sorted(unknown))}")
         return with_settings(self, settings)
 
     @property
     def contradiction(self) -> str:
-        """Settings that cannot work together, and what to do; "" = none."""
+        """Which settings cannot work together, and what to do; "" if all can."""
         credit, chunk = self.talker.credit_frames, self.code2wav.chunk_ramp[-1]
-        if credit <= chunk:  # one frame more, since a change of rate or speed holds a part of a frame back
+        if credit <= chunk:  # credit needs one frame more, as a change of rate or speed holds part of a frame back
             return (
                 f"credit_frames is {credit}, but the largest chunk (chunk_ramp) has {chunk} frames, which no stream "
                 f"could make: set credit_frames to {chunk + 1} or more, or the last number of chunk_ramp to less"
@@ -209,7 +209,7 @@ class EngineConfig:
 
     @property
     def num_codec_states(self) -> int:
-        """Of live streams, then of stored ones, then those that references leave, and one that is nobody's."""
+        """Code2Wav's slots: for live streams, for stored codes, for decoded references, and one unused for padding."""
         return self.talker.num_slots + self.code2wav.stored_streams + self.code2wav.kept_references + 1
 
     def threads(self, stage: StageName) -> int:
@@ -220,12 +220,12 @@ class EngineConfig:
         return own or self.cpu_threads or max(1, num_cores // 2)
 
     def environment(self, stage: StageName) -> dict[str, str]:
-        """What the worker's environment has beside ours; CUDA reads it when the worker first uses the GPU."""
+        """Environment variables to add for the worker; CUDA reads them when the worker first uses the GPU."""
         values = {}
         if self.mps_pipe_directory is not None:
             values["CUDA_MPS_PIPE_DIRECTORY"] = str(self.mps_pipe_directory)
         if stage == "code2wav" and self.code2wav.sm_percent:
             values["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(self.code2wav.sm_percent)
         if stage == "code2wav" and self.code2wav.priority == "below-normal":
-            values["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # 0 is normal, and there is nothing above
+            values["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # 0 is normal, the highest
         return values

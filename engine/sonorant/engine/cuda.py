@@ -1,4 +1,4 @@
-"""Which device and number format a worker computes with; copies from and to it; CUDA graphs by bucket."""
+"""A worker's device: choosing it and its number format, copies to and from it, CUDA graphs by bucket."""
 
 import ctypes
 from bisect import bisect_left
@@ -19,41 +19,44 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def find_device(name: str) -> torch.device:
-    """`auto` is the first CUDA device, or the CPU where there is none."""
+    """Return the device of a name; `auto` is the first CUDA device, or the CPU if there is none.
+
+    Raises EngineError if there is no such device.
+    """
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise EngineError(f"{name!r} is no device; use auto, cpu, or cuda:0 and so on") from error
+        raise EngineError(f"{name!r} is not a device; use auto, cpu, or cuda:0 and so on") from error
     if device.type not in ("cpu", "cuda"):
         raise EngineError(f"{name!r} is not supported; use auto, cpu, or cuda:0 and so on")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        there = f"there are {count} CUDA devices" if count else why_no_device()
+        there = f"CUDA devices found: {count}" if count else why_no_device()
         raise EngineError(f"{name!r} does not exist here; {there}")
     return device
 
 
 def why_no_device() -> str:
-    """Where torch finds no CUDA device: what is missing, and what brings it."""
+    """Explain why torch finds no CUDA device: what is missing, and how to get it."""
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built for the CPU only"
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         return (
-            "NVIDIA's driver (libcuda.so.1) is not here; "
-            "a container gets it from the host, by NVIDIA's container toolkit and `--gpus all`"
+            "NVIDIA's driver (libcuda.so.1) is not installed; "
+            "a container gets it from the host, with NVIDIA's container toolkit and `--gpus all`"
         )
     return (
-        "NVIDIA's driver is here, but torch finds no device; look at nvidia-smi, at CUDA_VISIBLE_DEVICES, "
-        f"and whether the driver is new enough for CUDA {torch.version.cuda}"
+        "NVIDIA's driver is installed, but torch finds no device; look at nvidia-smi and CUDA_VISIBLE_DEVICES, "
+        f"and check whether the driver is new enough for CUDA {torch.version.cuda}"
     )
 
 
 def use_device(name: str) -> torch.device:
-    """Make it the one that this process computes on: kernels are launched, and graphs captured, on the current one."""
+    """Find a device and make it torch's current one, on which kernels are launched and graphs captured."""
     device = find_device(name)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -61,20 +64,20 @@ def use_device(name: str) -> torch.device:
 
 
 def compute_dtype(wanted: DtypeName, on_disk: str, device: torch.device) -> torch.dtype:
-    """`auto` is float32 on the CPU, and on CUDA what the checkpoint has on disk."""
+    """Return the dtype to compute in; `auto` is float32 on the CPU, and on CUDA the checkpoint's dtype on disk."""
     if wanted != "auto":
         return _DTYPES[wanted]
     return torch.float32 if device.type == "cpu" else _DTYPES.get(on_disk, torch.bfloat16)
 
 
 def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
-    """A copy on the device, for which the host does not wait. On the CPU it shares the array's memory."""
+    """Copy an array to the device without waiting for it. On the CPU, the result shares the array's memory."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def download(tensor: Tensor) -> Tensor:
-    """A copy on the host, once it is there: the one place where the host waits for the device."""
+    """Copy a tensor to the host and wait for it. The host waits for the device nowhere else."""
     if not tensor.is_cuda:
         return tensor
     host = torch.empty_like(tensor, device="cpu", pin_memory=True)
@@ -86,10 +89,10 @@ def download(tensor: Tensor) -> Tensor:
 
 
 class Buckets:
-    """A function of an int64 tensor [columns, rows], called for row counts of a few sizes only: its buckets.
+    """A function of an int64 tensor [columns, rows] that is called only with a few row counts, the buckets.
 
-    Rows are filled up with a padding column, which may be repeated without harm. Once captured, each bucket is replayed
-    as a CUDA graph: its inputs and outputs stand where they stood, so a result lasts until the next call.
+    Rows are filled up to the next bucket with a padding column, which may be repeated without harm. Once captured, a
+    bucket is replayed as a CUDA graph, whose inputs and outputs keep their memory: a result lasts until the next call.
     """
 
     def __init__(
@@ -106,9 +109,9 @@ class Buckets:
         self._graphs: dict[int, _Graph] = {}
 
     def capture(self, size: int, device: torch.device, pool: Any) -> None:
-        """Graphs that share a pool share its memory, so they may only be replayed one after the other."""
+        """Capture the bucket of this size. Graphs of one `pool` share its memory: replay them one after the other."""
         inputs = upload(self.padding_rows(size), device)
-        self._function(inputs)  # compiles kernels and sets libraries up, neither of which can be captured
+        self._function(inputs)  # compiles kernels and initializes libraries, neither of which can be captured
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             outputs = self._function(inputs)
@@ -140,7 +143,7 @@ class _Graph:
 
 
 def bucket_sizes(largest: int, smallest: int = 1) -> list[int]:
-    """Powers of two, from 16 on also half-way between them, up to one that holds `largest`."""
+    """Return bucket sizes up to one that holds `largest`: powers of two, and from 16 on also half-way between them."""
     sizes = [smallest]
     while sizes[-1] < largest:
         last = sizes[-1]

@@ -1,4 +1,4 @@
-"""Every error the engine raises on purpose: a small flat hierarchy. The service has the table to gRPC codes."""
+"""Every error that the engine raises on purpose, in a small flat hierarchy. The service maps them to gRPC statuses."""
 
 
 class EngineError(Exception):
@@ -6,7 +6,7 @@ class EngineError(Exception):
 
 
 class CheckpointError(EngineError):
-    """The checkpoint folder cannot be used: a file, tensor or setting is missing, left over or of a wrong shape."""
+    """The checkpoint folder cannot be used: a file, tensor or setting is missing, unexpected or misshapen."""
 
 
 class InvalidSynthesis(EngineError):
@@ -26,7 +26,7 @@ class UnsupportedTask(InvalidSynthesis):
 
 
 class InvalidRecording(InvalidSynthesis):
-    """A recording that no voice can be made from. `reason` is one of RECORDING_UNREADABLE, RECORDING_UNSUPPORTED,
+    """No voice can be made from this recording. `reason` is one of RECORDING_UNREADABLE, RECORDING_UNSUPPORTED,
     RECORDING_TOO_SHORT, RECORDING_TOO_LONG, RECORDING_SILENT, RECORDING_CLIPPED."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -35,20 +35,20 @@ class InvalidRecording(InvalidSynthesis):
 
 
 class EngineOverloaded(EngineError):
-    """No room for another stream or recording now; the caller may try again."""
+    """There is no room for another stream or recording now; the caller may try again."""
 
 
 class EngineUnavailable(EngineError):
-    """The workers are starting, restarting or stopped; streams that were live end with this."""
+    """The workers are starting, restarting or stopped; the caller may try again."""
 
 
 class StreamFailed(EngineError):
-    """This one stream broke inside the engine; others are untouched."""
+    """One stream failed inside the engine; others are not affected."""
 
 
 class CodecDiffers(EngineError):
-    """Stored codes of a codec that none of the loaded checkpoints has."""
+    """The stored codes were made with a codec that none of the loaded checkpoints has."""
 
 
 class EncodingFailed(EngineError):
-    """The encoder died of one recording, hung on it or broke at it; others are untouched."""
+    """The encoder died, hung or failed at one recording; others are not affected."""

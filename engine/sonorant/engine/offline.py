@@ -1,7 +1,7 @@
-"""One utterance without a server: `python -m sonorant.engine.offline --text Hello --wav hello.wav`, or `synthesize`.
+"""Speaks one utterance without a server: `python -m sonorant.engine.offline --text Hello --wav hello.wav`.
 
-The parts are those of the service (prompt, scheduler, batcher, both runners), called in turn in one thread; between the
-two stages the codes are copied out. Deterministic: the seed and the arguments decide everything.
+`synthesize` does the same from Python. The parts are those of the service (prompt, scheduler, batcher, both runners),
+called in turn in one thread; the codes are recorded between the two stages. The result depends only on the arguments.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Result:
     sample_rate_hz: int
     end: StreamEnd
     x_vector: Float32Array | None  # [hidden], of the reference
-    reference_codes: Int16Array | None  # [frames, codebooks]
+    reference_codes: Int16Array | None  # [frames, codebooks], of the reference
 
 
 def synthesize(
@@ -65,10 +65,11 @@ def synthesize(
     device: str = "auto",
     on_frames: Callable[[int], object] = lambda num_frames: None,
 ) -> Result:
-    """Speak `text` with a checkpoint folder. What is left out is as in the official package: the checkpoint's own
-    sampling, its first speaker, all text in the prompt except for Base. Raises EngineError or one of its kinds.
+    """Speak `text` with a checkpoint folder. Defaults are those of the official package: the checkpoint's own sampling,
+    its first speaker, all text in the prompt except for Base. Raises EngineError or a subclass.
 
-    `on_frames` hears of each codec frame as it is made. N `max_frames` means N, unless the model ends before.
+    `on_frames` is called with the number of frames after each step. `max_frames` frames are made, unless the model ends
+    earlier.
     """
     checkpoint = load_checkpoint(model)
     config = EngineConfig.of(
@@ -105,7 +106,7 @@ def synthesize(
     )
     check_params(params, checkpoint)
     if instruct and not checkpoint.takes_instruct:
-        log.warning("%s takes no instruct; it is left out", checkpoint.name)
+        log.warning("%s does not follow instructions; --instruct is ignored", checkpoint.name)
     plan = _plan(text, params, checkpoint, tokenizer)
     codes, samples, end = _run(checkpoint, config, params, plan, on_frames)
     return Result(codes, samples, checkpoint.codec.output_sample_rate, end, x_vector, reference_codes)
@@ -134,9 +135,9 @@ def _run(
     on_frames: Callable[[int], object],
 ) -> tuple[Int16Array, Float32Array, StreamEnd]:
     max_frames = params.sampling.max_frames
-    # Whoever has one utterance made waits for it, and sees for themselves if it is silent.
+    # The user waits for this one utterance and can hear whether it is silent, so silence does not end it.
     config = config.but(max_context=plan.num_rows + max_frames, runaway_silent_frames=0)
-    # No listener runs dry while the clock stands still, so that the decoder waits for whole chunks.
+    # With a clock that stands still no listener runs out of audio, so Code2Wav waits for whole chunks.
     process = OneProcess(checkpoint, config, float_output=True, clock=lambda: 0.0)
     codes = [np.empty((0, checkpoint.talker.num_codebooks), np.int16)]
     samples = [np.empty(0, np.float32)]
@@ -168,9 +169,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not output.parent.is_dir():
             parser.error(f"{output.parent} is not a folder, {output.name} cannot be written there")
     if args.reference and not (args.reference_text or args.x_vector_only):
-        parser.error("--reference needs --reference-text, the words spoken in it, or --x-vector-only")
+        parser.error("--reference needs --reference-text (the words spoken in it) or --x-vector-only")
     if args.speaker_embedding_out and not args.reference:
-        parser.error("--speaker-embedding-out needs --reference, whose speaker it is")
+        parser.error("--speaker-embedding-out needs --reference, the recording of the speaker")
     try:
         with tqdm(desc="codec frames", unit="frame", disable=None) as progress:
             result = synthesize(
@@ -221,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sonorant.engine.offline",
         description="Speak one text with a Qwen3-TTS 12 Hz checkpoint and write the result to files.",
-        epilog="Exit status: 0 if all files are written, 2 if the input or the checkpoint is no good.",
+        epilog="Exit status: 0 if all files are written, 2 if the input or the checkpoint cannot be used.",
     )
     parser.add_argument("--text", required=True, help="what to say")
     parser.add_argument(
@@ -246,18 +247,18 @@ def _parser() -> argparse.ArgumentParser:
         "--non-streaming-mode",
         action="store_true",
         default=None,
-        help="all text in the prompt; default, except for Base",
+        help="put all text into the prompt; the default, except for Base",
     )
     layout.add_argument(
         "--streaming-mode",
         dest="non_streaming_mode",
         action="store_false",
-        help="one text token per codec frame; default for Base",
+        help="feed one text token per codec frame; the default for Base",
     )
     generation.add_argument("--greedy", action="store_true", help="take the likeliest code at each step")
-    generation.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers; default: 0")
+    generation.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the sampling; default: 0")
     generation.add_argument(
-        "--max-frames", type=int, metavar="N", help="codec frames at most; default: the checkpoint's"
+        "--max-frames", type=int, metavar="N", help="most codec frames to make; default: the checkpoint's"
     )
     machine = parser.add_argument_group("machine")
     machine.add_argument(

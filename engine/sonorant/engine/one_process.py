@@ -1,4 +1,4 @@
-"""Talker and Code2Wav in one process, a turn of the one after a turn of the other: offline, and to measure against."""
+"""Runs talker and Code2Wav in one process, in turns: for the offline command, and for comparing measurements."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class OneProcess:
         float_output: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`clock`: of the decoder's listeners, whose deadlines decide how long it waits for larger chunks."""
+        """`clock` drives the listeners' playout deadlines, which decide how long Code2Wav waits for larger chunks."""
         self._talker = TalkerRunner(checkpoint, config)
         self._code2wav = Code2WavRunner(checkpoint, config, float_output=float_output)
         self._scheduler = Scheduler(config, checkpoint, self._talker.num_pages)
@@ -38,7 +38,7 @@ class OneProcess:
         self._scheduler.on_record(stream)
 
     def turn(self) -> tuple[list[FrameBatch], list[PcmRecord]]:
-        """What each of the two made. `is_idle` says afterwards whether there was nothing to do."""
+        """Run one turn of both and return what each made. Afterwards `is_idle` says whether there was nothing to do."""
         stepped = talker_turn(self._frames, self._scheduler, self._talker)
         batches = []
         for record in self._frames.drain():
@@ -51,5 +51,5 @@ class OneProcess:
         return batches, self._pcm.drain()
 
     def wait(self) -> None:
-        """Until the decoder no longer waits for larger chunks."""
+        """Wait until Code2Wav no longer waits for larger chunks."""
         self._frames.wait(self._batcher.wait_s or 0.0)

@@ -1,6 +1,6 @@
-"""What workers import, to be imported once for all of them; see sonorant.engine.ipc.fork_server.
+"""Imports the modules of all workers, once, in the fork server; see sonorant.engine.ipc.fork_server.
 
-Nothing here may ask CUDA for anything: it does not survive a fork.
+No import here may initialize CUDA, which does not survive a fork.
 """
 
 import sonorant.engine.code2wav.process

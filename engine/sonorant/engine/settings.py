@@ -1,6 +1,6 @@
-"""How a setting is declared, once: as a field of a frozen dataclass that says what it takes and what it means.
+"""Declares settings: each is one field of a frozen dataclass that says which values it takes and what it means.
 
-Flags, environment variables, TOML keys and their help are derived from the fields. Nothing is read here.
+Flags, environment variables, TOML keys and their help are derived from the fields. This module reads none of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,21 +8,21 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-Parse = Callable[[str], Any]  # raises ValueError that says what would be right
+Parse = Callable[[str], Any]  # raises a ValueError that says which values are right
 
 DEVICE = "auto|cpu|cuda:N"
-AUTO = -1  # a number that follows from the machine; see sonorant.engine.sizes
+AUTO = -1  # stands for a number that is chosen from the machine; see sonorant.engine.sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    name: str  # of its flag, with underscores; no other setting has it
-    stage: str  # the table of the TOML file; "" = its top
+    name: str  # the flag's name with underscores; unique
+    stage: str  # table of the TOML file; "" = the top level
     key: str  # in that table
     parse: Parse
     metavar: str
     help: str
-    default: Any  # of a server
+    default: Any  # in a server
 
     @property
     def flag(self) -> str:
@@ -30,15 +30,15 @@ class Setting:
 
 
 def setting(default: T, parse: Parse, metavar: str, help: str, *, flag: str = "", served: T | None = None) -> T:
-    """A field of a dataclass of settings. `flag`: the name of its flag, where the field's own would not be clear.
-    `served`: what a server takes where it is told nothing, if that is something else than `default`."""
+    """Declare a field of a settings dataclass. `flag`: the flag's name, if the field's own name would not be clear.
+    `served`: the default in a server, if that differs from `default`."""
     told = {"parse": parse, "metavar": metavar, "help": help, "flag": flag}
     declared: T = field(default=default, metadata={**told, "served": default if served is None else served})
     return declared
 
 
 def settings_of(kind: type, stage: str = "") -> Iterator[Setting]:
-    """Of a dataclass; a field that is itself a dataclass is a stage, with settings of its own."""
+    """Yield the settings of a dataclass; a field that is itself a dataclass is a stage with settings of its own."""
     for each in fields(kind):
         if isinstance(each.type, type) and is_dataclass(each.type):
             yield from settings_of(each.type, each.name)
@@ -48,7 +48,7 @@ def settings_of(kind: type, stage: str = "") -> Iterator[Setting]:
 
 
 def with_settings(config: T, values: Mapping[str, Any]) -> T:
-    """With these values, by the names of their flags; names of other dataclasses are passed over."""
+    """Return `config` with these values, by the names of their flags; ignore names that it does not have."""
     changes = {}
     for each in fields(config):  # type: ignore[arg-type]
         value = getattr(config, each.name)
@@ -62,7 +62,7 @@ def with_settings(config: T, values: Mapping[str, Any]) -> T:
 def as_choice(*choices: str) -> Parse:
     def parse(text: str) -> str:
         if text not in choices:
-            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+            raise ValueError(f"{text!r} is not one of {', '.join(choices)}")
         return text
 
     return parse
@@ -71,7 +71,7 @@ def as_choice(*choices: str) -> Parse:
 def as_device(text: str) -> str:
     kind, _, index = text.partition(":")
     if text not in ("auto", "cpu", "cuda") and not (kind == "cuda" and index.isdecimal()):
-        raise ValueError(f"{text!r} is none of auto, cpu, cuda, cuda:N")
+        raise ValueError(f"{text!r} is not one of auto, cpu, cuda, cuda:N")
     return text
 
 
@@ -83,7 +83,7 @@ def as_switch(text: str) -> bool:
 
 def as_count(text: str) -> int:
     if not text.isdecimal():
-        raise ValueError(f"{text!r} is not a whole number from 0")
+        raise ValueError(f"{text!r} is not a whole number of 0 or more")
     return int(text)
 
 
@@ -94,7 +94,7 @@ def as_positive(text: str) -> int:
 
 
 def as_auto(parse: Callable[[str], int]) -> Callable[[str], int]:
-    """Or `auto`."""
+    """Extend a parser to take `auto`, too."""
     return lambda text: AUTO if text == "auto" else parse(text)
 
 
@@ -105,7 +105,7 @@ def as_percent(text: str) -> int:
 
 
 def _below(limit: float, what: str) -> Callable[[str], float]:
-    """Numbers above 0."""
+    """Make a parser of numbers above 0 and below `limit`; `what` describes them in the error."""
 
     def parse(text: str) -> float:
         try:
@@ -126,5 +126,5 @@ as_seconds = _below(86_400, "a number of seconds between 0 and 86400")
 def as_ramp(text: str) -> tuple[int, ...]:
     sizes = tuple(as_positive(size.strip()) for size in text.split(","))
     if list(sizes) != sorted(sizes):
-        raise ValueError(f"{text!r} goes down; later chunks are as large as the ones before or larger")
+        raise ValueError(f"{text!r} goes down; no chunk may be smaller than the one before")
     return sizes

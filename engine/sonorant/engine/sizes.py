@@ -1,5 +1,5 @@
-"""Sizes that settings leave open (AUTO): from the card and the shapes of the checkpoint; and how many listeners the
-measured times bear. Pure."""
+"""Computes the sizes that settings leave open (AUTO) from the GPU and the checkpoint's shapes, and from measured step
+times how many listeners can be served. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,26 +12,27 @@ CPU_SLOTS = 32
 SMALLEST_CARD_SLOTS, LARGEST_CARD_SLOTS = 8, 2048
 MAX_CPU_DECODE_BATCH, MAX_CARD_DECODE_BATCH = 32, 128  # the codec is no faster with more rows than that
 CPU_PREFILL_ROWS, CARD_PREFILL_ROWS = 256, 1024
-MANY_SLOTS = 512  # a card for so many takes in the larger number of prompt rows in a few milliseconds
+MANY_SLOTS = 512  # a card for so many computes CARD_PREFILL_ROWS prompt rows in a few milliseconds
 
-TYPICAL_POSITIONS = 256  # of a stream's keys and values: a prompt and 16 s of speech
-STATE_SHARE = 0.6  # of the memory beside the weights, for what streams keep
+TYPICAL_POSITIONS = 256  # KV positions that a typical stream needs: a prompt and 16 s of speech
+STATE_SHARE = 0.6  # share of the memory beside the weights that is for the streams' state
 WORKERS_BYTES = 4 * 2**30  # contexts, libraries, graphs and activations of a pair
 
-# How much of the time of a frame the workers may take for it; the rest is for prompts, first chunks and chance.
+# The share of a frame's duration that the workers may spend on making it; the rest is for prompts, first chunks and
+# chance.
 USABLE_TIME = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU, as far as sizes follow from it."""
+    """A GPU, with what the sizes depend on."""
 
     name: str
     memory_bytes: int
 
 
 def with_sizes(config: EngineConfig, card_slots: int | None) -> EngineConfig:
-    """`config` with a number for every AUTO; `card_slots` are those of `slots_of`, None on the CPU."""
+    """Return `config` with a number for every AUTO. `card_slots` comes from `slots_of`; None on the CPU."""
     talker = config.talker
     slots = _chosen(talker.num_slots, CPU_SLOTS if card_slots is None else card_slots)
     most = MAX_CPU_DECODE_BATCH if card_slots is None else MAX_CARD_DECODE_BATCH
@@ -49,7 +50,7 @@ def _chosen(asked: int, found: int) -> int:
 
 
 def slots_of(card: Card, checkpoint: Checkpoint, num_sharing: int) -> int:
-    """Streams that a card has memory for, if so many worker pairs share it: a power of two, as the sizes of graphs."""
+    """Return how many streams a card has memory for if `num_sharing` pairs share it: a power of two."""
     beside_weights = card.memory_bytes // num_sharing - _weights_bytes(checkpoint) - WORKERS_BYTES
     affordable = int(max(0, beside_weights) * STATE_SHARE) // _stream_bytes(checkpoint)
     power = 1 << max(affordable, 1).bit_length() - 1
@@ -57,14 +58,14 @@ def slots_of(card: Card, checkpoint: Checkpoint, num_sharing: int) -> int:
 
 
 def _stream_bytes(checkpoint: Checkpoint) -> int:
-    """Keys and values of the talker, and of the codec's window in float32; the rest of the codec's state is small."""
+    """Bytes of a stream: keys and values of the talker, and of the codec's window in float32. The rest is small."""
     codec = checkpoint.codec.decoder
     talker = 2 * TYPICAL_POSITIONS * _kv_values(checkpoint.talker.stack)
     return talker + 4 * codec.sliding_window * _kv_values(codec.stack)
 
 
 def _kv_values(stack: TransformerConfig) -> int:
-    """Of one position."""
+    """How many numbers the keys and values of one position are."""
     return stack.num_layers * 2 * stack.num_kv_heads * stack.head_dim
 
 
@@ -75,17 +76,17 @@ def _weights_bytes(checkpoint: Checkpoint) -> int:
 
 
 def _layer_values(stack: TransformerConfig) -> int:
-    """Weights of all layers."""
+    """How many weights all layers of a stack have."""
     attention = 2 * (stack.num_heads + stack.num_kv_heads) * stack.head_dim
     return stack.num_layers * stack.hidden_size * (attention + 3 * stack.intermediate_size)
 
 
 def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float) -> int:
-    """How many streams at once nobody of whom runs dry: each makes a frame per `frame_s`.
+    """Return how many streams can be served at once without gaps, when each needs a frame per `frame_s`.
 
-    `step_s` is how long the talker takes for a frame, by rows; between them it is taken to grow evenly. `codec_s` is
-    what a frame of one stream costs in full calls of the codec. Both share one GPU, so that their times add up. A step
-    of fewer rows takes no longer than one of more: where it seems to, something disturbed the measurement.
+    `step_s` is the duration of a talker step by its number of rows, interpolated linearly. `codec_s` is the time per
+    frame and stream in full calls of Code2Wav. Both share one GPU, so their times add up. A step with fewer rows cannot
+    take longer than one with more: where it seems to, the measurement was disturbed, and the shorter time counts.
     """
     usable_s = USABLE_TIME * frame_s
     before, before_s = 0, 0.0

@@ -1,4 +1,4 @@
-"""Values that cross the engine: what an utterance asks for, what the prompt is, what comes back. No torch, no I/O."""
+"""Values that pass through the engine: an utterance's parameters, its prompt, and its results. No torch, no I/O."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -11,7 +11,7 @@ Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 Float32Array = npt.NDArray[np.float32]
 
-LARGEST_VALUE = 65504.0  # of a speaker embedding: finite in every type that a talker computes in
+LARGEST_VALUE = 65504.0  # largest value in a speaker embedding: finite in every dtype that a talker computes in
 
 # Codec column of a prompt row: an id of the talker's codec embedding table (>= 0), or one of these.
 NO_ID = -1  # the part is absent (also used in the text column)
@@ -25,11 +25,11 @@ class FinishReason(IntEnum):
     COMPLETED = 1  # the model sampled its end token
     MAX_FRAMES = 2  # `SamplingParams.max_frames` were made
     CANCELLED = 3
-    FAILED = 4  # this stream broke; `StreamEnd.detail` says why
-    UNAVAILABLE = 5  # the workers went down with all streams, or the engine was closed; may be tried again
-    RUNAWAY = 6  # it no longer spoke its text; `StreamEnd.detail` says how that showed
-    NO_SCORES = 8  # what the model computed are no finite numbers; `StreamEnd.detail` says what to do
-    YIELDED = 7  # between workers and engine only: its slot went to another while it had nothing to say
+    FAILED = 4  # this stream failed; `StreamEnd.detail` says why
+    UNAVAILABLE = 5  # the workers went down with all streams, or the engine was closed; the caller may try again
+    RUNAWAY = 6  # it no longer spoke its text; `StreamEnd.detail` says which sign showed it
+    NO_SCORES = 8  # the model computed scores that are not finite; `StreamEnd.detail` says what to do
+    YIELDED = 7  # between workers and engine only: the starved stream's slot was given to another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,42 +49,42 @@ class SamplingParams:
     subtalker_top_k: int
     subtalker_top_p: float
     seed: int  # 0 .. 2**32 - 1
-    min_frames: int  # the end token is banned for this many first samples
-    max_frames: int  # N means N frames out
+    min_frames: int  # the end token is banned in this many first samples
+    max_frames: int  # most frames to make
     ignore_eos: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SynthesisParams:
-    """One utterance as the caller wants it; the text comes separately."""
+    """What the caller wants of one utterance, except its text, which comes separately."""
 
     sampling: SamplingParams
     speaker: str | None = None  # a name of the checkpoint's speaker table
     language: str = "auto"
     instruct: str = ""
     non_streaming_mode: bool = False  # all text in the prompt, instead of one text token per codec frame
-    x_vector: Float32Array | None = None  # [talker hidden size]; in the place of `speaker`
+    x_vector: Float32Array | None = None  # [talker hidden size]; instead of `speaker`
     reference_codes: Int16Array | None = None  # [frames, codebooks]; needs reference_text and x_vector
     reference_text: str = ""
-    checkpoint: str = ""  # fingerprint of the one that is to speak; "": the first that has what is needed
-    # If not None, `EngineStream.text_times` tells when which text is spoken; these are `EngineStream.text_positions`
-    # of frames that are known.
+    checkpoint: str = ""  # fingerprint of the checkpoint that has to speak; "": the first that has what is needed
+    # If not None, `EngineStream.text_times` says when which text is spoken. Its values are the
+    # `EngineStream.text_positions` of the known frames.
     times_text: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingInfo:
-    """What an uploaded recording is, as it came."""
+    """The properties of an uploaded recording, before it is resampled."""
 
     duration_ms: int
-    level_dbfs: float  # root mean square of the mono samples; 0 is that of a full-scale square wave
+    level_dbfs: float  # root mean square of the mono samples; 0 dBFS is a full-scale square wave
     sample_rate_hz: int
     channels: int
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedReference:
-    """What a Base checkpoint makes of a recording: all that cloning takes, the words spoken in it aside."""
+    """What a Base checkpoint makes of a recording: everything that cloning needs, except the words spoken in it."""
 
     x_vector: Float32Array  # [hidden]
     codes: Int16Array | None  # [frames, codebooks]
@@ -93,18 +93,18 @@ class EncodedReference:
 
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
-    """The prompt as ints, one entry per row, in both columns; row embedding = text part + codec part.
+    """The prompt as ints: two columns with one entry per row; a row's embedding = text part + codec part.
 
-    `trailing` holds the text ids known so far that follow the prompt, one per codec frame: frame t's successor adds
-    trailing[t]. More arrive with PushText until EndText; after the last one the talker adds tts_pad.
+    `trailing` has the text ids known so far that follow the prompt, one per codec frame: trailing[t] is added after
+    frame t. More arrive with PushText until EndText; after the last one the talker adds tts_pad.
     """
 
     text_ids: tuple[int, ...]
     codec_items: tuple[int, ...]
     trailing: tuple[int, ...]
     text_ended: bool
-    num_text_tokens: int  # of the utterance's own text, those that trail included
-    text_row: int = 0  # where the first of these stands; the others follow, one to a row, behind the prompt, too
+    num_text_tokens: int  # of the utterance's own text, trailing ones included
+    text_row: int = 0  # row of the first of these tokens; the others follow, one per row, also after the prompt
 
     @property
     def num_rows(self) -> int:
@@ -113,14 +113,14 @@ class PromptPlan:
 
 @dataclass(frozen=True, slots=True)
 class StreamBudget:
-    """Where the time from a complete prompt to the first chunk went, in seconds. The parts follow without gaps."""
+    """How the time from a complete prompt to the first chunk was spent, in seconds. The parts follow without gaps."""
 
-    opened_s: float  # when it began: the only moment in here, of time.monotonic()
-    queue_s: float  # the ring to the talker, and the wait for a slot and pages
-    prefill_s: float  # until the step that made frame 0 began: earlier pieces of a long prompt
+    opened_s: float  # when it began, by time.monotonic(); all other fields are durations
+    queue_s: float  # on the ring to the talker, and waiting for a slot and pages
+    prefill_s: float  # until the step that made frame 0 began: earlier parts of a long prompt
     step_s: float  # that step
     frames_ring_s: float  # until Code2Wav took the frame
-    codec_wait_s: float  # until the call that decoded it began; the reference of a cloned voice goes first
+    codec_wait_s: float  # until the call that decoded it began; the reference of a cloned voice is decoded before
     codec_s: float  # that call
     pcm_ring_s: float  # until the engine's caller could take the chunk
 
@@ -137,8 +137,8 @@ class PcmChunk:
     first_frame: int
     num_frames: int
     samples: Int16Array  # [num_frames * frame_samples]
-    codes: Int16Array  # [num_frames, codebooks]; with those of all chunks before, another stream can go on behind it
-    budget: StreamBudget | None = None  # of the first chunk of a stream
+    codes: Int16Array  # [num_frames, codebooks]; with the codes of all earlier chunks, another stream can continue it
+    budget: StreamBudget | None = None  # only in the first chunk of a stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +154,15 @@ class StreamEnd:
 
 @dataclass(slots=True)
 class PassCounts:
-    """Passes of a worker's network: one or more to a step, most filled up with rows to a size that is prepared for."""
+    """Counts passes of a worker's network. A step has one or more; most are padded with rows to a prepared size."""
 
-    num_rows: int = 0
-    num_padding_rows: int = 0  # beside them
+    num_rows: int = 0  # without padding
+    num_padding_rows: int = 0
     num_graphs: int = 0  # passes replayed as a CUDA graph
     num_eager: int = 0  # passes launched operation by operation: on the CPU, or with `enforce_eager`
 
     def add(self, num_rows: int, size: int, *, is_graph: bool = False) -> None:
-        """A pass of `size` rows, `num_rows` of them wanted."""
+        """Count a pass of `size` rows, of which `num_rows` are no padding."""
         self.num_rows += num_rows
         self.num_padding_rows += size - num_rows
         self.num_graphs += is_graph
