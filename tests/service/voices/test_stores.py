@@ -102,10 +102,10 @@ def test_limits(store: Store) -> None:
         lambda: store.prepare("ada", "", None, limits),
         lambda: store.add("ada", about("c"), b"x", None, limits),
     ):
-        with pytest.raises(VoiceQuotaReached, match="all 2 voices of yours"):
+        with pytest.raises(VoiceQuotaReached, match="you have all 2 voices"):
             attempt()
     store.add("bob", about("a"), b"x", None, limits)
-    with pytest.raises(VoiceQuotaReached, match="all 3 voices of this server"):
+    with pytest.raises(VoiceQuotaReached, match="the server has all 3 voices"):
         store.add("bob", about("b"), b"x", None, limits)
     store.remove("ada", "a")
     store.add("bob", about("b"), b"x", None, limits)

@@ -1,1 +1,1 @@
-"""Who speaks: presets, stored voices, recordings, designs and mixes."""
+"""Voices: presets, stored voices, recordings, designs and mixes."""

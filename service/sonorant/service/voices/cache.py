@@ -1,4 +1,4 @@
-"""What was used last, within a bound of bytes. Not for several threads."""
+"""A cache that keeps the most recently used values, up to a number of bytes. Not thread-safe."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -16,10 +16,10 @@ Value = TypeVar("Value", bound=Sized)
 
 class LruCache(Generic[Key, Value]):
     def __init__(self, max_bytes: int) -> None:
-        """0 keeps nothing."""
+        """`max_bytes`: 0 keeps nothing."""
         self.num_bytes = 0
         self._max_bytes = max_bytes
-        self._values: OrderedDict[Key, Value] = OrderedDict()  # the one used last is the last
+        self._values: OrderedDict[Key, Value] = OrderedDict()  # the most recently used is last
 
     def get(self, key: Key) -> Value | None:
         value = self._values.get(key)
@@ -28,7 +28,7 @@ class LruCache(Generic[Key, Value]):
         return value
 
     def put(self, key: Key, value: Value) -> None:
-        """What was used longest ago makes room; a value over the bound is not kept."""
+        """Keep a value; the least recently used ones make room. A value larger than the cache is not kept."""
         if (old := self._values.pop(key, None)) is not None:
             self.num_bytes -= old.num_bytes
         if value.num_bytes > self._max_bytes:
@@ -43,6 +43,6 @@ class LruCache(Generic[Key, Value]):
         return len(self._values)
 
     def drop(self, is_unwanted: Callable[[Key], bool]) -> None:
-        """Looks at every key."""
+        """Remove all values with an unwanted key. Looks at every key."""
         for key in [key for key in self._values if is_unwanted(key)]:
             self.num_bytes -= self._values.pop(key).num_bytes

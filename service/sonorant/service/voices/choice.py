@@ -1,6 +1,6 @@
-"""Who speaks: from a VoiceSelector to what the engine is given, wherever the voice comes from. Takes no place anywhere.
+"""Turns a VoiceSelector into what the engine needs to speak with that voice, wherever the voice comes from.
 
-Every choice says which checkpoint speaks. A recording is encoded by the engine's encoder, and remembered for a while.
+Every choice names the checkpoint that speaks. The engine's encoder encodes recordings; results are cached.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ _LACKS_CLONING = "CHECKPOINT_LACKS_CLONING"
 
 @dataclass(frozen=True, slots=True)
 class VoiceChoice:
-    """Who speaks, as the engine is told."""
+    """A voice in the form that the engine takes."""
 
     info: EngineInfo  # of the checkpoint that speaks
-    field: str  # path of what chose the voice
-    voice_id: str = ""  # "" = one-shot
+    field: str  # path of the request's field that chose the voice
+    voice_id: str = ""  # "" = a voice without an id, sent along with the request
     speaker: str | None = None
     design: str = ""
     x_vector: npt.NDArray[np.float32] | None = None  # [hidden]
@@ -55,7 +55,7 @@ class VoiceChoice:
 
     @property
     def is_complete(self) -> bool:
-        """False of a recording that was only checked."""
+        """Whether the voice can speak: False for a recording that was only checked."""
         return bool(self.design) or self.x_vector is not None
 
     @property
@@ -65,7 +65,7 @@ class VoiceChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
-    """What the cache keeps of a recording."""
+    """An encoded recording in the cache."""
 
     reference: EncodedReference
 
@@ -76,7 +76,7 @@ class _Encoded:
 
 class VoiceChooser:
     def __init__(self, engine: EnginePool, presets: Presets, stored: StoredVoices | None, encodings: Places) -> None:
-        """`stored`: None on a server that keeps no voices; `encodings`: of recordings, so many wait at a time."""
+        """`stored`: None on a server that keeps no voices. `encodings`: places for recordings to encode."""
         self._encodings = encodings
         self._engine = engine
         self._presets = presets
@@ -84,10 +84,10 @@ class VoiceChooser:
         self._recordings: LruCache[tuple[bytes, bool], _Encoded] = LruCache(REMEMBERED_RECORDINGS_BYTES)
 
     async def choose(self, selector: voice_pb2.VoiceSelector, path: str, caller: Caller) -> VoiceChoice:
-        """`path` is where the selector stands in its request.
+        """Return the voice that a selector asks for. `path`: the selector's path in its request.
 
-        Raises InvalidField, NotServed, VoiceNotFound, VoiceNotAllowed, VoiceUnusable; what the store and the engine's
-        encoder raise.
+        Raises InvalidField, NotServed, VoiceNotFound, VoiceNotAllowed, VoiceUnusable, and what the store and the
+        engine's encoder raise.
         """
         which = selector.WhichOneof("voice")
         if which is None:
@@ -131,7 +131,7 @@ class VoiceChooser:
         )
 
     async def check_recording(self, reference: voice_pb2.ReferenceAudio, path: str) -> VoiceChoice:
-        """As `cloned`, but nothing is encoded: without embedding and codes."""
+        """Check a recording without encoding it: the choice has no embedding and no codes."""
         info = self._for_recordings(reference, path)
         try:
             recording = await self._engine.check_reference(reference.audio)
@@ -165,17 +165,17 @@ class VoiceChooser:
 
     async def mixed(self, mix: voice_pb2.VoiceMix, path: str, caller: Caller) -> VoiceChoice:
         if mix.method not in voice_pb2.MixMethod.values():
-            raise InvalidField(f"{path}.method", f"{mix.method} is no MixMethod")
+            raise InvalidField(f"{path}.method", f"{mix.method} is not a MixMethod")
         if not 2 <= len(mix.voices) <= MAX_MIXED_VOICES:
             raise InvalidField(f"{path}.voices", f"{len(mix.voices)} voices; a mix is of 2 to {MAX_MIXED_VOICES}")
         parts = [await self._part(part, f"{path}.voices[{index}]", caller) for index, part in enumerate(mix.voices)]
-        # Those with a name belong to a checkpoint, embeddings as such to all of their size.
+        # Voices with an id belong to one checkpoint; bare embeddings fit all checkpoints of their size.
         lead = next((part for part in parts if part.voice_id), parts[0])
         for part in parts:
             if part.info.hidden_size != lead.info.hidden_size or (
                 part.voice_id and part.info.fingerprint != lead.info.fingerprint
             ):
-                message = f"a voice of {part.info.model} does not mix with one of {lead.info.model}; use voices of one"
+                message = f"cannot mix voices of {part.info.model} and {lead.info.model}; use voices of one checkpoint"
                 raise InvalidField(part.field, message)
         try:
             x_vector = mix_embeddings(
@@ -188,7 +188,7 @@ class VoiceChooser:
         return VoiceChoice(lead.info, path, x_vector=x_vector)
 
     def kept(self, about: VoiceAbout, tensors: VoiceTensors, path: str) -> VoiceChoice:
-        """Of a voice that was made before. Raises VoiceUnusable or NotServed if no checkpoint here can speak it."""
+        """Return the choice of a stored voice. Raises VoiceUnusable or NotServed if no checkpoint here can speak it."""
         if about.kind == "designed":
             return replace(self.designed(about.design, path), voice_id=about.voice_id)
         info = next((info for info in self._engine.infos if info.fingerprint == about.fingerprint), None)
@@ -210,7 +210,7 @@ class VoiceChooser:
         )
 
     def _default(self, path: str, caller: Caller) -> VoiceChoice:
-        """The first preset that the caller may use."""
+        """Return the first preset that the caller may use."""
         speakers = self._presets.names
         if not speakers:
             check_allowed(caller, "", path)
@@ -229,7 +229,7 @@ class VoiceChooser:
                 voice = await self._stored.find(caller, name)
                 return self.kept(voice.about, await self._stored.tensors(voice), path)
             except VoiceNotFound:
-                pass  # with what is known here, more can be said
+                pass  # raised again below, with a hint
         close = get_close_matches(name[:64], self._presets.names, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "ListVoices tells which there are"
         raise VoiceNotFound(name, path=path, hint=hint)
@@ -239,7 +239,7 @@ class VoiceChooser:
         return VoiceChoice(info, path, voice_id=name, speaker=name)
 
     def _for_recordings(self, reference: voice_pb2.ReferenceAudio, path: str) -> EngineInfo:
-        """The checkpoint that clones from recordings."""
+        """Check a recording's fields and return the checkpoint that clones from recordings."""
         info = self._engine.info_for(Need(("base",)))
         if info.task != "base":
             message = f"{info.model} is not a Base checkpoint and cannot clone; use voice_id or design"
@@ -253,9 +253,9 @@ class VoiceChooser:
         return info
 
     async def _part(self, part: voice_pb2.WeightedVoice, path: str, caller: Caller) -> VoiceChoice:
-        """Of a mix: a choice with an embedding."""
+        """Return the choice of one part of a mix. It has an embedding."""
         if not (math.isfinite(part.weight) and part.weight >= 0):
-            raise InvalidField(f"{path}.weight", f"{part.weight} is not a finite number from 0")
+            raise InvalidField(f"{path}.weight", f"{part.weight} must be a finite number of at least 0")
         which = part.WhichOneof("voice")
         if which is None:
             raise InvalidField(path, "set voice_id or speaker_embedding")
@@ -270,9 +270,9 @@ class VoiceChooser:
 
 
 def check_allowed(caller: Caller, voice_id: str, path: str) -> None:
-    """Raise VoiceNotAllowed if the caller's key is not for this voice; "" means a voice without an id."""
+    """Raise VoiceNotAllowed if the caller's key does not allow this voice; "" means a voice without an id."""
     if not caller.may_use(voice_id):
-        raise VoiceNotAllowed(f"{path}: this API key is for {', '.join(sorted(caller.voices or ()))} only")
+        raise VoiceNotAllowed(f"{path}: this API key allows only {', '.join(sorted(caller.voices or ()))}")
 
 
 def _digest(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""New stored voices: from a source of the request, or from the file of an exported one."""
+"""Creates stored voices, from a source in the request or from an exported file."""
 
 import asyncio
 import secrets
@@ -30,14 +30,14 @@ class VoiceCreation:
         self._stored = stored
 
     async def create(self, request: voice_service_pb2.CreateVoiceRequest, caller: Caller) -> VoiceAbout:
-        """The voice that is there for good, or with validate_only would be.
+        """Create a voice and return its metadata. With validate_only, only check that it could be created.
 
-        Raises what is wrong with the request, VoiceExists, RequestIdReused, VoiceQuotaReached, VoiceStoreFailed, and
-        what the engine's encoder raises.
+        Raises errors of the request, VoiceExists, RequestIdReused, VoiceQuotaReached, VoiceStoreFailed, and what the
+        engine's encoder raises.
         """
         stored = self._may_create(request.voice_id, caller)
         about = check_create(request, time.time())
-        key = await asyncio.to_thread(check_request, request.request_id, request)  # which may be large
+        key = await asyncio.to_thread(check_request, request.request_id, request)  # hashing a large request takes time
         if made := await self._prepare(caller, stored, about.voice_id, key):
             return made.about
         choice = await self._choose(request, caller)
@@ -54,7 +54,7 @@ class VoiceCreation:
         return about if request.validate_only else await self._keep(caller, stored, about, choice, key)
 
     async def import_file(self, request: voice_service_pb2.ImportVoiceRequest, caller: Caller) -> VoiceAbout:
-        """As `create`."""
+        """Create a voice from an exported file; otherwise like `create`."""
         stored = self._may_create(request.voice_id, caller)
         try:
             about, tensors = unpack(request.voice_file)
@@ -77,7 +77,10 @@ class VoiceCreation:
     async def _prepare(
         self, caller: Caller, stored: StoredVoices, voice_id: str, key: RequestKey | None
     ) -> StoredVoice | None:
-        """Before the work is done; what others do meanwhile is found when the voice is kept."""
+        """Check for conflicts before the work. Return the voice if the same request has made it already.
+
+        Changes by other calls meanwhile are noticed when the voice is stored.
+        """
         if voice_id in self._presets.voices:
             raise VoiceExists(voice_id, is_preset=True)
         return await stored.prepare(caller, voice_id, key)
@@ -96,7 +99,7 @@ class VoiceCreation:
                 return await self._chooser.mixed(request.mix, "mix", caller)
 
     def _check_with_engine(self, choice: VoiceChoice) -> None:
-        """That it can speak: a long recording, for instance, may leave no room for it."""
+        """Check that the voice can speak: a long recording, for instance, may leave no room for speech."""
         params = SynthesisParams(
             choice.info.default_sampling,
             instruct=choice.design,

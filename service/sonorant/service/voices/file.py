@@ -1,6 +1,6 @@
-"""A stored voice as one safetensors file: its tensors, and the rest as JSON in the metadata. Pure.
+"""The file of a stored voice: a safetensors file with its tensors, and the rest as JSON in the metadata. Pure.
 
-The same file is kept, exported and imported, so that reading one trusts nothing in it.
+Stored, exported and imported files are the same, so reading trusts nothing in a file.
 """
 
 import hashlib
@@ -16,17 +16,17 @@ from safetensors.numpy import load, save
 from sonorant.service.voices.store import VoiceAbout, VoiceTensors
 
 MAX_FILE_BYTES = 1024 * 1024
-MAX_HEADER_BYTES = 256 * 1024  # JSON, which takes everybody's event loop; all that may be said of a voice fits twice
+MAX_HEADER_BYTES = 256 * 1024  # JSON, parsed on the event loop; twice the most that a voice can need
 MAX_CODE_ROWS = 4096  # 5 minutes; more than any checkpoint has room for
-MAX_UNIX_S = 253_402_300_800  # the end of the year 9999, and of what google.protobuf.Timestamp takes
+MAX_UNIX_S = 253_402_300_800  # the end of the year 9999, which is the limit of google.protobuf.Timestamp
 KINDS = ("cloned", "designed", "embedded", "mixed")
-_KEY = "sonorant.voice.v1"  # the only one: safetensors writes several in any order, and a voice is to have one file
-_CHECKSUM = "sha256"  # beside what is said about the voice; files without one are taken as they are
+_KEY = "sonorant.voice.v1"  # the only key: safetensors writes several in any order, and a voice should have one file
+_CHECKSUM = "sha256"  # key beside the metadata of the voice; files without it are not verified
 _DTYPES = {"speaker_embedding": (np.float32, 1), "reference_codes": (np.int16, 2)}  # dtype, number of axes
 
 
 class NotAVoiceFile(ValueError):
-    """The message says what is wrong with it."""
+    """The file is not a valid voice; the message says what is wrong with it."""
 
 
 def pack(about: VoiceAbout, tensors: VoiceTensors) -> bytes:
@@ -37,7 +37,7 @@ def pack(about: VoiceAbout, tensors: VoiceTensors) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
-    """What is read has the right types and numbers of axes; what a checkpoint says to it is another question.
+    """Read a file. The types and numbers of axes are checked, but not whether it fits a checkpoint.
 
     Raises NotAVoiceFile.
     """
@@ -65,9 +65,9 @@ def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
             )
     tensors = VoiceTensors(
         **{name: array.copy() for name, array in arrays.items()}
-    )  # of the file, nothing is held on to
+    )  # copied, so that the file's bytes can be freed
     if checksum is not None and checksum != _checksum(about, arrays):
-        raise NotAVoiceFile("it is damaged: its content does not fit its checksum")
+        raise NotAVoiceFile("it is damaged: its content does not match its checksum")
     _check_whole(about, tensors)
     return about, tensors
 
@@ -84,18 +84,18 @@ def about_to_json(about: VoiceAbout) -> str:
 
 
 def about_from_json(text: str) -> VoiceAbout:
-    """Raises NotAVoiceFile."""
+    """Parse what `about_to_json` wrote. Raises NotAVoiceFile."""
     return _about_of(_object(text))
 
 
 def _object(text: str) -> dict[str, Any]:
     try:
         values = json.loads(text)
-        json.dumps(values, ensure_ascii=False).encode()  # half of a surrogate pair is JSON, and no text
+        json.dumps(values, ensure_ascii=False).encode()  # raises for half a surrogate pair: valid JSON, but not text
     except (ValueError, RecursionError, TypeError) as error:
-        raise NotAVoiceFile(f"what it says about the voice is no JSON of whole text: {error}") from None
+        raise NotAVoiceFile(f"its metadata of the voice is not valid JSON: {error}") from None
     if not isinstance(values, dict):
-        raise NotAVoiceFile("what it says about the voice is no JSON object")
+        raise NotAVoiceFile("its metadata of the voice is not a JSON object")
     return values
 
 
@@ -129,10 +129,12 @@ def _has_type(name: str, value: object) -> bool:
 
 
 def _check_whole(about: VoiceAbout, tensors: VoiceTensors) -> None:
-    """What a kind of voice is made of, no more and no less."""
+    """Check that the voice has exactly the parts of its kind."""
     embedding, codes = tensors.speaker_embedding, tensors.reference_codes
     if (embedding is None) != (about.kind == "designed"):
-        raise NotAVoiceFile(f"a {about.kind} voice and a speaker embedding: one of them is missing or too much")
+        raise NotAVoiceFile(
+            f"a speaker embedding belongs to every voice but a designed one; this voice is {about.kind}"
+        )
     if embedding is not None and not np.isfinite(embedding).all():
         raise NotAVoiceFile("its speaker embedding has values that are not finite")
     if (codes is not None) != bool(about.transcript) or (codes is not None and about.kind != "cloned"):
@@ -140,4 +142,4 @@ def _check_whole(about: VoiceAbout, tensors: VoiceTensors) -> None:
     if codes is not None and len(codes) > MAX_CODE_ROWS:
         raise NotAVoiceFile(f"{len(codes)} reference frames are over the limit of {MAX_CODE_ROWS}")
     if (about.kind == "designed") != bool(about.design):
-        raise NotAVoiceFile("a designed voice has a description to be made from, others have none")
+        raise NotAVoiceFile("a designed voice needs its description, and other voices have none")

@@ -1,6 +1,7 @@
-"""`sonorant-server voices migrate SOURCE TARGET`: all voices of all owners from one store to another.
+"""`sonorant-server voices migrate SOURCE TARGET`: copies all voices of all owners from one store to another.
 
-May be repeated, and stopped and repeated: what is there already is left alone. Stop making voices meanwhile.
+It may be interrupted and repeated: voices that are in the target already are left alone. Nobody should create voices
+meanwhile.
 """
 
 from dataclasses import dataclass, field
@@ -16,14 +17,14 @@ _NO_LIMITS = VoiceLimits(2**62, 2**62, 2**62)
 class Migration:
     num_copied: int = 0
     num_there: int = 0
-    left: list[str] = field(default_factory=list)  # what could not be copied, one sentence each
+    left: list[str] = field(default_factory=list)  # one sentence per voice that could not be copied
 
     def __str__(self) -> str:
         return f"{self.num_copied} voices copied, {self.num_there} were there already, {len(self.left)} left behind"
 
 
 def migrate(source: Store, target: Store) -> Migration:
-    """Raises VoiceStoreFailed."""
+    """Copy all voices. Raises VoiceStoreFailed."""
     done = Migration()
     for owned in source.everything():
         owner, about = owned.owner, owned.voice.about
@@ -40,5 +41,5 @@ def migrate(source: Store, target: Store) -> Migration:
         except VoiceDamaged as error:
             done.left.append(f"{name}: {error}")
         except VoiceExists:
-            done.left.append(f"{name}: another voice has this id there; delete one of the two")
+            done.left.append(f"{name}: the target has another voice with this id; delete one of the two")
     return done

@@ -1,4 +1,4 @@
-"""Which store keeps the voices: a folder of this host, or a database that several servers share."""
+"""Opens the store of voices: a folder on this host, or a database that several servers share."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,18 +12,21 @@ SCHEMES = ("postgresql://", "postgres://")
 
 
 def opener(folder: Path | None, url: str | None) -> Callable[[], Store] | None:
-    """What opens it, in whatever thread calls; None where no voices are kept. One of the two is None."""
+    """Return a function that opens the store for the thread that calls it, or None if no voices are kept.
+
+    At most one of `folder` and `url` is given.
+    """
     if url is not None:
         return partial(PostgresVoices, url)
     return partial(VoiceRegistry, folder) if folder is not None else None
 
 
 class NoVoicesHere(Exception):
-    """The folder is not one that a server keeps voices in: most likely its name is wrong."""
+    """No server keeps voices in this folder: its name is probably wrong."""
 
 
 def open_kept(place: str) -> Store:
-    """One that is there already; opening another would make it. Raises NoVoicesHere and VoiceStoreFailed."""
+    """Open an existing store; `open_named` would create a missing one. Raises NoVoicesHere and VoiceStoreFailed."""
     if not place.startswith(SCHEMES) and not (Path(place) / DATABASE).is_file():
         raise NoVoicesHere(
             f"no voices are kept in {place}; give the folder of --voices-dir, or the URL of --voices-url"
@@ -32,5 +35,5 @@ def open_kept(place: str) -> Store:
 
 
 def open_named(place: str) -> Store:
-    """A folder or a URL. Raises VoiceStoreFailed."""
+    """Open the store at a folder or URL, and create it if it is missing. Raises VoiceStoreFailed."""
     return PostgresVoices(place) if place.startswith(SCHEMES) else VoiceRegistry(Path(place))

@@ -1,10 +1,10 @@
-"""Stored voices in PostgreSQL, for several servers: a voice that one of them has made speaks on all at once.
+"""Stored voices in PostgreSQL, for several servers: a voice made on one of them can be used on all at once.
 
-One row per voice, its file with it: 10 to 30 KB. What is acknowledged is committed. Quotas hold for all servers
-together: whoever adds a voice has a lock of the database until it is committed. Ids are compared byte by byte, as
-SQLite does.
+Each voice is one row, with its file: 10 to 30 KB. A voice is acknowledged only after the commit. Quotas hold for all
+servers together: adding a voice holds a lock of the database until the commit. Ids are compared byte by byte, as in
+SQLite.
 
-An object belongs to the thread that made it.
+A `PostgresVoices` belongs to the thread that made it.
 """
 
 import hashlib
@@ -23,8 +23,8 @@ from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, V
 
 log = logging.getLogger(__name__)
 
-PAGE = 500  # rows that are fetched together
-_LOCK = 0x536F6E6F72616E74  # of whoever changes voices: any number that others do not use
+PAGE = 500  # rows fetched at once
+_LOCK = 0x536F6E6F72616E74  # key of the advisory lock for changes: any number that nobody else uses
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS sonorant_voices (
     owner TEXT COLLATE "C" NOT NULL,
@@ -46,7 +46,7 @@ _LIVE = "(expire_s IS NULL OR expire_s > %s)"
 
 class PostgresVoices:
     def __init__(self, url: str, clock: Callable[[], float] = time.time) -> None:
-        """A database that is not there now may be there later. Raises VoiceStoreFailed without psycopg."""
+        """A database that cannot be reached now is tried again later. Raises VoiceStoreFailed without psycopg."""
         self._clock = clock  # Unix time
         try:
             self._database = Database(url, _set_up)
@@ -54,7 +54,7 @@ class PostgresVoices:
         except PsycopgMissing as error:
             raise VoiceStoreFailed(str(error)) from error
         except DatabaseGone as error:
-            log.error("the voices' database cannot be reached; presets speak meanwhile: %s", error)
+            log.error("the database of stored voices cannot be reached, only presets can speak meanwhile: %s", error)
 
     def find(self, owner: str, voice_id: str) -> StoredVoice | None:
         with _failures():
@@ -103,7 +103,7 @@ class PostgresVoices:
             connection.execute("DELETE FROM sonorant_voices WHERE expire_s <= %s", (self._clock(),))
             if made := self._repeated(connection, owner, request):
                 return made
-            # Of ours, but for an answer that was lost on its way back.
+            # The row is there already if our commit succeeded and its answer was lost.
             known = connection.execute("SELECT 1 FROM sonorant_voices WHERE file = %s", (voice.file,)).fetchone()
             if known is None:
                 self._check_room(connection, owner, about.voice_id, len(file), limits)
@@ -158,7 +158,7 @@ class PostgresVoices:
                 return
 
     def check(self) -> tuple[int, list[str]]:
-        """How many voices there are, of all owners; what is wrong with those that are damaged."""
+        """Return the number of voices of all owners, and a sentence for each that is damaged."""
         with _failures():
             self._database.run(lambda connection: None)
         num_voices, damages = 0, []
@@ -223,9 +223,9 @@ def _voice(row: Any) -> StoredVoice:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """What goes wrong with the database, as one error; its own words are for the log alone."""
+    """Turn failures of the database into VoiceStoreFailed. Their details go to the log alone."""
     try:
         yield
     except (DatabaseGone, ValueError) as error:
-        log.error("the voices cannot be read or written: %s", error)
+        log.error("the stored voices cannot be read or written: %s", error)
         raise VoiceStoreFailed("the stored voices cannot be read or written now; the server's log says why") from error

@@ -8,7 +8,7 @@ from sonorant.tts.v1 import voice_pb2
 
 class Presets:
     def __init__(self, models: Sequence[EngineInfo]) -> None:
-        """A speaker that several checkpoints have is that of the first, as it is when it speaks."""
+        """If several checkpoints have a speaker, the first one's is listed; it is also the one that speaks."""
         self.voices: dict[str, voice_pb2.Voice] = {}  # by their ids, which are in lower case
         for info in models:
             for speaker in info.speakers:

@@ -1,4 +1,4 @@
-"""Requests about stored voices: what they say, checked; and voices as the contract describes them. Pure."""
+"""Checks requests about stored voices, and turns stored voices into messages of the contract. Pure."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ MAX_TTL_S = 10 * 366 * 24 * 3600
 MAX_REQUEST_ID_CHARS = 64
 
 _VOICE_ID = re.compile("[a-z][a-z0-9-]{2,62}")
-_ABOUT_FIELDS = ("display_name", "description", "languages", "labels")  # of Voice, which callers set
+_ABOUT_FIELDS = ("display_name", "description", "languages", "labels")  # fields of Voice that callers may set
 
 _KINDS = {
     "cloned": voice_pb2.VOICE_KIND_CLONED,
@@ -42,7 +42,7 @@ _KIND_OF_SOURCE = {
 
 
 def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) -> VoiceAbout:
-    """All of the request but its source, as far as it can be known before that: voice_id "" is yet to be minted."""
+    """Check all of the request but its source, and return the metadata known so far. voice_id "" is generated later."""
     source = request.WhichOneof("source")
     if source is None:
         raise InvalidField("source", "set one of reference, design, speaker_embedding, mix")
@@ -72,7 +72,7 @@ def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) ->
 
 
 def check_imported(request: voice_service_pb2.ImportVoiceRequest, about: VoiceAbout, now_s: float) -> VoiceAbout:
-    """What the file says about its voice, made new; `about` is as the file has it, which may come from anywhere."""
+    """Check a file's metadata `about`, which may come from anywhere, and return it with a new id, time and expiry."""
     field = "voice_file"
     _check_text(about.display_name, MAX_NAME_CHARS, field)
     _check_text(about.description, MAX_DESCRIPTION_CHARS, field)
@@ -101,7 +101,7 @@ def check_voice_id(voice_id: str, field: str = "voice_id") -> str:
 
 
 def check_ttl(ttl_s: int, now_s: float) -> float | None:
-    """When the voice goes; None = never."""
+    """Return when the voice expires, or None for never."""
     if ttl_s > MAX_TTL_S:
         raise InvalidField("ttl_seconds", f"{ttl_s} is over {MAX_TTL_S} (10 years); 0 means never")
     return now_s + ttl_s if ttl_s else None
@@ -119,7 +119,7 @@ def check_labels(labels: Mapping[str, str], field: str) -> dict[str, str]:
 
 
 def check_request(request_id: str, message: object) -> RequestKey | None:
-    """`message` is the whole request; None if it is not to be repeated."""
+    """Return the key by which a repeated request is recognized, or None without an id. `message`: the whole request."""
     if not request_id:
         return None
     if len(request_id) > MAX_REQUEST_ID_CHARS or not request_id.isprintable():
@@ -130,7 +130,7 @@ def check_request(request_id: str, message: object) -> RequestKey | None:
 
 @dataclass(frozen=True, slots=True)
 class VoiceFilter:
-    """Of ListVoices."""
+    """A checked ListVoicesRequest."""
 
     page_size: int
     after: str
@@ -140,7 +140,7 @@ class VoiceFilter:
     served_languages: tuple[str, ...]
 
     def fits(self, about: VoiceAbout) -> bool:
-        """Of a stored voice; one that names no language speaks all that are served."""
+        """Return whether a stored voice matches. One without languages counts as speaking all that are served."""
         if self.kind and self.kind != _KINDS[about.kind]:
             return False
         if self.language:
@@ -153,11 +153,11 @@ class VoiceFilter:
 def check_list(
     request: voice_service_pb2.ListVoicesRequest, presets: tuple[str, ...], served_languages: tuple[str, ...]
 ) -> VoiceFilter:
-    """A page token is the id of the last voice of the page before, so that it means the same on every server."""
+    """Check a ListVoicesRequest. A page token is the last voice id of a page, so it works on every server."""
     if request.page_size > MAX_PAGE_SIZE:
         raise InvalidField("page_size", f"{request.page_size} is over {MAX_PAGE_SIZE}")
     if request.kind not in voice_pb2.VoiceKind.values():
-        raise InvalidField("kind", f"{request.kind} is no VoiceKind")
+        raise InvalidField("kind", f"{request.kind} is not a VoiceKind")
     if request.page_token and request.page_token not in presets and not _VOICE_ID.fullmatch(request.page_token):
         raise InvalidField("page_token", "not a token of this server; begin again without one")
     language = "" if request.language.lower() == "auto" else request.language

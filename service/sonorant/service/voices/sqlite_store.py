@@ -1,10 +1,10 @@
 """Stored voices in a folder: a SQLite database, and beside it one file per voice with its tensors.
 
-Durable: a file is written, synced and renamed before the row that names it, and the row is committed with a full sync,
-so a voice is there whole or not at all, whatever is killed and when. All of it happens within the write transaction, of
-which SQLite gives out one at a time to all processes; so who has it and finds a file without a row may delete it.
+Durability: a file is written, synced and renamed before its row is inserted, and the row is committed with a full sync.
+So a voice is there as a whole or not at all, whatever is killed and when. All this happens within the write
+transaction, of which SQLite allows one at a time among all processes. So its holder may delete any file without a row.
 
-An object belongs to the thread that made it. Any number of them, in any processes of one host, may be open on a folder.
+A `VoiceRegistry` belongs to the thread that made it. Any number may be open on a folder, in any processes of one host.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 DATABASE = "voices.sqlite3"
 FILES = "files"
-BUSY_TIMEOUT_S = 10.0  # for the transactions of other processes
+BUSY_TIMEOUT_S = 10.0  # how long to wait for the transactions of other processes
 VERSION = 1  # of the schema
 
 _SCHEMA = """
@@ -50,7 +50,7 @@ _LIVE = "(expire_s IS NULL OR expire_s > ?)"
 
 class VoiceRegistry:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Makes what is missing, and deletes the files that a killed process left. Raises VoiceStoreFailed."""
+        """Creates what is missing, and deletes files that a killed process left. Raises VoiceStoreFailed."""
         self._clock = clock
         self._files = folder / FILES
         with _failures():
@@ -142,7 +142,7 @@ class VoiceRegistry:
         return len(files)
 
     def everything(self) -> Iterator[OwnedVoice]:
-        """All voices of all owners, as they are now."""
+        """Yield all voices of all owners, as they are now."""
         with _failures():
             rows = self._db.execute(
                 "SELECT about, file, file_digest, owner, request_id, request_digest FROM voices "
@@ -156,7 +156,7 @@ class VoiceRegistry:
         yield from voices
 
     def check(self) -> tuple[int, list[str]]:
-        """How many voices there are, of all owners; what is wrong with those that are damaged."""
+        """Return the number of voices of all owners, and a sentence for each that is damaged."""
         with _failures():
             voices = [_voice(row) for row in self._db.execute("SELECT about, file, file_digest FROM voices")]
         damages = []
@@ -172,7 +172,7 @@ class VoiceRegistry:
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[None]:
-        """What is raised in it undoes it. Of the kind IMMEDIATE, which may write, there is one at a time."""
+        """Run a transaction; an exception rolls it back. IMMEDIATE ones, which may write, run one at a time."""
         self._db.execute(f"BEGIN {kind}")
         try:
             yield
@@ -225,7 +225,7 @@ class VoiceRegistry:
     def _insert(self, owner: str, voice: StoredVoice, request: RequestKey | None, num_bytes: int) -> None:
         about, of_request = voice.about, (request.request_id, request.digest) if request else (None, None)
         values = (owner, about.voice_id, about_to_json(about), about.expire_s)
-        self._db.execute(  # what may be replaced has expired in the last moment
+        self._db.execute(  # it can only replace a voice that has expired just now
             "INSERT OR REPLACE INTO voices VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*values, *of_request, voice.file, voice.file_digest, num_bytes),
         )
@@ -256,7 +256,7 @@ def _voice(row: tuple[object, ...]) -> StoredVoice:
 
 
 def _write_ahead(db: sqlite3.Connection) -> None:
-    """Of several that open a new database at once, SQLite lets all but one fail at this, whatever its timeout says."""
+    """Turn on write-ahead logging. Retries, as SQLite ignores its timeout here when several open a new database."""
     deadline_s = time.monotonic() + BUSY_TIMEOUT_S
     while True:
         try:
@@ -270,9 +270,9 @@ def _write_ahead(db: sqlite3.Connection) -> None:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """What goes wrong with disk or database, as one error; its own words are for the log alone."""
+    """Turn failures of the disk or database into VoiceStoreFailed. Their details go to the log alone."""
     try:
         yield
     except (sqlite3.Error, OSError, ValueError) as error:
-        log.error("the voices cannot be read or written: %s", error)
+        log.error("the stored voices cannot be read or written: %s", error)
         raise VoiceStoreFailed("the stored voices cannot be read or written now; the server's log says why") from error

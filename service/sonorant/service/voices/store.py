@@ -1,7 +1,7 @@
-"""Stored voices as values, and what keeps them: an interface, so that they may be kept elsewhere than in a folder.
+"""Stored voices as values, and the interface of the stores that keep them.
 
-Methods block, and are called from a thread of their own. Each raises VoiceStoreFailed if the store cannot do its work
-now. An owner is the name of an API key, "" without keys.
+A store's methods block, and are called from its own thread. Each raises VoiceStoreFailed if the store cannot be read or
+written now. An owner is the name of an API key, or "" without keys.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, slots=True)
 class VoiceAbout:
-    """All of a stored voice but its tensors: small enough to be listed by the thousand."""
+    """The metadata of a stored voice: everything but its tensors. Small enough to list thousands."""
 
     voice_id: str
     kind: str  # cloned, designed, embedded or mixed
@@ -29,12 +29,12 @@ class VoiceAbout:
     transcript: str = ""
     reference_audio_ms: int = 0
     model: str = ""  # name of the checkpoint that it was made with
-    fingerprint: str = ""  # the same checkpoint, under whatever name
+    fingerprint: str = ""  # of that checkpoint; the same whatever its name
 
 
 @dataclass(frozen=True, slots=True)
 class VoiceTensors:
-    """What the model is given; None where a voice has none."""
+    """The tensors that the model needs; None if a voice does not have one."""
 
     speaker_embedding: npt.NDArray[np.float32] | None = None  # [hidden]
     reference_codes: npt.NDArray[np.int16] | None = None  # [frames, codebooks]
@@ -47,25 +47,25 @@ class VoiceTensors:
 @dataclass(frozen=True, slots=True)
 class StoredVoice:
     about: VoiceAbout
-    file: str  # names its tensors; never used twice
+    file: str  # name of the file with its tensors; never used for another voice
     file_digest: bytes  # SHA-256
 
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """Of the request that makes a voice, for its repetition."""
+    """Identifies a request that makes a voice, so that its repetition is recognized."""
 
     request_id: str
-    digest: bytes  # of everything else in it
+    digest: bytes  # of the whole request
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedVoice:
-    """With what `about` leaves out."""
+    """A stored voice with its owner, and the request that made it."""
 
     owner: str
     voice: StoredVoice
-    request: RequestKey | None  # that made it, if it had an id
+    request: RequestKey | None  # None if the request had no id
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,27 +79,27 @@ class VoiceStore(Protocol):
     def find(self, owner: str, voice_id: str) -> StoredVoice | None: ...
 
     def page(self, owner: str, after: str, fits: Callable[[VoiceAbout], bool], limit: int) -> list[StoredVoice]:
-        """At most `limit` voices that fit, sorted by id, from the first one behind `after` on."""
+        """Return up to `limit` voices that fit, sorted by id, of those with an id after `after`."""
 
     def prepare(self, owner: str, voice_id: str, request: RequestKey | None, limits: VoiceLimits) -> StoredVoice | None:
-        """What `add` would answer or raise now: the voice that the same request has made, if it has; else None.
+        """Return the voice that the same request has made already, else None if `add` would succeed now.
 
-        Raises RequestIdReused if another request had its id, VoiceExists, VoiceQuotaReached. `voice_id` "" is one that
-        nobody has.
+        Raises RequestIdReused if another request had this id, VoiceExists, VoiceQuotaReached. `voice_id` "" stands for
+        one that nobody has.
         """
 
     def add(
         self, owner: str, about: VoiceAbout, file: bytes, request: RequestKey | None, limits: VoiceLimits
     ) -> StoredVoice:
-        """Keep a voice for good. If the same request made one before, that one is the answer. Raises as `prepare`."""
+        """Store a voice durably. If the same request has made one already, return that one. Raises like `prepare`."""
 
     def load(self, voice: StoredVoice) -> bytes | None:
-        """Its file; None if the voice was deleted meanwhile. Raises VoiceDamaged if it is not what was written."""
+        """Return a voice's file, or None if the voice was deleted. Raises VoiceDamaged if the file has changed."""
 
     def remove(self, owner: str, voice_id: str) -> bool:
-        """Whether there was one."""
+        """Delete a voice and return whether there was one."""
 
     def remove_expired(self) -> int:
-        """How many."""
+        """Delete expired voices and return how many there were."""
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""The voices that callers keep here, for the event loop: a store in threads, quotas, and a cache of tensors."""
+"""The stored voices, for use on the event loop: a store in threads, the callers' quotas, and a cache of tensors."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class _Lane:
-    """A thread with a store of its own; calls wait for those before them."""
+    """A thread with its own store; it runs one call after another."""
 
     def __init__(self, open_store: Callable[[], VoiceStore]) -> None:
         self._thread = ThreadPoolExecutor(1, "voices")
@@ -27,7 +27,7 @@ class _Lane:
             raise
 
     async def call(self, work: Callable[[VoiceStore], T]) -> T:
-        """What has begun runs to its end, whether or not somebody still waits for it."""
+        """Run `work` in the thread. It runs to its end even if nobody waits for it any more."""
         return await asyncio.wrap_future(self._thread.submit(work, self._store))
 
     def close(self) -> None:
@@ -46,12 +46,12 @@ class StoredVoices:
     def __init__(self, open_store: Callable[[], VoiceStore], config: StoredVoicesConfig) -> None:
         """Blocks until the store is open. Raises VoiceStoreFailed."""
         self._config = config
-        self._reads = _Lane(open_store)  # who speaks does not wait for what is being written
+        self._reads = _Lane(open_store)  # separate, so that reads do not wait for writes
         self._writes = _Lane(open_store)
         self._cache: LruCache[str, VoiceTensors] = LruCache(config.cache_bytes)
 
     async def find(self, caller: Caller, voice_id: str) -> StoredVoice:
-        """Raises VoiceNotFound."""
+        """Return the caller's voice of this id. Raises VoiceNotFound."""
         voice = await self._reads.call(lambda store: store.find(caller.name, voice_id))
         if voice is None:
             raise VoiceNotFound(voice_id)
@@ -63,38 +63,38 @@ class StoredVoices:
         return await self._reads.call(lambda store: store.page(caller.name, after, fits, limit))
 
     async def prepare(self, caller: Caller, voice_id: str, request: RequestKey | None) -> StoredVoice | None:
-        """What `add` would answer or raise now; None if it would make a voice."""
+        """See `VoiceStore.prepare`."""
         limits = self._limits(caller)
         return await self._reads.call(lambda store: store.prepare(caller.name, voice_id, request, limits))
 
     async def add(
         self, caller: Caller, about: VoiceAbout, tensors: VoiceTensors, request: RequestKey | None
     ) -> StoredVoice:
-        """Returns once the voice is there for good."""
+        """Store a voice. Returns once it is stored durably."""
         file, limits = pack(about, tensors), self._limits(caller)
         return await self._writes.call(lambda store: store.add(caller.name, about, file, request, limits))
 
     async def tensors(self, voice: StoredVoice) -> VoiceTensors:
-        """Raises VoiceNotFound if it was deleted meanwhile, VoiceDamaged."""
-        tensors = self._cache.get(voice.file)  # whose name no other voice ever has
+        """Return a voice's tensors. Raises VoiceNotFound if it was deleted meanwhile, and VoiceDamaged."""
+        tensors = self._cache.get(voice.file)  # no other voice ever has a file of this name
         if tensors is None:
             tensors = unpack(await self.file(voice))[1]
             self._cache.put(voice.file, tensors)
         return tensors
 
     async def file(self, voice: StoredVoice) -> bytes:
-        """As `tensors`."""
+        """Return a voice's file. Raises like `tensors`."""
         data = await self._reads.call(lambda store: store.load(voice))
         if data is None:
             raise VoiceNotFound(voice.about.voice_id)
         return data
 
     async def remove(self, caller: Caller, voice_id: str) -> bool:
-        """Whether there was one."""
+        """Delete a voice and return whether there was one."""
         return await self._writes.call(lambda store: store.remove(caller.name, voice_id))
 
     async def remove_expired(self) -> int:
-        """How many."""
+        """Delete expired voices and return how many there were."""
         return await self._writes.call(lambda store: store.remove_expired())
 
     def close(self) -> None:
