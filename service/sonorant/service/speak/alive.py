@@ -1,8 +1,8 @@
-"""Signs of life: a session whose client asked for them says something at least so often while anything is open.
+"""Signs of life: if the client asked for them, the server is never silent for longer than that while anything is open.
 
-Sessions are looked at together, at times when audio goes out anyway: a timer for each would wake the event loop for
-nothing, several times a second while audio flows. Each is looked at when it might have been silent for long enough, and
-no sooner: what is written meanwhile costs nothing.
+One timer serves all sessions: a timer for each would wake the event loop for nothing, several times a second while
+audio flows. A session is looked at only when it might have been silent for too long, so responses written meanwhile
+cost nothing.
 """
 
 import asyncio
@@ -16,24 +16,24 @@ LOOK_S = 0.06  # six ticks of the pacer, and less than one frame
 
 
 class Quiet:
-    """What is known of one session, or of one call of SynthesizeStream."""
+    """The state of one session, or of one SynthesizeStream call, that wants signs of life."""
 
     __slots__ = ("is_open", "latest_s", "look", "outbox", "sign", "since_s")
 
     def __init__(
         self, outbox: Outbox[Any], sign: Callable[[], Any], max_silence_s: float, is_open: Callable[[], bool]
     ) -> None:
-        """`sign` makes the response that says nothing else."""
+        """`sign`: makes a sign of life, a response without other content. `is_open`: whether silence counts."""
         self.outbox = outbox
         self.sign = sign
         self.latest_s = max_silence_s - LOOK_S  # the next look would be too late
         self.is_open = is_open
-        self.since_s = 0.0  # from when on silence counts: nothing was open before
-        self.look: int | None = None  # at which it is looked at next; None: it is not followed
+        self.since_s = 0.0  # silence counts from here on, as nothing was open before
+        self.look: int | None = None  # number of the look at which its turn is; None: it is not followed
 
 
 class SignsOfLife:
-    """One timer for all, which runs only while somebody has something open. Looks are numbered by the loop's clock."""
+    """One timer for all. It runs only while somebody has something open. Looks are numbered by the loop's clock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._loop = loop
@@ -42,7 +42,7 @@ class SignsOfLife:
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self, quiet: Quiet) -> None:
-        """Something may have been opened. Followed until nothing is."""
+        """Follow a session in which something may be open, until nothing is."""
         if quiet.look is not None:
             return
         self._loop = self._loop or asyncio.get_running_loop()
@@ -94,5 +94,5 @@ class SignsOfLife:
 
 
 def _too_late(quiet: Quiet, since_s: float) -> int:
-    """The first look at which it will have been silent for too long, should it say nothing from then on."""
+    """Return the last look that is in time if the session says nothing from `since_s` on."""
     return math.floor((max(since_s, quiet.since_s) + quiet.latest_s) / LOOK_S) + 1

@@ -1,4 +1,4 @@
-"""What the messages of a session mean for its utterances. Nothing here waits for audio."""
+"""Applies the messages of a session to its utterances. Nothing here waits for audio."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -31,9 +31,10 @@ class Commands:
         phrases: CallerPhrases,
         part: Part,
     ) -> None:
-        """`charge` is told of each text; with a LimitReached it refuses to have so many characters spoken now. `part`:
-        what takes time with a text is done in it."""
-        self.spec: SpeakSpec | None = None  # for utterances that begin now; None = no config has come
+        """`charge`: called with the length of each text; raises LimitReached if it may not be spoken now. `part`: the
+        caller's share of the event loop, for work on texts.
+        """
+        self.spec: SpeakSpec | None = None  # for new utterances; None = no config has come
         self.draining = False
         self._turns = turns
         self._playout = playout
@@ -58,7 +59,7 @@ class Commands:
         await self._push(entry, slices(text))
 
     def resume(self, utterance_id: str, spec: UtteranceSpec, resumption: Resumption) -> None:
-        """What another session began; its text comes next. It is heard ahead of what was opened here before."""
+        """Resume an utterance that another session began. Its text comes next."""
         check_utterance_id(utterance_id)
         if not utterance_id or self._turns.is_known(utterance_id):
             raise InvalidField("utterance_id", "resume an utterance under its own id, before anything else of it")
@@ -70,7 +71,7 @@ class Commands:
         self._begin(utterance_id, spec, charge, resumption)
 
     def refuse(self, utterance_id: str, error: Exception) -> None:
-        """It cannot be resumed."""
+        """End an utterance that cannot be resumed."""
         check_utterance_id(utterance_id)
         self._turns.stop(self._turns.get(utterance_id) or self._begin(utterance_id), error)
 
@@ -157,13 +158,13 @@ class Commands:
             spoken.utterance.pacer.changed()
 
     async def finish(self) -> None:
-        """No more messages: what is open is spoken to its end."""
+        """End all open utterances' texts, as no more messages come."""
         for entry in self._turns:
             await self._part.do(self._turns.change, entry, entry.utterance.end)
         self._turns.close()
 
     def _heard_no_more(self, utterance_id: str) -> None:
-        """The client drops what it has buffered, perhaps of an utterance that is over here: the next may go sooner."""
+        """Note that the client drops buffered audio, even of a done utterance, so that the next may go sooner."""
         self._playout.drop(utterance_id)
         for entry in self._turns:
             entry.utterance.pacer.changed()
@@ -175,7 +176,7 @@ class Commands:
         charge: Callable[[int], None] | None = None,
         resumption: Resumption | None = None,
     ) -> Open:
-        """By default as the session's config has it."""
+        """Open an utterance; by default with the session's config."""
         assert self.spec is not None, "text comes after config"
         utterance = Utterance(
             utterance_id,
@@ -207,7 +208,7 @@ class Commands:
                 return utterance_id
 
     def _commit_later(self, entry: Open) -> None:
-        """Once no text has come for as long as its policy says."""
+        """Schedule a commit for when no text has come for the policy's delay."""
         delay_s = entry.utterance.state.spec.policy.max_buffer_delay_s
         if delay_s is None or entry.stopped:
             return
@@ -232,7 +233,7 @@ def _played_ms(cancel: speak_pb2.Cancel) -> int | None:
 
 
 def _beyond(free_chars: int, charge: Callable[[int], None]) -> Callable[[int], None]:
-    """`charge` for what is over the first so many characters, which were charged where they were spoken."""
+    """Return a `charge` that leaves out the first `free_chars`, which the other session has charged."""
     left = free_chars
 
     def charge_rest(num_chars: int) -> None:

@@ -1,4 +1,4 @@
-"""Stored codes on their way out: checked, decoded by the engine without its talker, encoded and paced as speech is."""
+"""Decodes stored codes: checks them, lets the engine decode them without the talker, encodes and paces the audio."""
 
 import time
 import zlib
@@ -35,7 +35,7 @@ DecodeMessage: TypeAlias = DecodeStarted | audio_pb2.AudioChunk
 
 class SendDecoded(Protocol):
     async def __call__(self, message: DecodeMessage, on_taken: Callable[[], None] | None = None) -> None:
-        """As `Send` of the delivery."""
+        """See `delivery.Send`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class DecodeSpec:
 
     @property
     def num_chars(self) -> int:
-        """What a key is charged: about as many as were spoken."""
+        """The characters that the caller is charged: about as many as were spoken."""
         return round(self.stored.duration_s * CHARS_PER_S)
 
     @property
@@ -58,7 +58,9 @@ class DecodeSpec:
 
 
 def check_decode(request: DecodeRequest, engine: EnginePool) -> Iterator[DecodeSpec | None]:
-    """In steps, as `parsing`; yields None until it is done. Raises InvalidField, or CodecDiffers."""
+    """Check a request in steps, like `parsing`. Yields None until the spec comes last. Raises InvalidField or
+    CodecDiffers.
+    """
     if request.config.audio.encoding == audio_pb2.AUDIO_ENCODING_CODES:
         raise InvalidField("config.audio.encoding", "these are codes already; choose what they are to become")
     stored: StoredCodes | None = None
@@ -71,7 +73,7 @@ def check_decode(request: DecodeRequest, engine: EnginePool) -> Iterator[DecodeS
     assert stored is not None, "it comes last"
     info = engine.info_for_codec(stored.header.codec)
     made_here = CodesHeader.of(info)
-    if replace(stored.header, checkpoint=made_here.checkpoint) != made_here:  # what is charged follows from it
+    if replace(stored.header, checkpoint=made_here.checkpoint) != made_here:  # the charge is computed from the header
         raise InvalidField("codes", "their header does not fit its codec; give them as they came", "CODES_UNREADABLE")
     if not stored.segments:
         raise InvalidField("codes", "there are no frames in them; give those of an utterance", "CODES_UNREADABLE")
@@ -80,7 +82,7 @@ def check_decode(request: DecodeRequest, engine: EnginePool) -> Iterator[DecodeS
 
 
 class Decoding:
-    """Of one call."""
+    """Decodes the stored codes of one call."""
 
     def __init__(self, spec: DecodeSpec, engine: EnginePool, max_lead_ms: int) -> None:
         """Takes a place in the engine. Raises what `EnginePool.open_stored` raises."""
@@ -103,7 +105,7 @@ class Decoding:
         self._stream.cancel()
 
     async def run(self, send: SendDecoded) -> synthesis_pb2.UtteranceDone:
-        """Raises EngineUnavailable, or StreamFailed."""
+        """Send everything, and return the last message. Raises EngineUnavailable or StreamFailed."""
         try:
             await self._run(send)
         finally:
@@ -129,7 +131,7 @@ class Decoding:
             if isinstance(part, int):
                 pieces += self._writer.pause(part)
             else:
-                if not is_first:  # as the speaker did between two
+                if not is_first:  # as between two segments of speech
                     pieces += self._writer.flush()
                 is_first = False
                 await self._segment(len(part), pieces, send)

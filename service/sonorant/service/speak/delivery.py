@@ -1,4 +1,4 @@
-"""The audio of one utterance on its way out: from the engine's streams through encoding and pacing to who sends it."""
+"""Delivers the audio of one utterance: from the engine's streams, through encoding and pacing, to the outbox."""
 
 import asyncio
 import math
@@ -32,14 +32,14 @@ Message: TypeAlias = (
     | speak_pb2.FlushDone
     | synthesis_pb2.Warning
 )
-# For the end of a text that is a phrase so far: whoever sends text and end sends them together.
+# How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
 PHRASE_WAIT_S = 0.005
 _ENDS_WELL = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY)
 
 
 class Send(Protocol):
     async def __call__(self, message: Message, on_taken: Callable[[], None] | None = None) -> None:
-        """`on_taken` is called once it cannot be taken back; with it, this returns when gRPC has the message."""
+        """Send a message. `on_taken` is called once it cannot be taken back; with it, this returns when gRPC has it."""
 
 
 class Delivery:
@@ -53,7 +53,7 @@ class Delivery:
         *,
         whole: bool = False,
     ) -> None:
-        """`whole`: nobody hears a part of it, so each segment is waited for."""
+        """`whole`: nobody hears anything before the end, so each segment is made to its end first."""
         self._state = state
         self._audio = state.spec.audio
         self._segments = segments
@@ -64,21 +64,21 @@ class Delivery:
         params = state.spec.params
         self._writer = writer_for(state.spec.audio, state.spec.info, params.reference_codes, params.sampling.seed)
         self._skipped = Skipped(state.resumption or Resumption(), state.spec.audio, state.spec.info.frame_samples)
-        self._codes: list[audio_pb2.SegmentCodes] = []  # to be told with the next audio
-        self._words_again: list[Word] = []  # of audio that was heard elsewhere: likewise
+        self._codes: list[audio_pb2.SegmentCodes] = []  # to be sent with the next audio
+        self._words_again: list[Word] = []  # words of audio that another session sent, to be sent with the next audio
         self._packing = CodesHeader.of(state.spec.info)
         self._started = False
         self._flush_id = 0
         # Of the current segment:
         self._making = Making(state, segments, word_times, pacer, statistics, whole=whole)
-        self._pieces: deque[Piece] = deque()  # encoded, so that they will be sent
-        self._begun = False  # what comes before it is encoded
-        self._finished = False  # its end is encoded, too, or was heard elsewhere
+        self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
+        self._begun = False  # whether what comes before its audio is encoded
+        self._finished = False  # whether its end is encoded, or another session has sent it
 
     async def run(self, send: Send) -> FinishReason:
-        """Everything between `started` and `done`, in its order.
+        """Send everything from `started` up to, but without, `done`, and return the reason for `done`.
 
-        Raises what ended it otherwise: EngineOverloaded, EngineUnavailable, InvalidSynthesis, StreamFailed.
+        Raises EngineOverloaded, EngineUnavailable, InvalidSynthesis or StreamFailed.
         """
         try:
             return await self._run(send)
@@ -91,7 +91,7 @@ class Delivery:
             reason = await self._speak(segment, send)
             if reason is not FinishReason.COMPLETED:
                 break
-            # Of words that were known to be whole only after all their audio had gone out.
+            # Marks of words that were known to be complete only after all their audio had gone out.
             await self._send_marks(0, send)
             assert segment.end is not None, "it is complete"
             if segment.end.last:
@@ -105,7 +105,7 @@ class Delivery:
         return reason
 
     def heard_to(self, text: str) -> int:
-        """How far the utterance's text can be heard in what was given out: up to there it cannot be revised."""
+        """Return how far the text may have been heard in the audio given out: up to there it cannot be revised."""
         spec, making, current = self._state.spec, self._making, self._segments.current
         heard = current.start_char
         if current is making.segment:
@@ -113,7 +113,7 @@ class Delivery:
                 heard = self._segments.end_char(current)
             elif making.made.num_given:
                 heard = heard_to(text, current.start_char, making.made.num_given, spec.lexicon.respell)
-        if self._skipped.has_more:  # elsewhere
+        if self._skipped.has_more:  # another session sent audio that is still to be skipped
             num_samples = self._skipped.resumption.received_samples
             num_frames = math.ceil(num_samples * spec.info.frame_rate_hz * spec.audio.speed / spec.audio.sample_rate_hz)
             heard = max(heard, heard_to(text, 0, num_frames, spec.lexicon.respell))
@@ -132,7 +132,7 @@ class Delivery:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PHRASE_WAIT_S):
                     await segment.closed.wait()
-            await segment.until_ready()  # a revision may have come instead
+            await segment.until_ready()  # again, as a revision may have come instead
         known, is_all = self._skipped.of_segment(segment.number) if segment.speakable else (None, False)
         if segment.speakable and not is_all:
             if segment.stream is None:
@@ -143,7 +143,7 @@ class Delivery:
         if known is not None:
             making.skip(known)
             silence = np.zeros(len(known) * self._state.spec.info.frame_samples, np.int16)
-            self._encoded(self._writer.speech(silence, known))  # in its place, and to be dropped
+            self._encoded(self._writer.speech(silence, known))  # stands for the known frames, and is dropped
         while self._pieces or not self._finished:
             if making.stream is None and not self._finished:
                 await self._open_or_finish(segment, is_heard=is_all)
@@ -156,7 +156,7 @@ class Delivery:
         return FinishReason.COMPLETED if making.end is None else _reason(making.end)
 
     async def _open_or_finish(self, segment: Segment, *, is_heard: bool) -> None:
-        """There was nothing to say in it. A revision may have changed that."""
+        """Finish a segment that had nothing to speak, or open its stream if a revision has changed that."""
         await (segment.closed.wait() if is_heard else segment.until_ready())
         if segment.speakable and not is_heard:
             self._making.open(segment)
@@ -165,7 +165,7 @@ class Delivery:
             self._word_times.end_audio()
             self._finish(segment)
 
-    # What is given out
+    # Giving audio out
 
     def _begin_writing(self, segment: Segment) -> None:
         if segment.speakable and not self._begun:
@@ -173,12 +173,12 @@ class Delivery:
             self._encoded(self._writer.begin(goes_on=segment.carried is not None))
 
     async def _encode(self, segment: Segment) -> None:
-        """What is due, as far as the listener has room for it; behind the last of it, what ends the segment."""
+        """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""
         making, frame_ms = self._making, self._pacer.frame_ms
         most = max(1, int(self._pacer.max_chunk_ms / frame_ms)) if self._audio.may_join else 1
         if num_frames := min(most, making.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
-            if num_frames := min(num_frames, making.num_due):  # some may have been taken back
+            if num_frames := min(num_frames, making.num_due):  # some may have been taken back meanwhile
                 self._give(segment, num_frames)
         if making.end is not None and not making.made.num_waiting:
             if self._state.spec.resumable and making.end.reason is FinishReason.COMPLETED:
@@ -199,14 +199,14 @@ class Delivery:
         self._pieces += self._unheard(pieces)
 
     def _finish(self, segment: Segment) -> None:
-        """What follows the speech of a segment: a pause, and whatever the stages of the audio still hold."""
+        """Encode what follows the speech of a segment: a pause, and the audio that the stages still hold."""
         self._finished = True
         end = self._making.end
         is_cut = end is not None and end.reason is not FinishReason.COMPLETED
         self._encoded(self._writer.end() if is_cut else self._after(segment))
 
     def _unheard(self, pieces: list[Piece]) -> list[Piece]:
-        """Without those that the listener has from another session."""
+        """Drop the pieces that the listener has from another session, and return the others."""
         if not self._skipped.has_more and not self._skipped.has_header:
             return pieces
         unheard: list[Piece] = []
@@ -216,13 +216,13 @@ class Delivery:
             else:
                 unheard.append(piece)
         if self._state.spec.timestamps:
-            # Most of them were told; which, hung on how much of the audio was known then. Who has one leaves it out.
+            # The other session has sent most of these marks. Which ones is unknown, so clients skip those they have.
             self._words_again += self._word_times.tell(self._state.sent_ms)
         self._making.extend_credit()
         return unheard
 
     async def _start(self, segment: Segment, send: Send) -> None:
-        """What comes first, once."""
+        """Send `started` and the warnings, only once."""
         if self._started:
             return
         self._started = True
@@ -243,11 +243,13 @@ class Delivery:
             await send(warned.to_proto())
 
     def _tell_codes(self, segment: Segment, *, complete: bool = False) -> None:
-        """With the next audio, of all that is due: what is told by many frames at once costs each of them little.
-        `complete`: there are no more of this segment."""
+        """Add the codes of all due frames to the next audio. Many frames at once cost little each.
+
+        `complete`: the segment has no more codes.
+        """
         made = self._making.made
         num_before, codes = made.tell(made.num_given + self._making.num_due)
-        offset = 2 * num_before * self._packing.num_codebooks  # as if they were not packed
+        offset = 2 * num_before * self._packing.num_codebooks  # in bytes of codes that are not packed
         told = audio_pb2.SegmentCodes(segment=segment.number, offset=offset, complete=complete, draw=segment.draw)
         if self._state.spec.packs_codes:
             told.packed = self._packing.pack(codes)
@@ -256,7 +258,7 @@ class Delivery:
         self._codes.append(told)
 
     def _after(self, segment: Segment) -> list[Piece]:
-        """What follows the speech of a segment: a pause, and whatever the stages of the audio still hold."""
+        """Return what follows the speech of a segment: a pause, and the audio that the stages still hold."""
         assert segment.end is not None, "it is complete"
         if segment.end.last:
             return self._writer.end()
@@ -289,7 +291,7 @@ class Delivery:
             self._making.extend_credit()
 
     async def _send_marks(self, num_samples: int, send: Send) -> None:
-        """Of the words that begin in the audio that goes out next, if they are wanted."""
+        """Send the marks of words that begin in the audio that goes out next, if the client wants marks."""
         if not self._state.spec.timestamps:
             return
         until_ms = (self._state.sent_samples + num_samples) * 1000 / self._audio.sample_rate_hz
@@ -299,7 +301,7 @@ class Delivery:
 
 
 def _reason(end: StreamEnd) -> FinishReason:
-    """What the end of a stream means for the utterance."""
+    """Return what the end of a stream means for the utterance. Raises EngineUnavailable or StreamFailed."""
     if end.reason in _ENDS_WELL:
         return end.reason
     if end.reason is FinishReason.UNAVAILABLE:

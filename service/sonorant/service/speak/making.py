@@ -1,7 +1,7 @@
-"""The current segment on the engine's side: its stream, what came of it, and what is made again. Sends nothing.
+"""Making the current segment: its stream, the frames that came, and what is made again. Sends nothing.
 
-A stream that goes wrong, or whose text is revised, is set back: another one takes its place, behind the frames that
-stay. One that has said its text and goes on is ended. What was given out stays in any case.
+A stream that goes wrong, or whose text is revised, is set back: another stream continues after the frames that stay. A
+stream that has said its text and does not stop is ended. Frames that were given out always stay.
 """
 
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
 from sonorant.service.speak.word_times import WordTimes
 
-MAX_HEALS = 2  # of an utterance
-MIN_FRAMES_AGAIN = 8  # fewer are not worth another try
+MAX_HEALS = 2  # per utterance
+MIN_FRAMES_AGAIN = 8  # fewer bad frames are not worth another try
 _CAN_BE_OVER = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY, FinishReason.NO_SCORES)
 _SPEAKS_NO_MORE = (FinishReason.RUNAWAY, FinishReason.NO_SCORES)
 
@@ -40,7 +40,7 @@ class Making:
         *,
         whole: bool,
     ) -> None:
-        """`whole`: nobody hears a part of it, so each segment is waited for."""
+        """`whole`: nobody hears anything before the end, so each segment is made to its end first."""
         self._state = state
         self._info = state.spec.info
         self._segments = segments
@@ -49,29 +49,32 @@ class Making:
         self._statistics = statistics
         self._whole = whole
         self._num_heals = 0
-        self._reopened = False  # workers that die of an utterance are not to die one after another
-        self._frames_before = 0  # that were made when the stream was opened
-        self._stream_over = False  # it has told its end
-        self._spoken = segments.gather()  # of the stream
+        self._reopened = False  # only once, so that an utterance that kills workers cannot kill one after another
+        self._frames_before = 0  # the utterance's frames when the stream was opened
+        self._stream_over = False  # whether the stream's end has come
+        self._spoken = segments.gather()  # collects the stream's frames for the phrase cache
         self.segment: Segment | None = None
         self.stream: EngineStream | PhraseStream | None = None
         self.made = Made(self._info.frame_samples, self._info.num_codebooks)
-        self.end: StreamEnd | None = None  # of the segment's speech
+        self.end: StreamEnd | None = None  # the end of the segment's speech
 
     def begin(self, segment: Segment) -> None:
-        """Its turn has come, without a stream of its own so far."""
+        """Begin a segment whose turn has come. `open` gives it a stream."""
         if segment is not self.segment:
             self.segment, self.stream, self.end = segment, None, None
             self.made = Made(self._info.frame_samples, self._info.num_codebooks)
 
     def open(self, segment: Segment, known: Int16Array | None = None) -> None:
-        """Raises EngineOverloaded or EngineUnavailable. `known`: see `Segments.open`."""
+        """Open the segment's stream if it has none, and follow it. `known`: see `Segments.open`.
+
+        Raises EngineOverloaded or EngineUnavailable.
+        """
         if segment.stream is None:
             self._segments.open(segment, self._pacer.ahead_frames(), known)
         self._take_up(segment)
 
     def skip(self, codes: Int16Array) -> None:
-        """These frames [frames, codebooks], with which the stream was opened, were heard elsewhere."""
+        """Count frames [frames, codebooks] that another session sent, and with which the stream was opened."""
         self.made.known(codes)
         num_samples = len(codes) * self._info.frame_samples
         self._state.num_frames += len(codes)
@@ -82,7 +85,7 @@ class Making:
 
     @property
     def num_due(self) -> int:
-        """Frames that may be given out: all that wait, but for those that may have to be made again."""
+        """How many frames may be given out: all that wait, except those that may have to be made again."""
         num_waiting = self.made.num_waiting
         if self.segment is not None and self.segment.revised:
             return num_waiting
@@ -93,9 +96,9 @@ class Making:
         return num_waiting - (self.made.num_suspect if self._may_heal else self.made.num_over)
 
     async def go_on(self, *, wait: bool) -> None:
-        """Take all that has come of the stream, so that the end is known as early as it can be; `wait` for something.
+        """Take all that has come from the stream, so that its end is known early. `wait`: until something has come.
 
-        Raises EngineOverloaded or EngineUnavailable, should it have to be set back.
+        Raises EngineOverloaded or EngineUnavailable if the stream has to be set back and cannot be.
         """
         segment, stream = self.segment, self.stream
         assert segment is not None and stream is not None, "it was opened"
@@ -123,12 +126,12 @@ class Making:
 
     def extend_credit(self) -> None:
         """Let the engine make what may be sent soon."""
-        if self.segment is not None and self.segment.credit is not None:  # else it is a pause
+        if self.segment is not None and self.segment.credit is not None:  # without a stream there is only a pause
             ahead = self._pacer.ahead_frames() + self.made.num_waiting - self.num_due
             self.segment.credit.extend(self._state.sent_samples, self._state.num_frames, ahead)
 
     def take_back(self, num_frames: int) -> None:
-        """Keep so many frames of the segment, or as many as were given out. Its stream must be set back then."""
+        """Keep `num_frames` of the segment, or more if more were given out. Afterwards its stream must be set back."""
         dropped = self.made.num_frames
         dropped -= self.made.take_back(num_frames)
         num_samples = dropped * self._info.frame_samples
@@ -138,7 +141,7 @@ class Making:
         self.end = None
 
     def revise(self, segment: Segment, spoken: Sequence[str | None]) -> int:
-        """Its text is another from some place on: take back what knew the old one. How many frames these are."""
+        """Take back the frames that depend on the old text, and return how many these are. `spoken`: the new text."""
         if segment is not self.segment or self.stream is None:
             if segment.stream is not None:
                 segment.stream.cancel()
@@ -149,14 +152,14 @@ class Making:
             self.take_back(segment.frames_in_common(spoken))
             segment.stream.cancel()
             segment.detach()
-        else:  # it was revised a moment ago, and its stream is not back yet
+        else:  # an earlier revision has not been set back yet
             self.take_back(0)
         segment.revised = True
         self._pacer.changed()
         return before - self.made.num_frames
 
     def give_up_phrase(self) -> None:
-        """The utterance is over."""
+        """Drop what was collected for the phrase cache, as the utterance is over."""
         self._spoken.give_up()
 
     # The stream
@@ -165,13 +168,13 @@ class Making:
         self.stream, self._stream_over = segment.stream, False
         self._spoken.give_up()
         self._spoken = self._segments.gather()
-        if self._state.spec.times_words:  # a phrase that is kept has no times
+        if self._state.spec.times_words:  # phrases in the cache have no times
             times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
             self._word_times.follow(None if times is None else times.reached_ms)
         self._begin_credit(segment)
 
     def _begin_credit(self, segment: Segment) -> None:
-        """From here on the engine makes it."""
+        """Count credit from here on."""
         assert segment.credit is not None, "it was opened"
         self._frames_before = self._state.num_frames
         segment.credit.begin(self._state.sent_samples, self._frames_before)
@@ -184,7 +187,7 @@ class Making:
             if segment.repeatable is not None and not segment.is_kept:
                 self._spoken.add(event)
             self._word_times.push_audio(event.samples)
-            if self.made.num_waiting > self.num_due:  # what is held back needs company
+            if self.made.num_waiting > self.num_due:  # more frames are needed to judge those held back
                 self.extend_credit()
             return
         self.end = event
@@ -194,7 +197,7 @@ class Making:
             self._segments.keep(segment, self._spoken)
 
     async def _stop(self, stream: EngineStream | PhraseStream) -> None:
-        """Its place is free then."""
+        """Cancel the stream and wait for its end, so that its place is free."""
         stream.cancel()
         while not self._stream_over:
             event = await stream.next_event()
@@ -203,7 +206,7 @@ class Making:
                 self._statistics.ended(event)
 
     def _end_where_it_was_over(self) -> None:
-        """Another draw could only say something more, or miss its end again."""
+        """End the segment where its text was said. Another draw could only add something, or miss its end again."""
         self.end = None
         self.take_back(self.made.num_frames - self.made.num_over)
         self._spoken.give_up()
@@ -212,7 +215,7 @@ class Making:
         self._word_times.end_audio()
 
     def _set_back(self, segment: Segment) -> None:
-        """Another stream, behind what was kept of the frames."""
+        """Open another stream that continues after the frames that were kept."""
         segment.detach()
         num_known = self.made.num_frames
         known = self.made.codes(num_known) if num_known else None
@@ -220,7 +223,7 @@ class Making:
         self._take_up(segment)
 
     async def _speak_revised(self, segment: Segment) -> None:
-        """With its new text, if there is anything to say in it."""
+        """Set the segment back with its new text, if there is anything to speak in it."""
         assert self.stream is not None, "it was opened"
         await self._stop(self.stream)
         if not self.made.num_frames:
@@ -230,7 +233,7 @@ class Making:
                 return
         self._set_back(segment)
 
-    # Whether it still speaks
+    # Whether the stream still speaks its text
 
     @property
     def _is_watched(self) -> bool:
@@ -242,7 +245,7 @@ class Making:
         return self._is_watched and self._num_heals < MAX_HEALS
 
     def _said_at(self, segment: Segment) -> int | None:
-        """The frame from which on it may be over; None while that is not known."""
+        """Return the frame from which on the segment may be over, or None while that is not known."""
         stream = segment.stream
         if not isinstance(stream, EngineStream) or (said_at := stream.said_at) is None:
             return None
@@ -250,29 +253,29 @@ class Making:
 
     @property
     def _missed_end(self) -> bool:
-        """However it ends: whether it is found out must not depend on how much of it comes at once."""
+        """Whether the stream went on after its text. The answer must not depend on how many frames come at once."""
         return self.made.missed_end and self._is_watched and (self.end is None or self.end.reason in _CAN_BE_OVER)
 
     def _num_good(self) -> int | None:
-        """Behind how many frames it should be set back, since it no longer speaks and not all of that was given out."""
+        """Return how many good frames to keep if the stream should be set back to heal it, else None."""
         num_good = self.made.num_good
         is_lost = self.end is not None and self.end.reason in _SPEAKS_NO_MORE
         if not self._may_heal or not (is_lost or (self.end is None and num_good < self.made.num_frames)):
             return None
-        if num_good == self.made.num_frames:  # how it was found out says nothing of what is good
+        if num_good == self.made.num_frames:  # the engine ended it, and does not say which frames are good
             num_good = 0
         is_worth_it = self.made.num_frames - max(num_good, self.made.num_given) >= MIN_FRAMES_AGAIN
         return num_good if is_worth_it else None
 
     def _is_lost_unheard(self, events: Sequence[PcmChunk | StreamEnd]) -> bool:
-        """Its workers died before any of the segment was taken, so that others may speak all of it, once."""
+        """Return whether the workers died before any frame was taken, so that others can speak it all, once."""
         if self._reopened or self._state.num_frames != self._frames_before or not events:
             return False
         last = events[-1]
         return isinstance(last, StreamEnd) and last.reason is FinishReason.UNAVAILABLE
 
     def _reopen(self, segment: Segment) -> bool:
-        """On other workers; False if there are none."""
+        """Open the stream again on other workers. Return False if there are none."""
         self._reopened = True
         try:
             self._set_back(segment)

@@ -1,8 +1,8 @@
-"""The responses of one call on their way to its one writer: whatever is posted goes before audio.
+"""The responses of one call on their way to its only writer. Posted responses go before audio.
 
-`post` never blocks. `send` with `on_taken` returns when gRPC has taken the response; without, nobody needs to know, and
-it waits only behind many others. At most one response waits in `send`. Whether one was sent is known here alone:
-`on_taken` is called when the writer gets it, past taking back.
+`post` never blocks. `send` with `on_taken` returns when gRPC has taken the response; without it, `send` waits only if
+many responses are posted already. At most one response waits in `send`. Only the outbox knows whether a response was
+sent: it calls `on_taken` when the writer gets it, after which it cannot be taken back.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from sonorant.service.errors import LimitReached
 
-MAX_POSTED = 1024  # only a client that sends without reading gets there
-FEW = 16  # responses before one that need not be waited for: what follows it is made meanwhile
+MAX_POSTED = 1024  # only a client that sends without reading reaches this
+FEW = 16  # while fewer responses are posted, `send` without `on_taken` does not wait
 
 R = TypeVar("R")
 
@@ -37,7 +37,7 @@ class Outbox(Generic[R]):
 
     @property
     def quiet_since_s(self) -> float | None:
-        """Since when, on the loop's clock, gRPC has had nothing to write; None: it has, or is about to."""
+        """Since when, on the loop's clock, gRPC has had nothing to write; None while it has something, or soon will."""
         return None if self._wake.is_set() else self._idle_since_s
 
     def post(self, response: R) -> None:
@@ -48,7 +48,7 @@ class Outbox(Generic[R]):
         self._wake.set()
 
     async def send(self, response: R, on_taken: Callable[[], None] | None = None) -> None:
-        """Cancelling this takes the response back, unless it is being written or was posted."""
+        """Send a response. Cancelling this takes the response back, unless it is being written or was posted."""
         if on_taken is None and len(self._posted) < FEW:
             self.post(response)
             return
@@ -62,17 +62,20 @@ class Outbox(Generic[R]):
             raise
 
     def close(self, error: BaseException | None = None) -> None:
-        """Nothing follows what was posted; with an error, nothing at all but the error."""
+        """Let the writer end after the posted responses, or with an error at once, without them."""
         if not self._closed:
             self._closed, self._error = True, error
             self._wake.set()
 
     def abandon(self) -> None:
-        """Nobody reads any more: an error is kept no longer, whose frames may know the outbox."""
+        """Drop an error that nobody will read: its frames may refer to the outbox, which makes a cycle."""
         self._closed, self._error = True, None
 
     async def responses(self) -> AsyncIterator[R]:
-        """For the one writer. Asking for the next says that the last was written. Raises what `close` was given."""
+        """Yield the responses, for the only writer. Asking for the next one means that the last was written.
+
+        Raises the error that `close` was given.
+        """
         while True:
             if self._error is not None:
                 raise self._error
@@ -83,7 +86,7 @@ class Outbox(Generic[R]):
                 if sending.on_taken is not None:
                     sending.on_taken()
                 yield sending.response
-                if not sending.written.done():  # else `send` was cancelled meanwhile
+                if not sending.written.done():  # done: `send` was cancelled meanwhile
                     sending.written.set_result(None)
             elif self._closed:
                 return

@@ -1,4 +1,4 @@
-"""When the audio of one utterance may go out, and how far the engine may be ahead of it."""
+"""Decides when the audio of one utterance may go out, and how far the engine may be ahead of it."""
 
 import asyncio
 import math
@@ -9,14 +9,14 @@ from sonorant.service.speak.playout import Playout
 
 # What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
 AHEAD_FRAMES = 11
-MAX_CHUNK_MS = 960  # of frames that are at hand together; a message costs as much as the rest of a frame's way
-# Audio of all utterances goes out at the same ticks, since waking up costs as much as sending.
+MAX_CHUNK_MS = 960  # longest audio of a message; a message costs as much as all other work for a frame
+# All utterances send audio at the same ticks, since waking up costs as much as sending.
 TICK_S = 0.01
 SLACK_S = 0.002  # timers count in milliseconds
 
 
 class Pacer:
-    """Follows the listener's buffer, which is the session's; a limit of 0 is none."""
+    """Keeps the lead over the listener within `max_lead_ms`; 0 means no limit. The playout is the session's."""
 
     def __init__(self, playout: Playout, max_lead_ms: int, audio: AudioSpec, info: EngineInfo) -> None:
         self._playout = playout
@@ -25,15 +25,15 @@ class Pacer:
         self.frame_ms = 1000 / (info.frame_rate_hz * audio.speed)
         self._least_frames = AHEAD_FRAMES + math.ceil(audio.frame_duration_ms / self.frame_ms)
         self._changed = asyncio.Event()
-        # Not so long that a listener with little in hand would be kept waiting for the last of it.
+        # At most half of the lead, so that a listener with little audio in hand does not run dry while a chunk fills.
         self.max_chunk_ms = min(MAX_CHUNK_MS, max_lead_ms / 2) if max_lead_ms else MAX_CHUNK_MS
 
     def changed(self) -> None:
-        """The listener's position was corrected: audio that was held back may be due."""
+        """Look again, since the listener's position was corrected: held-back audio may be due."""
         self._changed.set()
 
     async def wait(self, duration_ms: float) -> None:
-        """Until this much audio may be sent without going too far ahead of the listener."""
+        """Wait until this much audio may be sent without exceeding the lead."""
         loop = asyncio.get_running_loop()
         while (wait_s := self._playout.wait_s(duration_ms, self._max_lead_ms)) > SLACK_S:
             self._changed.clear()
@@ -45,7 +45,7 @@ class Pacer:
                 due.cancel()
 
     def ahead_frames(self) -> int:
-        """How many frames the engine may be ahead of what was sent."""
+        """Return how many frames the engine may be ahead of what was sent."""
         if not self._max_lead_ms:
             return self._credit_frames
         room_ms = self._playout.room_ms(self._max_lead_ms)

@@ -1,8 +1,8 @@
-"""Phrases that were spoken and may be asked for again: their codes and sound, within a bound of bytes. Pure.
+"""The phrase cache: codes and sound of phrases that were spoken and may be asked for again, up to some bytes. Pure.
 
-What a stream of the engine says is a function of its parameters, its seed and its text. So a request that leaves
-nothing to chance, said again, need not be made again. A phrase belongs to the caller who had it spoken, or to everybody
-if the operator had: from the time of an answer nobody learns what others say.
+An engine stream is determined by its parameters, its seed and its text. So a request with a fixed seed, or a greedy
+one, need not be made twice. A phrase belongs to the caller who had it spoken, or to everybody if the operator had it
+spoken: nobody can learn from the time of an answer what others say.
 """
 
 import time
@@ -16,12 +16,12 @@ import numpy as np
 from sonorant.engine import FinishReason, Int16Array, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
 from sonorant.service.voices.cache import LruCache
 
-MAX_PHRASE_FRAMES = 250  # 20 s; what is longer is not said twice
-SPOKEN_SHARE = 4  # one part of so many of the bytes is for phrases that are being spoken and may be kept
-OVERHEAD_BYTES = 512  # of an entry, beside its arrays
-FIRST_FRAMES, CHUNK_FRAMES = 1, 12  # that are encoded at once: the first as soon as can be, then as of an engine ahead
+MAX_PHRASE_FRAMES = 250  # 20 s; longer texts are hardly said twice
+SPOKEN_SHARE = 4  # a quarter of the bytes is for phrases that are being spoken and may be kept
+OVERHEAD_BYTES = 512  # of an entry, in addition to its arrays
+FIRST_FRAMES, CHUNK_FRAMES = 1, 12  # frames encoded at once: one for a fast start, then as many as a large chunk has
 
-# All their values, but for arrays: the representation of a dataclass takes several times as long.
+# All field values but the arrays; the `repr` of a dataclass takes several times as long.
 _OF_SAMPLING = attrgetter(*(field.name for field in fields(SamplingParams)))
 _OF_PARAMS = attrgetter(
     *({field.name for field in fields(SynthesisParams)} - {"sampling", "x_vector", "reference_codes"})
@@ -42,7 +42,7 @@ class Phrase:
 
 
 def receipt(params: SynthesisParams, spoken: Sequence[str | None]) -> bytes:
-    """All that decides over codes, in 32 bytes. None in what is spoken: the tail was released, and a token ended."""
+    """Return a digest of all that determines the codes, in 32 bytes. None in `spoken`: the tail was released there."""
     sampling = params.sampling
     if is_greedy(params):
         sampling = replace(sampling, seed=0)
@@ -60,10 +60,10 @@ def is_greedy(params: SynthesisParams) -> bool:
 
 
 class Phrases:
-    """Those used last, of all callers."""
+    """The most recently used phrases of all callers."""
 
     def __init__(self, max_bytes: int) -> None:
-        """0 keeps nothing."""
+        """`max_bytes`: 0 keeps nothing."""
         self.num_hits = 0
         self.num_misses = 0
         self.is_on = max_bytes > 0
@@ -85,11 +85,14 @@ class Phrases:
         self._kept.put((scope, voice_id, receipt), phrase)
 
     def forget(self, scope: Scope, voice_id: str) -> None:
-        """The caller has deleted the voice."""
+        """Drop a caller's phrases in a voice that the caller has deleted."""
         self._kept.drop(lambda key: key[:2] == (scope, voice_id))
 
     def reserve(self, num_bytes: int) -> bool:
-        """Of the share of phrases that are being spoken; negative gives it back."""
+        """Take bytes from the share of phrases that are being spoken, and return whether there were enough.
+
+        A negative number gives bytes back.
+        """
         if self._spoken_bytes + num_bytes > self._max_spoken_bytes:
             return False
         self._spoken_bytes += num_bytes
@@ -98,7 +101,7 @@ class Phrases:
 
 @dataclass(frozen=True, slots=True)
 class CallerPhrases:
-    """Those that one caller may hear."""
+    """The phrases that one caller may hear."""
 
     phrases: Phrases
     scope: Scope
@@ -109,7 +112,7 @@ class CallerPhrases:
         return self.phrases.find(self.scope, voice_id, receipt(params, spoken))
 
     def find_and_count(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> Phrase | None:
-        """For what is about to be spoken."""
+        """Find a phrase that is about to be spoken, and count the hit or miss."""
         phrase = self.find(voice_id, params, spoken)
         self.phrases.num_hits += phrase is not None
         self.phrases.num_misses += phrase is None and self.phrases.is_on
@@ -120,7 +123,7 @@ class CallerPhrases:
 
 
 class SpokenPhrase:
-    """One that is being spoken, gathered in case that it comes to its end and is short."""
+    """Collects a phrase while it is spoken, to keep it if it is short and comes to its end."""
 
     def __init__(self, phrases: Phrases, scope: Scope) -> None:
         self._phrases = phrases
@@ -141,7 +144,7 @@ class SpokenPhrase:
         self._chunks.append(chunk)
 
     def keep(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> None:
-        """All of it was spoken."""
+        """Keep the phrase, all of which was spoken."""
         chunks = self._chunks
         if chunks and chunks[0].first_frame == 0:
             codes = np.concatenate([chunk.codes for chunk in chunks])
@@ -156,7 +159,7 @@ class SpokenPhrase:
 
 
 class PhraseStream:
-    """Stands where a stream of the engine would: all of it is there, and comes as fast as it is taken."""
+    """Takes the place of an engine stream. All its frames are there, and come as fast as they are taken."""
 
     ended = True
 
@@ -167,7 +170,7 @@ class PhraseStream:
         self._next_frame = 0
 
     def push_text(self, text: str) -> None:
-        """It is what the phrase says."""
+        """Ignore the text, as it is what the phrase says."""
 
     def flush_text(self) -> None:
         pass
@@ -179,14 +182,14 @@ class PhraseStream:
         pass
 
     def frames_in_common(self, spoken: Sequence[str | None]) -> int:
-        """With another text: none, since it is not known which of its frames knew which words."""
+        """Return 0, since it is not known which frames depend on which words."""
         return 0
 
     def cancel(self) -> None:
         self._next_frame = len(self.codes)
 
     def ready_events(self) -> list[PcmChunk | StreamEnd]:
-        """None before they are asked for, so that a long phrase is encoded as it goes out."""
+        """Return nothing, so that `next_event` is used and a long phrase is encoded as it goes out."""
         return []
 
     async def next_event(self) -> PcmChunk | StreamEnd:

@@ -1,4 +1,4 @@
-"""How far the listener is behind what was sent: a model of the client's buffer, corrected by its reports. Pure."""
+"""A model of the listener's buffer: how much audio was sent and not heard yet. Client reports correct it. Pure."""
 
 import time
 from collections import deque
@@ -14,17 +14,17 @@ class _Piece:
 
 
 class Playout:
-    """One per session, over all its utterances: they queue up in the same loudspeaker.
+    """The playout of a session, with all its utterances: they queue up for the same loudspeaker.
 
-    Time is assumed to pass at the speed of sound played without a break while there is anything to play.
+    The listener is assumed to play without a break while there is anything to play.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._now = clock()
         self._pieces: deque[_Piece] = deque()
-        self._unheard_ms = 0.0  # of all of them
-        self.ends_s = self._now  # when all that was sent will have been, or was, heard
+        self._unheard_ms = 0.0  # of all pieces
+        self.ends_s = self._now  # when all that was sent will be heard, or was
 
     def sent(self, utterance_id: str, duration_ms: float) -> None:
         self._advance()
@@ -37,28 +37,28 @@ class Playout:
         self.ends_s = self._now + self._unheard_ms / 1000
 
     def lead_ms(self) -> float:
-        """Audio that was sent and not heard yet."""
+        """Return how much audio was sent and not heard yet."""
         self._advance()
         return self._unheard_ms
 
     def room_ms(self, max_lead_ms: int) -> float:
-        """How much may be sent at once."""
+        """Return how much audio may be sent at once."""
         return max(0.0, max_lead_ms - self.lead_ms())
 
     def unheard_ms(self, utterance_id: str) -> float:
-        """Audio of an utterance that was sent and not heard yet."""
+        """Return how much of an utterance's audio was sent and not heard yet."""
         self._advance()
         return sum(piece.unheard_ms for piece in self._pieces if piece.utterance_id == utterance_id)
 
     def wait_s(self, duration_ms: float, max_lead_ms: int) -> float:
-        """How long to hold back a piece so that the lead stays within its limit; 0 = send. 0 as limit = no limit."""
+        """Return how long to hold back a piece so that the lead stays within its limit. `max_lead_ms`: 0 = no limit."""
         if max_lead_ms == 0:
             return 0.0
-        # A piece longer than the limit may go when everything before it was heard.
+        # A piece longer than the limit may go once everything before it was heard.
         return max(0.0, self.lead_ms() + duration_ms - max(max_lead_ms, duration_ms)) / 1000
 
     def report(self, utterance_id: str, played_ms: int) -> None:
-        """The client says how much of an utterance was heard ("" = of the one in play), and so all of older ones."""
+        """Correct the model: so much of an utterance was heard ("" = of the one in play), and all of older ones."""
         self._advance()
         ids = [piece.utterance_id for piece in self._pieces]
         if not ids or (utterance_id and utterance_id not in ids):
@@ -70,7 +70,7 @@ class Playout:
         self._set_end()
 
     def drop(self, utterance_id: str) -> None:
-        """The client threw away what it had buffered of this utterance; "*" = of all."""
+        """Forget the unheard audio of this utterance ("*" = of all), which the client has dropped."""
         self._advance()
         self._pieces = deque(p for p in self._pieces if utterance_id not in (p.utterance_id, "*"))
         self._set_end()
@@ -89,6 +89,6 @@ class Playout:
             heard_ms -= step_ms
             if heard_ms <= 0:
                 break
-        # The last piece stays though it was heard: more of its utterance may follow, and reports count from the start.
+        # The last piece stays even if it was heard: its utterance may go on, and reports count from its start.
         while len(self._pieces) > 1 and self._pieces[0].unheard_ms <= 0:
             self._pieces.popleft()

@@ -1,6 +1,6 @@
-"""Requests that speak, checked: from messages to values, before anything is taken. Draws a seed where there is none.
+"""Checks requests that speak, and turns them into values, before any resource is taken. Draws missing seeds.
 
-Nothing of the contract is ignored: what is not served is refused with the path of its field.
+No field is ignored: those that are not served are refused with their path.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ _COMMIT_MODES = {
     speak_pb2.COMMIT_MODE_MANUAL: CommitMode.MANUAL,
 }
 
-# Where the engine's name of a parameter stands in SynthesisConfig; sampling settings have the same name.
+# The fields of SynthesisConfig for the engine's parameters; sampling settings have the same names.
 _FIELD_PATHS = {"language": "language", "instruct": "instructions", "non_streaming_mode": "non_streaming_mode"}
 _SAMPLING = tuple(field.name for field in dataclasses.fields(SamplingParams))
 _OF_THE_VOICE = ("speaker", "x_vector", "reference_codes", "reference_text")
@@ -65,15 +65,15 @@ class UtteranceSpec:
     max_frames_given: bool
     warnings: tuple[Warned, ...]
     timestamps: int = synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED
-    resumable: bool = False  # tell what it takes to continue it elsewhere
-    packs_codes: bool = False  # where they are told
+    resumable: bool = False  # send what is needed to resume it elsewhere
+    packs_codes: bool = False  # send codes packed
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
-    instructions: str = ""  # those that are followed; a designed voice has its description instead
+    instructions: str = ""  # those that the model follows; a designed voice has its description instead
 
     @property
     def times_words(self) -> bool:
-        """The engine is to tell when they are spoken; where it cannot, marks are estimates."""
+        """Whether the engine reports when words are spoken. If it cannot, marks are estimates."""
         return self.timestamps == synthesis_pb2.TIMESTAMP_MODE_WORD and self.info.times_text
 
     def replay(self) -> synthesis_pb2.SynthesisConfig:
@@ -91,7 +91,7 @@ class UtteranceSpec:
         )
 
     def with_seed(self) -> "UtteranceSpec":
-        """For one utterance: with a seed of its own, unless the caller fixed it."""
+        """Return the spec of one utterance, with its own seed unless the caller gave one."""
         if self.seed_given:
             return self
         sampling = replace(self.params.sampling, seed=secrets.randbits(32))
@@ -105,7 +105,7 @@ class SpeakSpec:
     utterance: UtteranceSpec
     max_lead_ms: int
     idle_timeout_s: float
-    max_silence_s: float | None  # None: nothing is said that has not to be
+    max_silence_s: float | None  # None: no signs of life
 
 
 def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engine: EnginePool) -> SpeakSpec:
@@ -133,7 +133,7 @@ def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engin
 def check_silence(
     request: speak_pb2.SpeakConfig | text_to_speech_service_pb2.SynthesizeStreamRequest, field: str
 ) -> float | None:
-    """In seconds; None: the server may be silent for as long as it has nothing to say."""
+    """Return the longest silence of the server in seconds, or None if the client wants no signs of life."""
     if not request.HasField("max_silence_ms"):
         return None
     if request.max_silence_ms not in SILENCES_MS:
@@ -149,7 +149,7 @@ def check_lead(max_lead_ms: int, field: str) -> int:
 
 
 def check_timestamps(mode: int, field: str) -> int:
-    """The mode, if it is one."""
+    """Return the mode. Raises InvalidField if it is unknown."""
     if mode not in synthesis_pb2.TimestampMode.values():
         raise InvalidField(field, f"{mode} is no TimestampMode")
     return mode
@@ -175,7 +175,7 @@ def check_text_policy(policy: speak_pb2.TextPolicy, language: str, path: str) ->
 
 
 def check_utterance_id(utterance_id: str) -> None:
-    """Of a request that names one; "*" has been dealt with."""
+    """Check the utterance id of a request. Requests that may have "*" handle it before."""
     if len(utterance_id) > MAX_UTTERANCE_ID_CHARS or not utterance_id.isprintable() or utterance_id == "*":
         raise InvalidField(
             "utterance_id", f'use at most {MAX_UTTERANCE_ID_CHARS} printable characters ("*" only with cancel)'
@@ -191,11 +191,11 @@ def check_synthesis(
     non_streaming_default: bool | None,
     whole: bool = False,
 ) -> UtteranceSpec:
-    """`choice` is what became of the config's voice; `path` is where the config stands in its request, for messages
-    about its fields; `whole` as in `check_audio`.
+    """Return the checked spec of a config. `choice`: the chosen voice. `path`: the config's path in its request, for
+    errors. `whole`: see `check_audio`.
 
-    `non_streaming_default` is for requests that leave `non_streaming_mode` unset; None: as the official package's own
-    calls for the checkpoint's task.
+    `non_streaming_default`: for requests that leave `non_streaming_mode` unset; None: the official package's default
+    for the checkpoint's task.
     """
     _refuse_unserved(config, path)
     check_length(len(config.language), MAX_LANGUAGE_CHARS, f"{path}.language")
@@ -259,7 +259,7 @@ def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str, c
 def _sampling(
     config: synthesis_pb2.SynthesisConfig, info: EngineInfo, path: str, speed: float
 ) -> tuple[SamplingParams, list[Warned]]:
-    """The engine checks the ranges of what it uses; here is what it cannot see."""
+    """Return the sampling settings, and warnings. The engine checks ranges later; this checks what it cannot see."""
     values: dict[str, Any] = {}
     for field, value in config.sampling.ListFields():
         values[field.name] = decimal(value) if isinstance(value, float) else value
@@ -284,7 +284,7 @@ def _sampling(
 
 
 def _ignored(values: dict[str, Any], sampling: SamplingParams) -> list[Warned]:
-    """Settings that have no effect because the same request, or the checkpoint, decodes greedily."""
+    """Return a warning for settings without effect, since the request or the checkpoint decodes greedily."""
     names: list[str] = []
     if not sampling.do_sample:
         names += [name for name in ("temperature", "top_k", "top_p") if name in values]

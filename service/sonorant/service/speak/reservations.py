@@ -1,8 +1,8 @@
-"""Who has a place in the engine. An utterance that has begun keeps its place between two of its streams.
+"""Places in the engine. An utterance that has begun keeps its place between two of its streams.
 
-Each sentence and each flush is a stream of its own. Without a place that is kept, a begun utterance would compete with
-newcomers at each of them, and break off in the middle when the engine is full. And a caller who has many utterances
-leaves a part of the places to those who have few. The engine does the same with its slots.
+Each sentence and each flush has its own stream. If the place were not kept, a begun utterance would compete with new
+ones at each of them, and break off in the middle when the engine is full. Also, a caller with many utterances leaves
+some places to callers with few. The engine does the same with its slots.
 """
 
 from collections import Counter
@@ -11,49 +11,50 @@ from dataclasses import dataclass, field, replace
 
 from sonorant.engine import EnginePool, EngineStream, Int16Array, SynthesisParams
 
-FOR_OTHERS = 8  # one place in so many; fewer than of sessions, since what is kept free is speech not made
+FOR_OTHERS = 8  # one place in 8; a smaller share than of sessions, as a free place is speech not made
 
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
-    """Of all utterances of this server, as they are for one caller."""
+    """The places of all utterances of this server, seen by one caller."""
 
     engine: EnginePool
-    num_callers: Callable[[], int] = lambda: 1  # who could come; 1 = all are one
-    num_kept: Counter[str] = field(default_factory=Counter)  # by checkpoint, of those whose next stream is not open yet
-    num_open: Counter[str] = field(default_factory=Counter)  # by caller
-    caller: str = ""  # whose places are counted together; "" may take all
+    num_callers: Callable[[], int] = lambda: 1  # see `Places`
+    num_kept: Counter[str] = field(default_factory=Counter)  # kept places by checkpoint: the next stream is not open
+    num_open: Counter[str] = field(default_factory=Counter)  # utterances with a place, by caller
+    caller: str = ""  # see `Caller.counted_as`; "" may take all places
 
     def of(self, caller: str) -> "Reservations":
         return replace(self, caller=caller)
 
     @property
     def caller_id(self) -> int:
-        """For the engine; 0 where all callers are one."""
+        """The caller's id for the engine; 0 if callers are not told apart."""
         return hash(self.caller) if self.caller and self.num_callers() > 1 else 0
 
     def spare(self, checkpoint: str) -> int:
-        """How many places a new utterance of this caller must leave."""
+        """Return how many places a new utterance of this caller must leave free."""
         kept, limit, num_callers = self.num_kept[checkpoint], self.engine.info.max_streams, self.num_callers()
         has_many = bool(self.caller) and self.num_open[self.caller] >= max(1, limit // num_callers)
         return kept + limit // FOR_OTHERS if has_many and num_callers > 1 else kept
 
 
 class Reservation:
-    """Of one utterance: made by its first stream, until it is given up."""
+    """The place of one utterance, from its first stream until it is given up."""
 
     def __init__(self, reservations: Reservations, *, resumed: bool = False, follows: bool = False) -> None:
-        """`resumed`: begun elsewhere, so it goes ahead of newcomers here, too. `follows`: on others of its session, so
-        that it waits for workers that are being replaced, as they do."""
+        """`resumed`: begun by another session, so it goes ahead of new utterances. `follows`: its session had others
+        before, so it waits for workers that are being replaced, as they do.
+        """
         self._all = reservations
         self._resumed = resumed
         self._follows = follows
         self._is_open = False
-        self._stream: EngineStream | None = None  # the latest, while it lasts
-        self._kept_at: str | None = None  # the checkpoint, where a place is kept
+        self._stream: EngineStream | None = None  # the latest stream, until it ends
+        self._kept_at: str | None = None  # the checkpoint at which a place is kept
 
     def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
-        """Raises EngineOverloaded, for the first stream only; EngineUnavailable, and what `check` raises."""
+        """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
         spare = 0 if self._kept_at is not None or self._resumed else self._all.spare(params.checkpoint)
         waits = self._follows or self._kept_at is not None
         caller = self._all.caller_id
@@ -76,7 +77,7 @@ class Reservation:
             self._is_open = False
             self._all.num_open[self._all.caller] -= 1
             if not self._all.num_open[self._all.caller]:
-                del self._all.num_open[self._all.caller]  # whoever has gone is not remembered
+                del self._all.num_open[self._all.caller]  # so that names of old callers do not pile up
 
     def _keep(self, checkpoint: str) -> None:
         self._stream, self._kept_at = None, checkpoint

@@ -1,8 +1,8 @@
-"""Where an utterance goes on that another session, perhaps on another server, began. Pure.
+"""Resuming an utterance that another session began, perhaps on another server. Pure.
 
-What the listener has is not sent again, but all behind it has to be as if it had been: numbers of pages, frames of
-Opus, the filter's memory. So the writer is given silence for what was heard, then the last of it again as it was, and
-what it makes of these is dropped, to the sample.
+Audio that the listener has is not sent again, but all later audio must be as if it had been: page numbers, Opus frames,
+the filters' memory. So the writer gets silence for the audio that the listener has, except for the last of it, which it
+gets as it was. Its output for these is dropped, exact to the sample.
 """
 
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from sonorant.service.audio.writer import AudioSpec, Piece
 from sonorant.service.errors import CheckpointDiffers, InvalidField
 from sonorant.tts.v1 import audio_pb2, speak_pb2
 
-CHARS_PER_S = 15  # of English; what was heard was paid for by the session that spoke it
-# Codec frames that the writer gets again to be where it was. A resampler remembers 2 ms; an encoder of Opus adapts
-# within some packets; the stretcher joins waves where they fit, so all that it heard decides.
+CHARS_PER_S = 15  # of English speech; text that was heard was charged in the session that spoke it
+# Codec frames that the writer gets again to reach its old state. A resampler remembers 2 ms; an Opus encoder adapts
+# within some packets. The stretcher's state depends on all that came before, so with it nothing is shortened.
 _FRAMES_AGAIN = 1
-MAX_FRAMES = 20_000  # of all segments, 26 minutes: they are kept until the utterance is spoken
-MAX_PARTS = 4096  # segments, and places where text was committed: each is looked at, by everybody's event loop
+MAX_FRAMES = 20_000  # of all segments, 26 minutes; they stay in memory until the utterance is spoken
+MAX_PARTS = 4096  # segments, or places where text was committed; each costs time on the event loop
 _FRAMES_AGAIN_OPUS = 5
 _OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
 
@@ -27,13 +27,13 @@ _OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
 @dataclass(frozen=True, slots=True)
 class KnownSegment:
     codes: Int16Array  # [frames, codebooks]
-    complete: bool  # there are no more
-    draw: int = 0  # that they were made with, and more would be
+    complete: bool  # whether these are all frames of the segment
+    draw: int = 0  # the draw with which they were made, and with which it goes on
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """A checked Resume of the contract."""
+    """A checked Resume message."""
 
     received_samples: int = 0
     received_chunks: int = 0
@@ -49,7 +49,9 @@ class Resumption:
 
 
 def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) -> Resumption:
-    """Raises CheckpointDiffers or InvalidField. `max_frames`: of a segment. The engine checks the codes themselves."""
+    """Check a Resume. `max_frames`: limit per segment. The engine checks the codes. Raises CheckpointDiffers or
+    InvalidField.
+    """
     if resume.checkpoint != info.fingerprint:
         raise CheckpointDiffers(
             f"the utterance was begun with checkpoint {resume.checkpoint!r}, which this server does not have; "
@@ -87,7 +89,7 @@ def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) ->
 
 @dataclass(slots=True, eq=False)
 class Skipped:
-    """What is left to be dropped of an utterance's audio, since the listener has it."""
+    """Counts the audio of an utterance that is still to be dropped, since the listener has it."""
 
     resumption: Resumption
     audio: AudioSpec
@@ -111,7 +113,7 @@ class Skipped:
         return self.resumption.segments[number].draw if number < len(self.resumption.segments) else 0
 
     def of_segment(self, number: int) -> tuple[Int16Array | None, bool]:
-        """The codes of frames, from its first, that need no audio; and whether these are all of the segment."""
+        """Return the codes of a segment's first frames, which need no audio, and whether these are all its frames."""
         if not self.has_more or number >= len(self.resumption.segments):
             return None, False
         known = self.resumption.segments[number]
@@ -125,7 +127,7 @@ class Skipped:
         return (known.codes[:num_frames], False) if num_frames > 0 else (None, False)
 
     def drops(self, piece: Piece) -> bool:
-        """Pieces come in order."""
+        """Return whether to drop the next piece. Must be called for all pieces in order."""
         if not piece.num_samples and self._left_headers:
             self._left_headers = 0
             return True

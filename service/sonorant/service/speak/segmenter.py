@@ -1,8 +1,8 @@
-"""Where a text is cut and when it is committed: text goes in, events come out. Pure: no clock, no engine, no audio.
+"""Decides where a text is cut and when it is committed: text goes in, events come out. Pure: no clock, engine or audio.
 
-Committed text lies in segments. Each segment is an engine stream of its own, spoken to its end before the next one
-begins, which is what "speak everything received so far" takes: the model speaks the last words only once it knows that
-they are. A flush ends a segment, and in SENTENCE mode so does each sentence.
+Committed text is divided into segments. Each segment has its own engine stream and is spoken to its end before the next
+one begins. A flush needs this: the model speaks the last words only once it knows that they are the last. A flush ends
+a segment, and in SENTENCE mode so does each sentence.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class CommitMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TextPolicy:
-    """A checked TextPolicy of the contract."""
+    """A checked TextPolicy message."""
 
     mode: CommitMode = CommitMode.TOKEN
     max_buffer_delay_s: float | None = None
@@ -35,7 +35,7 @@ class TextPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """More of the segment: as it was written, and what is certain now of how it is spoken."""
+    """More text of the segment: as it was written, and as it is spoken, as far as that is certain now."""
 
     written: str
     spoken: str
@@ -43,22 +43,22 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTail:
-    """Speak the end of a word although it could still grow."""
+    """Speak the last word although it could still grow."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndSegment:
-    flush_id: int | None = None  # of the flush that ends it, ...
-    pause_ms: int = 0  # ... which wants so much silence after it
+    flush_id: int | None = None  # of the flush that ends the segment
+    pause_ms: int = 0  # silence after it, as the flush asks
     last: bool = False  # no segment follows
-    carries_on: bool = False  # what follows is spoken in the same voice state
+    carries_on: bool = False  # the next segment continues in the same voice state
 
 
 Event: TypeAlias = Text | ReleaseTail | EndSegment
 
 
 class Segmenter:
-    """The text of one utterance. Every method returns what is committed now."""
+    """Cuts the text of one utterance. Methods that change the text return what is committed by that."""
 
     def __init__(self, policy: TextPolicy, max_chars: int, lexicon: Lexicon) -> None:
         self.num_chars = 0
@@ -69,31 +69,31 @@ class Segmenter:
         self._respeller = Respeller(lexicon)
         self._sentences = Sentences(policy.language)
         self._uncommitted = ""
-        self._begun = False  # something was committed
+        self._begun = False  # whether something was committed
 
     def spoken_of(self, offset: int) -> int:
-        """Which offset of what is spoken an offset of the committed text is."""
+        """Map an offset in the committed text to one in the spoken text."""
         return self._respeller.spoken_of(offset)
 
     def check(self, text: str) -> None:
-        """Raises InvalidField unless all of it may be pushed."""
+        """Raise InvalidField unless the text may be pushed."""
         check_length(self.num_chars + len(text), self._max_chars, "text")
         check_characters(text, "text")
 
     def check_revision(self, from_char: int, text: str) -> None:
-        """Raises InvalidField unless this may be the text from there on."""
+        """Raise InvalidField unless this text may replace the text from `from_char` on."""
         check_length(from_char + len(text), self._max_chars, "revise.text")
         check_characters(text, "revise.text")
 
     def restart(self, num_chars: int) -> None:
-        """Of the text only so much has come, which is the beginning of a segment."""
+        """Go back to the first `num_chars` of the text, which must be the beginning of a segment."""
         self.num_chars = num_chars
         self._respeller = self._respeller.restarted(num_chars)
         self._sentences = Sentences(self._policy.language)
         self._uncommitted = ""
 
     def push(self, text: str) -> list[Event]:
-        """Text that was checked."""
+        """Add text that was checked."""
         self.num_chars += len(text)
         match self._policy.mode:
             case CommitMode.SENTENCE:
@@ -106,24 +106,24 @@ class Segmenter:
         return []
 
     def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> list[Event]:
-        """Raises InvalidField."""
+        """End the segment here. Raises InvalidField."""
         if pause_ms > MAX_PAUSE_MS:
             raise InvalidField("flush.pause_ms", f"{pause_ms} is over {MAX_PAUSE_MS}")
         if pause_ms and carries_on:
             raise InvalidField(
-                "flush.carry_on", f"speech that goes on has no pause, and pause_ms is {pause_ms}; leave one out"
+                "flush.carry_on", f"speech that carries on has no pause, but pause_ms is {pause_ms}; leave one out"
             )
         return self._rest() + self._end_segment(EndSegment(flush_id, pause_ms, carries_on=carries_on))
 
     def end(self) -> list[Event]:
-        """No more text. Idempotent."""
+        """End the text. Idempotent."""
         if self.ended:
             return []
         self.ended = True
         return self._rest() + self._end_segment(EndSegment(last=True))
 
     def commit_tail(self) -> list[Event]:
-        """No text has come for a while: commit what waits for more."""
+        """Commit text that waits for more, as none has come for a while."""
         if self.ended or self._policy.mode is CommitMode.MANUAL:
             return []
         rest = self._rest()

@@ -1,4 +1,4 @@
-"""The segments of one utterance between text and audio: text waits here for its stream, and streams for their turn."""
+"""The segments of one utterance. Here, text waits for its stream, and streams wait for their turn."""
 
 import asyncio
 from collections import deque
@@ -17,13 +17,13 @@ from sonorant.service.speak.state import UtteranceState
 from sonorant.service.text.checks import is_speakable
 
 MAX_PENDING_FLUSHES = 64
-MAX_CARRIED_FRAMES = 250  # 20 s: they are prefilled again
-SEED_STEP = 0x9E3779B9  # from one draw to the next: far from seeds that somebody counts up
+MAX_CARRIED_FRAMES = 250  # 20 s; more would take too long to prefill again
+SEED_STEP = 0x9E3779B9  # from one draw to the next; large, so that it does not meet seeds that callers count up
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What was spoken just before a segment that goes on in the same voice state: its stream begins with it."""
+    """What was spoken just before a segment that continues in the same voice state. Its stream begins with this."""
 
     spoken: tuple[str | None, ...]
     codes: Int16Array  # [frames, codebooks]
@@ -34,25 +34,25 @@ class Segment:
     """Committed text. It is held until something in it can be spoken, then goes to the engine as it comes."""
 
     number: int = 0  # within the utterance
-    start_char: int = 0  # of the utterance's text
-    goes_on: bool = False  # in the voice state of the one before, if that can be `carried`
-    num_chars: int = 0  # of what was committed, as it was written
-    spoken: list[str | None] = field(default_factory=list)  # all of it; None: the tail was released
+    start_char: int = 0  # offset in the utterance's text
+    goes_on: bool = False  # whether it continues in the voice state of the one before, if that can be `carried`
+    num_chars: int = 0  # of the committed text, as it was written
+    spoken: list[str | None] = field(default_factory=list)  # the text as spoken; None: the tail was released there
     speakable: bool = False
-    end: EndSegment | None = None  # no more text comes
+    end: EndSegment | None = None  # set when no more text comes
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
-    closed: asyncio.Event = field(default_factory=asyncio.Event)  # there is an `end`
-    draw: int = 0  # counts up with each time that the model is to say it differently
-    revised: bool = False  # its text, while it was spoken: it has no stream until it is set back
-    text_positions: tuple[float, ...] = ()  # of the frames of streams that it had before, if they were told
+    closed: asyncio.Event = field(default_factory=asyncio.Event)  # `end` is set
+    draw: int = 0  # number of times that the model has to say it again, each time with another seed
+    revised: bool = False  # its text was revised while it was spoken: it has no stream until it is set back
+    text_positions: tuple[float, ...] = ()  # of the frames of its earlier streams, if the engine reported them
     stream: EngineStream | PhraseStream | None = None
     credit: Credit | None = None  # of the stream
     carried: Carried | None = None
-    repeatable: SynthesisParams | None = None  # what decides over all of it, with its text; None: or chance does
+    repeatable: SynthesisParams | None = None  # with the text, they decide all frames; None: chance does, too
 
     @property
     def num_longer(self) -> int:
-        """By so many characters what is spoken is longer than what was written."""
+        """How many characters longer the spoken text is than the written one."""
         return sum(len(text) for text in self.spoken if text is not None) - self.num_chars
 
     @property
@@ -60,13 +60,13 @@ class Segment:
         return self.speakable or self.end is not None
 
     async def until_ready(self) -> None:
-        """There is something to say, or there never will be. A revision may undo it."""
+        """Wait until there is something to say, or there never will be. A revision may undo this."""
         while not self.is_ready:
             self.ready.clear()
             await self.ready.wait()
 
     def push(self, text: str) -> None:
-        """Raises InvalidSynthesis."""
+        """Add text as it is to be spoken. Raises InvalidSynthesis."""
         self.spoken.append(text)
         if self.stream is not None:
             self.stream.push_text(text)
@@ -75,13 +75,13 @@ class Segment:
             self.ready.set()
 
     def release_tail(self) -> None:
-        """Raises InvalidSynthesis."""
+        """Let the stream speak the end of the text although its last word may still grow. Raises InvalidSynthesis."""
         self.spoken.append(None)
         if self.stream is not None:
             self.stream.flush_text()
 
     def close(self, end: EndSegment) -> None:
-        """Raises InvalidSynthesis."""
+        """End the text. Raises InvalidSynthesis."""
         self.end = end
         self.closed.set()
         self.ready.set()
@@ -89,7 +89,7 @@ class Segment:
             self.stream.end_text()
 
     def attach(self, stream: EngineStream | PhraseStream, credit: Credit) -> None:
-        """Raises InvalidSynthesis."""
+        """Take a stream, and push all text so far to it. Raises InvalidSynthesis."""
         self.stream, self.credit = stream, credit
         for text in (*self._spoken_before, *self.spoken):
             if text is None:
@@ -100,13 +100,13 @@ class Segment:
             stream.end_text()
 
     def frames_in_common(self, spoken: Sequence[str | None]) -> int:
-        """How many of its frames know nothing but what this text of it has in common with the one it had."""
+        """Return how many first frames depend only on what a new text has in common with the current one."""
         assert self.stream is not None, "it has frames"
         num_before = 0 if self.carried is None else len(self.carried.codes)
         return max(0, self.stream.frames_in_common([*self._spoken_before, *spoken]) - num_before)
 
     def empty(self) -> None:
-        """Its text is another. The stream, if there is one, must be detached."""
+        """Drop the text, as a revision follows. The stream, if there is one, must be detached first."""
         self.spoken = []
         self.num_chars = 0
         self.speakable = False
@@ -114,7 +114,7 @@ class Segment:
         self.closed.clear()
 
     def detach(self) -> None:
-        """The stream is lost."""
+        """Forget the stream."""
         if isinstance(self.stream, EngineStream):
             self.text_positions = self.stream.text_positions
         self.stream = self.credit = self.repeatable = None
@@ -125,7 +125,7 @@ class Segment:
 
     @property
     def is_kept(self) -> bool:
-        """It was spoken before."""
+        """Whether its audio comes from the phrase cache."""
         return isinstance(self.stream, PhraseStream)
 
 
@@ -141,11 +141,11 @@ class Segments:
 
     @property
     def current(self) -> Segment:
-        """The one being spoken, or to be spoken next."""
+        """The segment that is being spoken, or will be next."""
         return self._segments[0]
 
     def finish_current(self, codes: Int16Array) -> None:
-        """All of it was heard; `codes` [frames, codebooks] are its frames."""
+        """Remove the current segment, all of which was sent. `codes`: its frames, [frames, codebooks]."""
         over = self._segments.popleft()
         if self.current.goes_on:
             self.current.carried = _carried(
@@ -153,12 +153,12 @@ class Segments:
             )
 
     def check_flush(self) -> None:
-        """Raises LimitReached if too many wait already."""
+        """Raise LimitReached if too many flushes wait already."""
         if sum(each.end is not None and each.end.flush_id is not None for each in self) >= MAX_PENDING_FLUSHES:
             raise LimitReached("flushes", f"{MAX_PENDING_FLUSHES} flushes wait to be spoken; flush less often")
 
     def apply(self, event: Event) -> None:
-        """Raises InvalidSynthesis."""
+        """Apply an event of the segmenter. Raises InvalidSynthesis."""
         segment = self._segments[-1]
         match event:
             case Text(written=written, spoken=spoken):
@@ -174,15 +174,15 @@ class Segments:
                     self._segments.append(Segment(segment.number + 1, start_char, carries_on))
 
     def at(self, char: int) -> Segment:
-        """The one that a place of the text is in; of two that meet there, the later one."""
+        """Return the segment that contains an offset of the text; of two that meet there, the later one."""
         return next(segment for segment in reversed(self._segments) if segment.start_char <= char)
 
     def end_char(self, segment: Segment) -> int:
-        """Up to which the text is spoken by this one and those before it."""
+        """Return the offset at which the segment's text ends so far."""
         return segment.start_char + segment.num_chars
 
     def revise(self, segment: Segment) -> list[EndSegment]:
-        """Its text is another from some place on, and there are none behind it: the ends that are no more."""
+        """Drop the segment's text and all segments after it, before a revision. Return the ends that were dropped."""
         ends = [segment.end] if segment.end is not None else []
         while (last := self._segments[-1]) is not segment:
             self._segments.pop()
@@ -196,8 +196,11 @@ class Segments:
     def open(
         self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None, num_counted: int = 0
     ) -> None:
-        """Give it its stream, which may make so many frames behind those that are known; `num_counted` of these are
-        among the utterance's frames already. Raises what `Reservation.open` raises."""
+        """Give the segment its stream. Raises what `Reservation.open` raises.
+
+        `credit_frames`: how many frames it may make after the known ones. `known_codes` [frames, codebooks]: frames
+        that it continues, of which `num_counted` are among the utterance's frames already.
+        """
         spec = self._state.spec
         if (carried := segment.carried) is not None:
             known_codes = carried.codes if known_codes is None else np.concatenate([carried.codes, known_codes])
@@ -212,7 +215,7 @@ class Segments:
         if phrase is not None:
             stream = PhraseStream(phrase, spec.info.frame_samples)
         else:
-            if spec.info.times_text and carried is None:  # of those before, times may be unknown
+            if spec.info.times_text and carried is None:  # the times of carried frames may be unknown
                 num_known = 0 if known_codes is None else len(known_codes)
                 params = replace(params, times_text=segment.text_positions[:num_known])
             stream = self._reservation.open(params, credit_frames, known_codes)
@@ -220,18 +223,18 @@ class Segments:
         segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
 
     def may_be_phrase(self, segment: Segment) -> bool:
-        """Its text so far was spoken before, by itself: if no more comes, it is there."""
+        """Return whether the text so far is in the phrase cache, so that it can be used if no more text comes."""
         spec, params = self._state.spec, self._params(segment, 0)
         if segment.end is not None or segment.carried is not None or not (spec.seed_given or is_greedy(params)):
             return False
         return self._phrases.find(spec.voice_id, params, segment.spoken) is not None
 
     def gather(self) -> SpokenPhrase:
-        """For what the current segment says."""
+        """Return a collector for what the current segment says."""
         return self._phrases.gather()
 
     def keep(self, segment: Segment, spoken: SpokenPhrase) -> None:
-        """All of it was made, at the first try."""
+        """Put a segment into the phrase cache, if all of it was made at the first try."""
         if segment.repeatable is not None:
             spoken.keep(self._state.spec.voice_id, segment.repeatable, segment.spoken)
 
@@ -245,7 +248,7 @@ class Segments:
         return params if sampling is params.sampling else replace(params, sampling=sampling)
 
     def cancel(self) -> None:
-        """Stop the engine's work at once, and give the place back."""
+        """Stop the engine's work at once, and give the place in the engine back."""
         self._reservation.give_up()
         for segment in self:
             if segment.stream is not None:
@@ -253,10 +256,10 @@ class Segments:
 
 
 def _carried(over: Segment, codes: Int16Array, max_frames: int) -> Carried | None:
-    """What the segment behind this one begins with; None: nothing, or too much."""
+    """Return what the next segment's stream begins with, or None if that is nothing or too long."""
     if not len(codes):
         return over.carried
-    spoken: tuple[str | None, ...] = (*over.spoken, None)  # so that what follows changes none of its tokens
+    spoken: tuple[str | None, ...] = (*over.spoken, None)  # None, so that later text changes none of its tokens
     if over.carried is not None:
         spoken = over.carried.spoken + spoken
         codes = np.concatenate([over.carried.codes, codes])
@@ -264,8 +267,10 @@ def _carried(over: Segment, codes: Int16Array, max_frames: int) -> Carried | Non
 
 
 def drawn_again(sampling: SamplingParams, default: SamplingParams, draw: int) -> SamplingParams:
-    """The same settings with other chances: those of the first time for 0. What was greedy is drawn, as the checkpoint
-    has it by default, or it would be the same again."""
+    """Return the settings for another draw, with another seed; draw 0 is the first, unchanged.
+
+    Greedy settings would give the same again, so they become the checkpoint's default sampling.
+    """
     if not draw:
         return sampling
     seed = (sampling.seed + draw * SEED_STEP) % 2**32

@@ -1,7 +1,7 @@
-"""The life of one `Speak` call: what its messages mean.
+"""One `Speak` call: handles its messages, and runs its tasks.
 
-Two tasks: one reads (and never waits for audio), one speaks the utterances in turn; a timer watches for silence. They
-live in one task group, which ends with the call. Responses leave through the outbox.
+One task reads, and never waits for audio; another speaks the utterances in turn; a timer ends idle sessions. The tasks
+are in one group, which ends with the call. Responses leave through the outbox.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from sonorant.tts.v1 import speak_pb2
 
 
 class Session:
-    """One owner of all its state, on one event loop."""
+    """Owns all state of the session. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -59,17 +59,17 @@ class Session:
         self._commands = Commands(
             self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases, part
         )
-        self._spec: SpeakSpec | None = None  # of the session: the first that came
-        self._tasks: asyncio.TaskGroup | None = None  # while it runs
+        self._spec: SpeakSpec | None = None  # from the first config
+        self._tasks: asyncio.TaskGroup | None = None  # while the session runs
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._drain_ms: int | None = None  # the server drains
+        self._drain_ms: int | None = None  # set while the server drains
         self._last_message_s = time.monotonic()
-        self._takes = False  # a message: its text may have to wait for its turn
+        self._takes = False  # whether a message is being handled: its text may wait for its turn
         self._signs = signs
-        self._quiet: Quiet | None = None  # the client asked for signs of life
+        self._quiet: Quiet | None = None  # set if the client asked for signs of life
 
     async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
-        """Until all is said and the requests have ended. Errors go out through the outbox."""
+        """Run until the requests have ended and all is spoken. Errors go out through the outbox."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -78,19 +78,22 @@ class Session:
                 reader.cancel()
         except* Exception as errors:
             self.outbox.close(errors.exceptions[0])
-            errors.__traceback__ = None  # with the frame that raised it, it is a cycle
+            errors.__traceback__ = None  # breaks a cycle with the frames that raised it
         else:
             self.outbox.close()
         finally:
             if self._idle_timer is not None:
                 self._idle_timer.cancel()
-            self._tasks = None  # which knows the task that knows this: a cycle
+            self._tasks = None  # breaks a cycle: the group refers to its tasks, and they to this session
             if self._quiet is not None:
                 self._signs.forget(self._quiet)
             self._turns.abort()
 
     def go_away(self, drain_ms: int) -> None:
-        """The server drains: what is open is finished, nothing new is begun. A session that is new is told so, too."""
+        """Handle a drain of the server: tell the client, finish open utterances, and begin no new ones.
+
+        If there is no config yet, the client is told after `SessionStarted`.
+        """
         self._drain_ms = drain_ms
         self._commands.draining = True
         if self._spec is not None:
@@ -176,7 +179,7 @@ class Session:
         await self._commands.text(utterance_id, text)
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
-        """What cannot be resumed ends this utterance alone."""
+        """Resume an utterance. If that fails, only this utterance ends."""
         assert self._spec is not None, "config came first"
         engine = self._reservations.engine
         try:
@@ -197,7 +200,7 @@ class Session:
             self._commands.refuse(utterance_id, error)
 
     def _is_open(self) -> bool:
-        """Whether the client waits for something: an utterance, or one whose text waits for its turn."""
+        """Return whether the client waits for something: an open utterance, or text that waits for its turn."""
         return self._takes or len(self._turns) > 0
 
     def _say_go_away(self) -> None:
@@ -205,7 +208,7 @@ class Session:
         self._turns.close()
 
     def _watch_idle(self) -> None:
-        """End the session as a half-close would when nothing comes in and nothing plays."""
+        """End the session, as a half-close would, once nothing has come in or played for the idle timeout."""
         assert self._spec is not None, "configured"
         wait_s = max(self._last_message_s, self._playout.ends_s) + self._spec.idle_timeout_s - time.monotonic()
         if wait_s <= 0:

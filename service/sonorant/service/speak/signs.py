@@ -1,7 +1,7 @@
-"""Whether a stream still speaks: for how long it has been silent, saying the same over and over, or been over. Pure.
+"""Signs that a stream no longer speaks its text: it is silent, repeats itself, or goes on after its end. Pure.
 
-Good speech comes nowhere near these limits (docs/decisions.md has the counts), and the engine's own, which end a
-stream, are further off. Here there is still time: what has not been sent can be made again.
+Good speech comes nowhere near these limits (docs/decisions.md has the counts). The engine's own limits, which end a
+stream, are higher. At these there is still time: frames that were not sent can be made again.
 """
 
 from collections import deque
@@ -9,37 +9,37 @@ from collections import deque
 from sonorant.engine import Int16Array
 
 SILENT_PEAK = 66  # of 32768, which is -54 dB: below it nobody hears speech
-MAX_PERIOD = 48  # frames; a longer loop is left to the engine's limit of all frames
-# Frames in a row from which on it is waited to see whether there are more of them, ...
+MAX_PERIOD = 48  # frames; longer loops are left to the engine's limit of all frames
+# From this many such frames in a row, they are held back to see whether more follow.
 SUSPECT_SILENT, SUSPECT_REPEATED = 8, 24
-# ... and so many that no speech has them.
+# This many in a row never occur in good speech.
 BAD_SILENT, BAD_REPEATED = 25, 48
-# With all text said, so many silent frames in a row are the end, and belong to it; ...
+# After all text was said, this many silent frames in a row are the end. They belong to the speech.
 TAIL_FRAMES = 4
-# ... what goes on for so many frames behind it has missed its end.
+# A stream that goes on for this many frames after that has missed its end.
 BAD_OVER = 12
-# The same where no silence follows, from the last of the text on.
+# The same limits if no silence follows: frames after the one in which the last of the text was said.
 SUSPECT_SAID, BAD_SAID = 25, 75
 
 
 class Signs:
-    """Of one stream, told of all its frames in order. Kept cheap, since all that is spoken passes here."""
+    """The signs in one stream, whose frames are pushed in order. Kept cheap, as all frames of all streams pass here."""
 
     def __init__(self) -> None:
-        self.num_silent = 0  # frames in a row, the last ones
-        self.num_repeated = 0  # frames in a row, the last ones, each as the one a period before; most of any period
+        self.num_silent = 0  # silent frames in a row at the end
+        self.num_repeated = 0  # frames in a row at the end that equal the one a period before; of the best period
         self._num_frames = 0
         self._said_at: int | None = None  # frame
-        self._tail_end: int | None = None  # frames up to it
-        # First codes: they say what is spoken, the others how it sounds.
-        self._places: dict[int, deque[int]] = {}  # of each code, where it stood among the last MAX_PERIOD frames
-        self._past: deque[int] = deque()  # these frames
-        self._repeated: dict[int, int] = {}  # by period, where there are any
+        self._tail_end: int | None = None  # number of frames up to the end of the silent tail
+        # Only first codes are compared: they say what is spoken, the others how it sounds.
+        self._places: dict[int, deque[int]] = {}  # by code: where it occurs in the last MAX_PERIOD frames
+        self._past: deque[int] = deque()  # the first codes of these frames
+        self._repeated: dict[int, int] = {}  # by period: how many frames repeat, where any do
 
     def push(self, codes: Int16Array, samples: Int16Array | None = None, said_at: int | None = None) -> None:
-        """[frames, codebooks] and [frames * frame_samples]; without samples, of frames that were heard before.
+        """Add frames: codes [frames, codebooks], samples [frames * frame_samples] or None if they were heard before.
 
-        `said_at`: the frame in which the last of the text was being said, once that is known.
+        `said_at`: the frame in which the last of the text was said, once that is known.
         """
         for code in codes[:, 0].tolist():
             self._add(code)
@@ -55,7 +55,7 @@ class Signs:
 
     @property
     def over_at(self) -> int | None:
-        """Frames up to where all was said, by all signs; None: it is not over."""
+        """How many frames there are up to where, by all signs, everything was said; None: it is not over."""
         if self._tail_end is not None or self._said_at is None:
             return self._tail_end
         over_at = self._said_at + SUSPECT_SAID
@@ -63,7 +63,7 @@ class Signs:
 
     @property
     def missed_end(self) -> bool:
-        """It is over, and goes on."""
+        """Whether the speech was over and the stream still goes on."""
         if self._tail_end is not None:
             return self._num_frames - self._tail_end >= BAD_OVER
         return self._said_at is not None and self._num_frames - self._said_at >= BAD_SAID
@@ -82,14 +82,14 @@ class Signs:
                 del self._places[oldest]
 
     def _silent_tail(self, frames: Int16Array) -> int:  # [frames, frame_samples]
-        """Looks from the end on, and no further than to the first frame that is loud: most often that is the last."""
+        """Count silent frames from the end backwards, up to the first loud one, which is usually the last frame."""
         for number, frame in enumerate(frames[::-1]):
             if not _is_silent(frame):
                 return number
         return self.num_silent + len(frames)
 
     def _look_for_tail(self, frames: Int16Array, said_at: int) -> None:
-        run = self.num_silent  # before these
+        run = self.num_silent  # silent frames just before these
         for end, frame in enumerate(frames, self._num_frames - len(frames) + 1):
             run = run + 1 if _is_silent(frame) else 0
             if min(run, end - said_at) >= TAIL_FRAMES:

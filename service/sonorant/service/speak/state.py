@@ -1,4 +1,4 @@
-"""All that it takes to begin an utterance again where it was: how it is to sound, its text, how far it came."""
+"""All that is needed to resume an utterance: its settings, its text, and how far it came."""
 
 from dataclasses import dataclass, field
 
@@ -10,11 +10,11 @@ from sonorant.service.speak.resumption import Resumption
 class UtteranceState:
     utterance_id: str
     spec: UtteranceSpec  # with the seed
-    resumption: Resumption | None = None  # another session began it
-    written: list[str] = field(default_factory=list)  # the text so far, in the pieces that it was taken in
-    num_frames: int = 0  # that the engine delivered
-    received_samples: int = 0  # the same, at the engine's rate
-    sent_samples: int = 0  # that gRPC has taken, at the rate of the wire
+    resumption: Resumption | None = None  # set if another session began it
+    written: list[str] = field(default_factory=list)  # the text so far, in the pieces in which it was pushed
+    num_frames: int = 0  # delivered by the engine
+    received_samples: int = 0  # of these frames, at the engine's rate
+    sent_samples: int = 0  # taken by gRPC, at the rate of the wire
 
     @property
     def sent_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""What is told of an utterance when it is done: times, lengths, and how much of it was heard."""
+"""The statistics that `done` reports of an utterance: times, lengths, and how much of it was heard."""
 
 import time
 from collections.abc import Callable
@@ -21,14 +21,14 @@ class Statistics:
         playout: Playout,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.played_ms = 0  # as the client says
+        self.played_ms = 0  # as the client reports
         self._state = state
         self._word_times = word_times
         self._playout = playout
         self._clock = clock
-        self._first_text_s = 0.0  # when something speakable came; 0 = never
+        self._first_text_s = 0.0  # when the first speakable text came; 0 = never
         self._first_audio_ms: int | None = None
-        self._heard_ms: float | None = None  # known for good
+        self._heard_ms: float | None = None  # set once it cannot change any more
         self._queue_s = 0.0
         self._generation_s = 0.0
         self._encode_s = 0.0  # up to the first audio
@@ -45,11 +45,11 @@ class Statistics:
 
     @property
     def awaits_budget(self) -> bool:
-        """The first audio has not gone out."""
+        """Whether the first audio has not gone out yet."""
         return self._budget is None
 
     def text(self, text: str) -> None:
-        """It came, or is to be spoken: a sign that is respelled may be all there is."""
+        """Note text, as written and as spoken: only the respelling of a sign may be speakable."""
         if not self._first_text_s and is_speakable(text):
             self._first_text_s = self._clock()
 
@@ -60,13 +60,13 @@ class Statistics:
         self._engine_budget = self._engine_budget or chunk.budget
 
     def taken_back(self, num_frames: int, num_samples: int) -> None:
-        """They were received, and nobody will hear them."""
+        """Count frames that were received and that nobody will hear."""
         self._state.num_frames -= num_frames
         self._state.received_samples -= num_samples
         self._dropped_frames += num_frames
 
     def encoded(self, since_s: float) -> None:
-        """Audio before anything went out; on the clock of `time.monotonic`."""
+        """Count the time to encode audio before any went out. `since_s`: on the clock of `time.monotonic`."""
         self._encode_s += self._clock() - since_s
 
     def ended(self, end: StreamEnd) -> None:
@@ -74,21 +74,21 @@ class Statistics:
         self._generation_s += end.generation_s
 
     def first_budget(self) -> LatencyBudget | None:
-        """What the first samples say of the way they took; None for all others."""
+        """Return the latency budget for the first audio, and None for all later audio."""
         if self._budget is not None or self._engine_budget is None:
             return None
         self._budget = latency_budget(self._first_text_s, self._engine_budget, self._encode_s, self._clock())
         return self._budget
 
     def sent(self, num_samples: int) -> None:
-        """gRPC has taken them."""
+        """Count samples that gRPC has taken."""
         if self._first_audio_ms is None:
             self._first_audio_ms = round((self._clock() - self._first_text_s) * 1000)
         self._state.sent_samples += num_samples
         self._playout.sent(self._state.utterance_id, num_samples * 1000 / self._state.spec.audio.sample_rate_hz)
 
     def silenced(self, played_ms: int | None) -> None:
-        """The listener hears no more of it than this; None = than what it has heard by now."""
+        """Note that the listener hears no more than `played_ms`; None = no more than by now."""
         if played_ms is None:
             self._heard_ms = self._heard_by_now_ms()
         else:

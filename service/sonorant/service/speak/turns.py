@@ -1,4 +1,4 @@
-"""The utterances of one session that are not done: each is spoken when its turn comes, the oldest first."""
+"""The open utterances of one session. They are spoken one after another, the oldest first."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 
-MAX_REMEMBERED = 256  # ids of utterances that are over
+MAX_REMEMBERED = 256  # ids of utterances that are done
 
 PAYLOADS: dict[type[Message], str] = {
     synthesis_pb2.UtteranceStarted: "started",
@@ -36,11 +36,11 @@ class Open:
     """An utterance that is not done."""
 
     utterance: Utterance
-    speaking: asyncio.Task[None] | None = None  # its turn has come
+    speaking: asyncio.Task[None] | None = None  # set during its turn
     failure: Exception | None = None  # why it was stopped, if not by a cancel
-    commit_timer: asyncio.TimerHandle | None = None  # its text pauses
-    stopped: bool = False  # cancelled, or failed: it is done as soon as its task let go
-    warned: bool = False  # text came after its end
+    commit_timer: asyncio.TimerHandle | None = None  # commits the text if no more comes for a while
+    stopped: bool = False  # cancelled or failed: done as soon as its task has ended
+    warned: bool = False  # text came after its end, and the client was warned
 
     @property
     def id(self) -> str:
@@ -49,26 +49,26 @@ class Open:
 
 class Turns:
     def __init__(self, outbox: Outbox[speak_pb2.SpeakResponse], request_id: str) -> None:
-        self.ms_per_unit = DEFAULT_MS_PER_UNIT  # how fast the last utterance was
+        self.ms_per_unit = DEFAULT_MS_PER_UNIT  # speed of the last utterance; see `WordTimes`
         self._outbox = outbox
         self._request_id = request_id
         self._open: dict[str, Open] = {}
-        self._over: dict[str, bool] = {}  # the latest that are done: whether text was seen to come too late
-        self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none
+        self._over: dict[str, bool] = {}  # the latest done utterances: whether the client was warned of late text
+        self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none any more
         self._closing = False
 
     def __len__(self) -> int:
         return len(self._open)
 
     def __iter__(self) -> Iterator[Open]:
-        """Safe while they are stopped."""
+        """Iterate over a copy, so that utterances may be stopped meanwhile."""
         return iter(list(self._open.values()))
 
     def get(self, utterance_id: str | None) -> Open | None:
         return self._open.get(utterance_id) if utterance_id else None
 
     def is_known(self, utterance_id: str) -> bool:
-        """There is, or was, one of this id."""
+        """Return whether there is, or was lately, an utterance of this id."""
         return utterance_id in self._open or utterance_id in self._over
 
     @property
@@ -77,7 +77,7 @@ class Turns:
 
     @property
     def current(self) -> Open | None:
-        """The one that is spoken, or will be next."""
+        """The utterance that is being spoken, or will be next."""
         return next(iter(self._open.values()), None)
 
     @property
@@ -90,13 +90,13 @@ class Turns:
         return entry
 
     def takes_text(self, utterance_id: str) -> bool:
-        """Of this id, or it may be used for a new one."""
+        """Return whether text may come under this id: for an open utterance, or to begin a new one."""
         if (entry := self._open.get(utterance_id)) is not None:
             return not (entry.stopped or entry.utterance.text_ended)
         return utterance_id not in self._over
 
     def is_first_late_text(self, utterance_id: str) -> bool:
-        """Whether no text has come yet after the end of this utterance; from now on it has."""
+        """Return whether this is the first text after the end of the utterance, and remember that it came."""
         if (entry := self._open.get(utterance_id)) is not None:
             was_warned, entry.warned = entry.warned, True
         else:
@@ -104,12 +104,12 @@ class Turns:
         return not was_warned
 
     def close(self) -> None:
-        """`run` returns once all that is open has been spoken."""
+        """Let `run` return once all open utterances have been spoken."""
         self._closing = True
         self._changed.set()
 
     def change(self, entry: Open, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Its text; what cannot be done ends this utterance alone."""
+        """Change an utterance's text. An error in that ends only this utterance."""
         if entry.stopped:
             return
         try:
@@ -118,7 +118,7 @@ class Turns:
             self.stop(entry, error)
 
     def stop(self, entry: Open, error: Exception | None = None) -> None:
-        """Cancelled, or failed from the text side: `done` comes as soon as its task, if it has one, let go."""
+        """Stop an utterance because of a cancel or an error. `done` is sent as soon as its task, if any, has ended."""
         if entry.stopped:
             return
         entry.stopped = True
@@ -129,7 +129,7 @@ class Turns:
             entry.speaking.cancel()
 
     def abort(self) -> None:
-        """The call is over: let go of everything, without a word."""
+        """Release everything without sending anything, as the call is over."""
         for entry in self._open.values():
             entry.stopped = True
             entry.utterance.abort()
@@ -151,7 +151,7 @@ class Turns:
         try:
             await asyncio.wait([speaking])
         finally:
-            entry.speaking = None  # which knows the entry: a cycle
+            entry.speaking = None  # breaks a cycle: the task refers to the entry
         if speaking.cancelled():
             failure, entry.failure = entry.failure, None
             self._done(entry, FinishReason.CANCELLED, failure)
@@ -186,7 +186,7 @@ class Turns:
             self._prefill()
 
     def _prefill(self) -> None:
-        """Let the engine go on with what is spoken next once it has made all that is spoken now."""
+        """Let the engine begin with the next utterances once it has made all of those before."""
         for entry in self:
             try:
                 if not entry.utterance.prefill():

@@ -1,4 +1,4 @@
-"""One utterance: its text on the way in, its audio on the way out. Knows no RPC and no other utterance."""
+"""One utterance: takes its text in and sends its audio out. Knows no RPC and no other utterance."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ from sonorant.service.text.checks import slices
 from sonorant.service.text.revision import place
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
-PREFILL_FRAMES = 4  # of a segment whose turn has not come: enough to go on from without a gap
+PREFILL_FRAMES = 4  # credit of a segment whose turn has not come: enough to continue without a gap
 
 _REASONS = {
     FinishReason.COMPLETED: synthesis_pb2.FINISH_REASON_COMPLETED,
@@ -34,9 +34,9 @@ _REASONS = {
 
 
 class Utterance:
-    """The text side never blocks; the audio side is `speak`, run by one task. What they raise ends the utterance.
+    """The text side never blocks. The audio side is `speak`, run by one task. Exceptions end the utterance.
 
-    Text is accepted (checked, and charged to the caller), then pushed, not much of it at once.
+    Text is first accepted (checked, and charged to the caller), then pushed in small pieces.
     """
 
     def __init__(
@@ -55,8 +55,9 @@ class Utterance:
         whole: bool = False,
         follows: bool = False,
     ) -> None:
-        """`charge` is told of characters; with a LimitReached it refuses to have so many spoken now. `whole`: nobody
-        hears it before its end. `follows`: on others of its session."""
+        """`charge`: called with a number of characters; raises LimitReached if they may not be spoken now. `whole`:
+        nobody hears anything before the end. `follows`: the session had utterances before this one.
+        """
         spec = spec.with_seed()
         self.id = utterance_id
         self.state = UtteranceState(utterance_id, spec, resumption)
@@ -71,30 +72,30 @@ class Utterance:
         )
         self.statistics = Statistics(self.state, self.word_times, playout)
         self._charge = charge
-        self._longer_chars = 0  # by which what is spoken is longer than what was written for it
+        self._longer_chars = 0  # how much longer the spoken text is than the written one
         self._charged_longer_chars = 0
-        self._commits: list[int] = []  # places in the text that were committed because no more came for a while
+        self._commits: list[int] = []  # offsets up to which text was committed because no more came for a while
         reservation = Reservation(reservations, resumed=resumption is not None, follows=follows)
         self._segments = Segments(self.state, reservation, phrases)
         self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics, whole=whole)
 
     @property
     def text_ended(self) -> bool:
-        """No more text may come."""
+        """Whether no more text may come."""
         return self._segmenter.ended
 
     @property
     def num_chars(self) -> int:
-        """Of its text so far."""
+        """The length of the text so far."""
         return self._segmenter.num_chars
 
     def accept(self, text: str) -> None:
-        """Raises InvalidField, or LimitReached, unless all of it may be pushed."""
+        """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
         self._segmenter.check(text)
         self._charge(len(text))
 
     def push(self, text: str) -> None:
-        """Raises InvalidSynthesis or LimitReached."""
+        """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
         self.state.written.append(text)
         self.statistics.text(text)
         begin = 0
@@ -105,7 +106,7 @@ class Utterance:
         self._commit(self._segmenter.push(text[begin:]))
 
     def revise(self, from_char: int, text: str) -> tuple[speak_pb2.Revised, str]:
-        """Its text from there on is another. What is told of it, and what of the text is left to be pushed.
+        """Replace the text from `from_char` on. Return the message for the client, and the text that is left to push.
 
         Raises InvalidField, LimitReached or InvalidSynthesis.
         """
@@ -134,21 +135,21 @@ class Utterance:
         ]
 
     def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> None:
-        """Raises LimitReached, InvalidField or InvalidSynthesis."""
+        """End the segment here. Raises LimitReached, InvalidField or InvalidSynthesis."""
         self._segments.check_flush()
         self._commit(self._segmenter.flush(flush_id, pause_ms, carries_on=carries_on))
 
     def end(self) -> None:
-        """No more text. Idempotent. Raises InvalidSynthesis or LimitReached."""
+        """End the text. Idempotent. Raises InvalidSynthesis or LimitReached."""
         self._commit(self._segmenter.end())
 
     def commit_tail(self) -> None:
-        """No text has come for the time of the policy. Raises InvalidSynthesis or LimitReached."""
+        """Commit the held text, as none has come for the policy's delay. Raises InvalidSynthesis or LimitReached."""
         self._commits.append(self._segmenter.num_chars)
         self._commit(self._segmenter.commit_tail())
 
     def prefill(self) -> bool:
-        """Let the engine begin with the next segment if it is done with those before; True if all is made.
+        """Let the engine begin with the next segment once it has made those before. Return whether all is made.
 
         Raises InvalidSynthesis.
         """
@@ -160,21 +161,21 @@ class Utterance:
                     if segment.end is None:
                         return False
                     continue
-                # How many frames are left, or which it goes on behind, is known only in its turn.
+                # Only in its turn is it known how many frames are left, or which frames it continues.
                 if number > 0 and (self.state.spec.max_frames_given or segment.goes_on):
                     return False
                 if self._segments.may_be_phrase(segment):
                     return False
                 try:
                     self._segments.open(segment, PREFILL_FRAMES)
-                except (EngineOverloaded, EngineUnavailable):  # perhaps no more in its turn
+                except (EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
                     return False
             if segment.stream is None or not segment.stream.ended:
                 return False
         return self._segmenter.ended
 
     async def speak(self, send: Send) -> FinishReason:
-        """All of it, up to what `done` is to say. Raises what `Delivery.run` raises."""
+        """Speak all of it, and return the reason for `done`. Raises what `Delivery.run` raises."""
         try:
             reason = await self._delivery.run(send)
             if not self.statistics.has_speakable_text:
@@ -186,7 +187,7 @@ class Utterance:
             self.abort()
 
     def done(self, reason: FinishReason, error: Status | None = None) -> synthesis_pb2.UtteranceDone:
-        """With an error it has failed, and what was heard counts as after a cancel."""
+        """Return the last message. With an error, the utterance has failed, and counts as heard what a cancel would."""
         return synthesis_pb2.UtteranceDone(
             reason=_REASONS[reason] if error is None else synthesis_pb2.FINISH_REASON_FAILED,
             stats=self.statistics.to_proto(reason, self._segmenter.num_chars),
@@ -198,7 +199,7 @@ class Utterance:
         self._segments.cancel()
 
     def _again(self, segment: Segment, text: str) -> list[Event]:
-        """What became of the beginning of a segment when it was pushed, with the commits in it."""
+        """Push the beginning of a segment once more, with the commits that were in it, and return its events."""
         start = segment.start_char
         self._commits = [at for at in self._commits if at <= start + len(text)]
         events: list[Event] = []
@@ -221,14 +222,14 @@ class Utterance:
             self._segments.apply(event)
 
     def _cuts(self, num_chars: int) -> list[int]:
-        """Where in so much more text the session that began the utterance committed it because no more came."""
+        """Return where in the next `num_chars` the session that began the utterance committed text during a pause."""
         if self.state.resumption is None:
             return []
         start = self._segmenter.num_chars
         return [at - start for at in self.state.resumption.committed_chars if 0 < at - start <= num_chars]
 
     def _charge_longer(self, events: Iterable[Event]) -> None:
-        """What pronunciations make longer costs as much as if it had been written out."""
+        """Charge for text that pronunciations make longer, as if it had been written out."""
         if not self.state.spec.lexicon.entries:
             return
         self._longer_chars += sum(len(event.spoken) - len(event.written) for event in events if isinstance(event, Text))
@@ -238,7 +239,7 @@ class Utterance:
 
 
 def _spoken(events: Sequence[Event]) -> list[str | None]:
-    """What of it is for the first segment, as `Segment.spoken`."""
+    """Return the part of the events for the first segment, in the form of `Segment.spoken`."""
     spoken: list[str | None] = []
     for event in events:
         match event:

@@ -1,4 +1,4 @@
-"""Phrases that the operator wants kept from the start: read from a file, and spoken once the engine can speak."""
+"""Phrases that the operator wants in the cache from the start: read from a file, spoken once the engine is ready."""
 
 import asyncio
 import logging
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 
 class PhrasesFileError(Exception):
-    """The file of phrases cannot be used. The message says where and why."""
+    """The file of phrases cannot be used; the message says where and why."""
 
 
 def read_phrases(path: Path) -> list[SynthesizeRequest]:
-    """A SynthesizeRequest in JSON on each line that is not empty. Raises PhrasesFileError."""
+    """Read a file with one SynthesizeRequest in JSON per line. Raises PhrasesFileError."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # JSON may have other line breaks inside
+        lines = path.read_text(encoding="utf-8").split("\n")  # not `splitlines`: JSON may contain other line breaks
     except (OSError, UnicodeDecodeError) as error:
         raise PhrasesFileError(f"{path} cannot be read: {error}") from error
     requests = []
@@ -39,7 +39,7 @@ def read_phrases(path: Path) -> list[SynthesizeRequest]:
             try:
                 requests.append(Parse(line, SynthesizeRequest()))
             except ParseError as error:
-                raise PhrasesFileError(f"{path}, line {number}: no SynthesizeRequest in JSON: {error}") from error
+                raise PhrasesFileError(f"{path}, line {number}: not a SynthesizeRequest in JSON: {error}") from error
     return requests
 
 
@@ -50,14 +50,14 @@ async def speak_phrases(
     phrases: Phrases,
     max_text_chars: int,
 ) -> None:
-    """One after another, for everybody to hear. What cannot be spoken is told in the log."""
+    """Speak the phrases one after another, for the cache of all callers. Those that fail are logged."""
     for request in requests:
-        # Unset, the layout is another in `Speak` than for texts that are known as a whole.
+        # If it is unset, the layout differs between `Speak` and RPCs that know the whole text: keep both.
         for layout in {None, None if request.config.HasField("non_streaming_mode") else False}:
             try:
                 await _speak(request, layout, reservations, voices, phrases, max_text_chars)
             except (RequestError, EngineError) as error:
-                log.error("the phrase %r is not kept: %s", request.text[:40], error)
+                log.error("cannot keep the phrase %r: %s", request.text[:40], error)
     log.info("%d phrases are kept, %d bytes", len(phrases), phrases.num_bytes)
 
 
@@ -73,7 +73,7 @@ async def _speak(
     choice = await voices.choose(request.config.voice, "config.voice", ANYONE)
     spec = check_synthesis(request.config, choice, reservations.engine, "config", non_streaming_default=layout)
     if not (spec.seed_given or is_greedy(spec.params)):
-        raise InvalidField("config.sampling.seed", "without a seed it is another each time; set one")
+        raise InvalidField("config.sampling.seed", "without a seed, each time sounds different; set one")
     shared = CallerPhrases(phrases, EVERYBODY)
     utterance = Utterance("", spec, reservations, Playout(), 0, max_text_chars, lambda num_chars: None, phrases=shared)
     utterance.accept(request.text)
@@ -83,6 +83,6 @@ async def _speak(
     async def drop(message: Message, on_taken: Callable[[], None] | None = None) -> None:
         if on_taken is not None:
             on_taken()
-        await asyncio.sleep(0)  # others have their turn
+        await asyncio.sleep(0)  # gives others their turn
 
     await utterance.speak(drop)

@@ -1,9 +1,9 @@
-"""Where in its text an utterance is at any moment of its audio: what the engine says, or an estimate. Pure.
+"""The times of words in the audio of an utterance, as the engine reports them or as an estimate. Pure.
 
-Where the engine follows the text (`follow`), a word begins when it says so. Else a word is taken to last as long as its
-letters, and a pause to follow punctuation, at a rate that is known for certain once the audio of a segment is complete,
-and before that taken from what was spoken earlier. Sounds and silence are measured either way: when the first word
-begins, and when a word ends before a pause. What was told once stays; corrections spread over the words to come.
+If the engine follows the text (`follow`), its reports say when a word begins. Otherwise a word's duration is estimated
+from its letters, with a pause after punctuation. The rate is known once the audio of a segment is complete; before
+that, the rate of earlier speech is used. In both cases sound and silence are measured, to find when the first word
+begins and when a word ends before a pause. Reported times stay; corrections go into later words.
 """
 
 import re
@@ -20,11 +20,11 @@ from sonorant.service.text.checks import WIDE, is_wide
 from sonorant.tts.v1 import synthesis_pb2
 
 DEFAULT_MS_PER_UNIT = 61.0  # of the built-in voice
-SILENCE_AFTER_MS = 200.0  # usual at the end of a segment
-LOUD = 400.0  # root mean square of what is no silence any more
+SILENCE_AFTER_MS = 200.0  # usual silence at the end of a segment
+LOUD = 400.0  # root mean square above which a block is sound
 BLOCK_MS = 10
-MIN_UNITS = 20  # that a rate can be learned from
-LEAST_LASTS = 0.6  # of the estimate: what a word is told to last whose end is not known yet, since the next follows it
+MIN_UNITS = 20  # the least text from which the rate is learned
+LEAST_LASTS = 0.6  # share of the estimated duration that is reported for a word whose end is not known yet
 
 ReachedMs = Callable[[int], float | None]  # when a character of a segment's spoken text begins; None: not known yet
 
@@ -35,14 +35,14 @@ _PAUSES = frozenset(",;:.!?…，。；：！？、")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """When a word is heard; offsets are code points of the raw text, times are of the audio as it is sent."""
+    """A word and when it is heard. Offsets are code points of the raw text; times are of the audio as it is sent."""
 
     text: str
     start: int
     end: int
     start_ms: int
     end_ms: int
-    estimated: bool = True  # where it begins
+    estimated: bool = True  # whether its beginning is an estimate
 
     def to_proto(self) -> synthesis_pb2.Mark:
         return synthesis_pb2.Mark(
@@ -56,33 +56,33 @@ class Word:
 
 
 def units(word: str) -> int:
-    """How long a word takes: as many letters, with the gap after it."""
+    """Return a word's estimated duration in units: one per letter, with the gap after it."""
     num_long = len(_LONG.findall(word))
     return 1 + sum(map(str.isalnum, word)) + 3 * num_long + (4 if word[-1] in _PAUSES else 0)
 
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """A segment: its words that were not told yet, and what is known of its audio."""
+    """A segment: its words that were not reported yet, and what is known of its audio."""
 
     start: int = 0  # offset of its text
-    spoken_start: int = 0  # the same in what is spoken
-    words: deque[tuple[int, str, int]] = field(default_factory=deque)  # with their offsets before, their units after
-    units_left: int = 0  # in these
+    spoken_start: int = 0  # the same in the spoken text
+    words: deque[tuple[int, str, int]] = field(default_factory=deque)  # not reported yet: offset, word, units
+    units_left: int = 0  # of these words
     units: int = 0
     unfinished: str = ""  # a word of which more may come
-    text_end: int | None = None  # its offset, once it is known
+    text_end: int | None = None  # offset of its end, once that is known
     audio_ms: float = 0.0
     audio_ended: bool = False
-    onset_ms: float | None = None  # of the first sound
+    onset_ms: float | None = None  # when the first sound begins
     loud_ms: list[float] = field(default_factory=list)  # the end of each block with sound
     reached_ms: ReachedMs | None = None
-    has_told: bool = False  # a word
-    # The last of the audio: it is looked into when more comes or somebody asks, and the first of it goes out before.
+    has_told: bool = False  # whether a word was reported
+    # The latest audio. It is measured only when more comes or somebody asks, so as not to delay its first frames.
     unmeasured: Samples | None = None
 
     def speech_end_ms(self) -> float:
-        """Only for audio that has ended."""
+        """Return when the speech ends. Only for audio that has ended."""
         onset_ms = self.onset_ms or 0.0
         return self.audio_ms - min(SILENCE_AFTER_MS, (self.audio_ms - onset_ms) / 3)
 
@@ -100,19 +100,19 @@ class _Part:
         start_ms = self.audio_ms - len(samples) * 1000 / rate_hz
         for block in _loud_blocks(samples, rate_hz):
             end_ms = start_ms + (int(block) + 1) * BLOCK_MS
-            # One block alone is no speech: the codecs of the built-in voices begin with a pulse of 10 ms.
+            # A single block is not speech: the codecs of the built-in voices begin with a pulse of 10 ms.
             if self.onset_ms is None and self.loud_ms and end_ms - self.loud_ms[-1] < 1.5 * BLOCK_MS:
                 self.onset_ms = self.loud_ms[-1] - BLOCK_MS
             self.loud_ms.append(end_ms)
 
     def sound_end_ms(self, since_ms: float, until_ms: float) -> float:
-        """Of the last sound in between; `until_ms` if there is none."""
+        """Return the end of the last sound between the two times, or `until_ms` if there is none."""
         index = bisect_right(self.loud_ms, until_ms)
         return self.loud_ms[index - 1] if index and self.loud_ms[index - 1] > since_ms else until_ms
 
 
 class WordTimes:
-    """Text and audio come from two sides, each in its order and by the same parts."""
+    """Relates text and audio. Each is pushed in order, divided into the same parts."""
 
     def __init__(
         self,
@@ -122,22 +122,23 @@ class WordTimes:
         respell: Callable[[str], str] = str,
         spoken_of: Callable[[int], int] = int,
     ) -> None:
-        """`rate_hz` of the samples that are pushed; `speed` comes after that. `respell`: what is said for a word.
-        `spoken_of`: which offset of what is spoken an offset of the text is."""
+        """`rate_hz`: of the pushed samples; `speed` is applied to them later. `respell`: returns what is said for a
+        word. `spoken_of`: maps an offset in the text to one in the spoken text.
+        """
         self.ms_per_unit = ms_per_unit
         self._rate_hz = rate_hz
         self._speed = speed
         self._respell = respell
         self._spoken_of = spoken_of
         self._num_chars = 0
-        self._parts = deque([_Part()])  # text is added to the last, the first is being told
-        # Times in here are before `speed`.
+        self._parts = deque([_Part()])  # text is added to the last; the words of the first are being reported
+        # All times here are before `speed`.
         self._start_ms = 0.0  # of the first part
-        self._at_ms = 0.0  # where its next word begins, at the earliest
-        self._told_ms = 0.0  # up to where all was told: no word begins before that any more
-        self._open: tuple[_Part, int, float] | None = None  # the word told last, if its end was not known; see `_close`
-        self._ends_ms = [0.0]  # of what was told, ...
-        self._text_ends = [0]  # ... and how far the text goes there
+        self._at_ms = 0.0  # the earliest time at which its next word can begin
+        self._told_ms = 0.0  # everything up to here was reported: no later word may begin before
+        self._open: tuple[_Part, int, float] | None = None  # the last word, if its end was not known; see `_close`
+        self._ends_ms = [0.0]  # when each reported word ends, and ...
+        self._text_ends = [0]  # ... its end in the text
 
     def push_text(self, text: str) -> None:
         part = self._parts[-1]
@@ -151,7 +152,7 @@ class WordTimes:
                 self._add(part, start + match.start(), match[0])
 
     def end_text(self) -> None:
-        """Of this part; what is pushed next belongs to another one."""
+        """End the text of this part. Text pushed next belongs to another one."""
         part = self._parts[-1]
         if part.unfinished:
             self._add(part, self._num_chars - len(part.unfinished), part.unfinished)
@@ -160,7 +161,7 @@ class WordTimes:
         self._parts.append(_Part(self._num_chars, self._spoken_of(self._num_chars)))
 
     def revise_text(self, start: int) -> None:
-        """The part that begins there has another text, which comes next, and none follows it. What was told stays."""
+        """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
         while len(self._parts) > 1 and self._parts[-1].start > start:
             self._parts.pop()
         part = self._parts[-1]
@@ -170,21 +171,21 @@ class WordTimes:
         self._num_chars = start
 
     def follow(self, reached_ms: ReachedMs | None) -> None:
-        """The engine tells when what is spoken of the part whose audio comes now; None: nobody does."""
+        """Use the engine's reports for the part whose audio comes now; None: there are none."""
         self._sounding().reached_ms = reached_ms
 
     def push_audio(self, samples: Samples) -> None:
         self._sounding().push_audio(samples, self._rate_hz)
 
     def skip_audio(self, num_samples: int) -> None:
-        """Somebody else spoke it."""
+        """Skip audio that another session sent."""
         part = self._sounding()
         part.measure(self._rate_hz)
         part.onset_ms = part.onset_ms or 0.0
         part.audio_ms += num_samples * 1000 / self._rate_hz
 
     def take_back_audio(self, num_samples: int, *, was_ended: bool) -> None:
-        """The last of it, which nobody has heard; more will come in its place."""
+        """Take back the last audio, which nobody has heard. Other audio will come in its place."""
         part = next(part for part in reversed(self._parts) if part.audio_ended) if was_ended else self._sounding()
         part.measure(self._rate_hz)
         part.audio_ended = False
@@ -194,7 +195,7 @@ class WordTimes:
         del part.loud_ms[bisect_right(part.loud_ms, part.audio_ms) :]
 
     def end_audio(self) -> None:
-        """All of this part was spoken; what is pushed next belongs to another one."""
+        """End the audio of this part. Audio pushed next belongs to another one."""
         part = self._sounding()
         part.measure(self._rate_hz)
         part.audio_ended = True
@@ -203,7 +204,7 @@ class WordTimes:
             self.ms_per_unit = (part.speech_end_ms() - part.onset_ms) / part.units
 
     def tell(self, until_ms: float) -> list[Word]:
-        """The words that begin before a moment of the audio and were not told yet."""
+        """Return the words that begin before `until_ms` and were not reported yet."""
         until_ms *= self._speed
         self._parts[0].measure(self._rate_hz)
         self._close()
@@ -219,7 +220,7 @@ class WordTimes:
                     if not is_over and begins_ms is not None and begins_ms >= until_ms:
                         break
                     words.append(self._next_word(part, begins_ms))
-                if not part.words and not is_over:  # words that come now are late
+                if not part.words and not is_over:  # words that come later cannot begin earlier
                     self._at_ms = max(self._at_ms, until_ms)
             if not is_over:
                 self._told_ms = max(self._told_ms, until_ms)
@@ -228,14 +229,14 @@ class WordTimes:
             for index in range(len(self._ends_ms) - 1, -1, -1):
                 if self._ends_ms[index] <= end_ms:
                     break
-                self._ends_ms[index] = end_ms  # words taken for longer than they were
+                self._ends_ms[index] = end_ms  # the word was estimated too long
             self._told(end_ms, part.text_end)
             self._parts.popleft()
             self._start_ms = end_ms
-            self._at_ms = max(self._at_ms, end_ms)  # what was told stays
+            self._at_ms = max(self._at_ms, end_ms)  # reported times stay
 
     def position(self, heard_ms: float) -> int:
-        """How far the text goes that was heard, in whole words."""
+        """Return how far the text was heard, in whole words."""
         self.tell(heard_ms)
         return self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1]
 
@@ -243,16 +244,16 @@ class WordTimes:
         return next(part for part in self._parts if not part.audio_ended)
 
     def _begins_ms(self, part: _Part) -> float | None:
-        """When its next word does; None: not in the audio that is known."""
-        if part.reached_ms is None or not part.has_told:  # the first begins with the first sound
-            return max(self._at_ms, self._told_ms)  # the sound may begin with what went out, and be known only now
+        """Return when the part's next word begins; None: not in the audio so far."""
+        if part.reached_ms is None or not part.has_told:  # the first word begins with the first sound
+            return max(self._at_ms, self._told_ms)  # that sound may be in audio that went out before it was measured
         reached_ms = part.reached_ms(self._spoken_of(part.words[0][0]) - part.spoken_start)
         if reached_ms is None:
             return None
         return max(self._at_ms, self._told_ms, self._start_ms + reached_ms)
 
     def _next_word(self, part: _Part, begins_ms: float | None) -> Word:
-        """That is not known to begin anywhere, if it is left when all audio is over."""
+        """Take the part's next word. `begins_ms`: None for a word that is left when all audio is over."""
         is_followed = part.reached_ms is not None and begins_ms is not None
         start, text, num_units = part.words.popleft()
         begins_ms = self._at_ms if begins_ms is None else begins_ms
@@ -284,7 +285,7 @@ class WordTimes:
         )
 
     def _ends_known_ms(self, part: _Part, spoken_end: int, begins_ms: float) -> float | None:
-        """When a word that begins there ends: where what follows begins, or with the sound if a pause comes first."""
+        """Return when a word ends: where the next one begins, or where the sound ends if a pause comes first."""
         assert part.reached_ms is not None
         reached_ms = part.reached_ms(spoken_end)
         if reached_ms is None and part.audio_ended:
@@ -294,7 +295,7 @@ class WordTimes:
         return max(begins_ms, self._start_ms + part.sound_end_ms(begins_ms - self._start_ms, reached_ms))
 
     def _close(self) -> None:
-        """If the end of the word told last is known by now, so that it counts as heard when it is."""
+        """Correct the end of the last reported word once it is known, so that it counts as heard at the right time."""
         if self._open is None or self._open[0] is not self._parts[0]:
             return
         known_ms = self._ends_known_ms(*self._open)
@@ -316,7 +317,7 @@ class WordTimes:
 
 
 def _loud_blocks(samples: Samples, rate_hz: int) -> npt.NDArray[np.intp]:
-    """Numbers of those with sound."""
+    """Return the numbers of the blocks that have sound."""
     size = rate_hz * BLOCK_MS // 1000
     blocks = samples[: len(samples) // size * size].reshape(-1, size).astype(np.float32)
     loud: npt.NDArray[np.intp] = np.flatnonzero(np.einsum("ij,ij->i", blocks, blocks) > LOUD**2 * size)
