@@ -290,7 +290,11 @@ async def test_the_command_line_makes_mixes_moves_and_deletes_voices(server: Ser
     status, _, complaint = await voices("create", "cli-tone", *source)
     assert status == 1 and "consent" in complaint
     agreed = [*source, "--transcript", "hello", "--consent", CONSENT, "--label", "made=cli", "--speaks", "english"]
-    assert await voices("create", "cli-tone", *agreed, "--check") == (0, "all is well with it: 2000 ms", "")
+    assert await voices("create", "cli-tone", *agreed, "--check") == (
+        0,
+        "the voice can be created: 2000 ms of reference",
+        "",
+    )
     assert await voices("create", "cli-tone", *agreed) == (0, "cli-tone", "")
     embedded = ["--embedding", str(tmp_path / "voice.npy"), "--label", "made=cli", "--request-id", "cli-1"]
     status, minted, _ = await voices("create", *embedded)

@@ -1,4 +1,4 @@
-"""`sonorant`, as a program: ended by Ctrl-C without a traceback from its first moment on."""
+"""The program `sonorant`. Ctrl-C ends it without a traceback at any time, even while it is starting."""
 
 import os
 import signal
@@ -7,8 +7,9 @@ import sys
 
 def main() -> None:
     _fill_closed_streams()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what went wrong is told once, in words
-    # Importing takes half a second: until then as for any program, and no KeyboardInterrupt out of an import.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports each error once, in its own words
+    # Importing takes half a second. Until then Ctrl-C simply ends the process, without a KeyboardInterrupt in an
+    # import.
     usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from sonorant.cli import main as command
 
@@ -20,8 +21,8 @@ def main() -> None:
 
 
 def _fill_closed_streams() -> None:
-    """Whoever starts a program may close its streams. A connection would then be given the number of stdout, and what
-    is for people, without a stderr, would be printed into the audio."""
+    """Open /dev/null for each standard stream that is closed. Otherwise a connection could get the number of stdout,
+    and without a stderr, messages for people would be printed into the audio."""
     while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(free)

@@ -1,7 +1,8 @@
-"""How many GPUs a number of calls needs. Pure.
+"""Works out how many GPUs a number of calls needs. Pure.
 
-Of all calls at the same time only those speak whose agent has the word. Their number is a sum of many independent ones,
-so it is nearly normal: 3.1 standard deviations over the mean are exceeded in one moment of a thousand.
+Of all simultaneous calls, only those need speech whose agent is talking. Their number is the sum of many independent
+variables, so its distribution is nearly normal: it is more than 3.1 standard deviations above the mean in only one
+moment of a thousand.
 """
 
 import math
@@ -10,21 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 DEVIATIONS = 3.1
-FULL = 0.7  # of a GPU's streams, at most, as long as all GPUs are there
-MAX_UNDERRUNS = 0.01  # of the listeners: at most so many heard a gap
+FULL = 0.7  # share of a GPU's streams that may be in use as long as all GPUs work
+MAX_UNDERRUNS = 0.01  # share of the listeners that may hear a gap
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    speakers: int  # at the same time, all but one moment in a thousand
+    speakers: int  # at the same time; exceeded in one moment of a thousand
     gpus: int
-    gpus_with_reserve: int  # still at most FULL with one of them gone
-    full_share: float  # of the streams of `gpus`
-    share_without_one: float
+    gpus_with_reserve: int  # enough for FULL even if one of them fails
+    full_share: float  # share of the streams of `gpus` that is in use
+    share_without_one: float  # the same if one of them fails
 
 
 def plan(calls: int, talk_share: float, streams_per_gpu: int) -> Plan:
-    """`calls` at the same time, of each of which the agent talks `talk_share`, from 0 to 1."""
+    """Plan for `calls` simultaneous calls, in each of which the agent talks for `talk_share` (0 to 1) of the time."""
     mean = calls * talk_share
     speakers = math.ceil(mean + DEVIATIONS * math.sqrt(mean * (1 - talk_share)))
     when_all_are_there = math.ceil(speakers / (FULL * streams_per_gpu))
@@ -40,9 +41,9 @@ def plan(calls: int, talk_share: float, streams_per_gpu: int) -> Plan:
 
 
 def streams_per_gpu(rows: Sequence[Mapping[str, Any]]) -> int:
-    """The most paced listeners of a benchmark's rows that all were served, nearly none of them with a gap.
+    """The largest number of paced listeners in a benchmark's rows that were all served, nearly all without a gap.
 
-    Rows are in the order of `summary`; those above one that failed count for nothing. 0 = not even the fewest were.
+    Rows with more listeners than a failed one do not count. 0 = even the smallest number failed.
     """
     best = 0
     for row in sorted((row for row in rows if row["kind"] == "paced"), key=lambda row: row["amount"]):
@@ -53,5 +54,5 @@ def streams_per_gpu(rows: Sequence[Mapping[str, Any]]) -> int:
 
 
 def price_of_speech(gpus: int, gpu_per_hour: float, calls: int, talk_share: float) -> float:
-    """Of an hour of speech, if there are always so many calls."""
+    """The price of an hour of speech if there are always this many calls."""
     return gpus * gpu_per_hour / (calls * talk_share)

@@ -1,4 +1,4 @@
-"""A SynthesisConfig on the command line: the settings that every command which speaks, or would speak, has."""
+"""Command-line arguments for a SynthesisConfig, shared by `sonorant say` and `sonorant explain`."""
 
 import argparse
 from pathlib import Path
@@ -10,11 +10,11 @@ from sonorant.client.client import ENCODINGS, synthesis_config
 from sonorant.tts.v1.synthesis_pb2 import Sampling, SynthesisConfig
 
 _SAMPLING = {
-    "temperature": "above 1 more varied, below 1 more alike",
+    "temperature": "above 1: more varied; below 1: more uniform",
     "top_k": "choose among the N likeliest codes; 0 = all",
     "top_p": "choose among the likeliest codes that together have this probability",
     "repetition_penalty": "above 1: codes that were said before are less likely",
-    "seed": "of the random numbers: the same text, voice and seed give the same speech",
+    "seed": "seed of the random numbers: the same text, voice and seed give the same speech",
     "do_sample": "draw codes at random; without it, always the likeliest",
     "subtalker_do_sample": "the same for the codes of the code predictor, which are the finer part of the sound",
     "subtalker_temperature": "see --temperature",
@@ -39,7 +39,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         help="rate of the samples, 8000 to 48000; default: the model's",
     )
     audio.add_argument(
-        "--frame-duration-ms", type=whole_number, default=0, metavar="N", help="length of audio in each message"
+        "--frame-duration-ms", type=whole_number, default=0, metavar="N", help="duration of the audio in each message"
     )
     audio.add_argument("--bitrate-bps", type=whole_number, default=0, metavar="N", help="bit rate of Opus")
     audio.add_argument("--speed", type=float, metavar="X", help="0.5 (slower) to 2 (faster), at the same pitch")
@@ -78,7 +78,7 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def whole_number(text: str) -> int:
-    """Type of an argument that becomes a field of type uint32."""
+    """argparse type for a field of type uint32."""
     if not text.isdecimal() or int(text) >= 2**32:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {2**32 - 1}")
     return int(text)
@@ -114,7 +114,7 @@ def _pronunciation(text: str) -> tuple[str, str]:
 
 
 def _argument_of(field: FieldDescriptor) -> dict[str, Any]:
-    """argparse's keywords for an optional field of a message."""
+    """Keyword arguments of `add_argument` for an optional field of a message."""
     if field.type == FieldDescriptor.TYPE_BOOL:
         return {"action": argparse.BooleanOptionalAction}
     if field.type == FieldDescriptor.TYPE_FLOAT:

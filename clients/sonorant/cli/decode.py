@@ -1,4 +1,4 @@
-"""`sonorant decode`: stored codes to speech in a file, on stdout or at the sound card."""
+"""`sonorant decode`: turns stored codes into speech, in a file, on stdout or through the sound card."""
 
 import argparse
 import sys
@@ -23,7 +23,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="codes of one utterance, as `sonorant say --codes` writes them")
     output = parser.add_argument_group(
-        "where the audio goes (one of; it is played if none is given)"
+        "where the audio goes (give one; without any, it is played)"
     ).add_mutually_exclusive_group()
     output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file")
     output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file")
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Decodes; returns the exit status."""
+    """Decode the file; return the exit status."""
     if not args.raw and args.encoding != "pcm_s16le":
         raise ValueError("--encoding is for --raw; files and players have encodings of their own")
     played = not (args.wav or args.ogg or args.raw)

@@ -1,4 +1,5 @@
-"""`make demo`: a server on the built-in checkpoint speaks a text word by word into demo.wav and is stopped again."""
+"""`make demo`: starts a server with the built-in checkpoint, lets it speak a text word by word into demo.wav, and stops
+it."""
 
 import argparse
 import shlex
@@ -15,7 +16,7 @@ WAV = "demo.wav"
 
 
 async def demo() -> int:
-    print("starting a server on the built-in checkpoint ...", flush=True)
+    print("starting a server with the built-in checkpoint ...", flush=True)
     began_s = time.monotonic()
     async with local_server() as target:
         print(f"serving at {target} after {time.monotonic() - began_s:.1f} s", flush=True)

@@ -1,4 +1,4 @@
-"""`sonorant explain`: what the server would make of a text, as a page for people or as JSON."""
+"""`sonorant explain`: shows how the server would speak a text, as a page for people or as JSON."""
 
 import argparse
 import json
@@ -15,18 +15,18 @@ from sonorant.tts.v1.explain_pb2 import ExplainResponse
 EXAMPLES = """\
 examples:
   sonorant explain "Dr. Who paid $1.50."
-  sonorant explain "Dr. Who paid $1.50." --no-non-streaming-mode     as Speak would do it
+  sonorant explain "Dr. Who paid $1.50." --no-non-streaming-mode     the layout of Speak
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", help="the text to explain")
-    parser.add_argument("--json", action="store_true", help="the whole answer as JSON")
+    parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
     add_config_arguments(parser)
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Exit status 1 if the text or the config would be refused."""
+    """Print the explanation; return exit status 1 if the text or the config would be refused."""
     async with SpeechClient(args.server) as client:
         told = await client.explain(args.text, config_of(args, args.encoding))
     if args.json:
@@ -40,7 +40,7 @@ async def run(args: argparse.Namespace) -> int:
 
 
 def page(told: ExplainResponse) -> list[str]:
-    """What is known, line by line."""
+    """The explanation as lines for people."""
     lines = [f"model     {told.model}"]
     if told.HasField("audio"):
         layout = "non-streaming" if told.non_streaming_mode else "streaming"

@@ -25,7 +25,7 @@ examples:
   sonorant health --server gpu-host:50051
 
 environment:
-  SONORANT_CLIENT_API_KEY                       key of a server that wants one
+  SONORANT_CLIENT_API_KEY                       key for a server that needs one
   SONORANT_CLIENT_TLS=1                         TLS, with the usual authorities
   SONORANT_CLIENT_CA                            TLS, with the authority in this PEM file
   SONORANT_CLIENT_CERTIFICATE, SONORANT_CLIENT_KEY  PEM files, for mutual TLS
@@ -56,18 +56,18 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    description = "Speak a text. It may still be growing: it is sent as it comes, while the audio comes back."
+    description = "Speak a text. The text may still be growing: it is sent as it arrives, while audio comes back."
     command = add("say", say.EXAMPLES, "speak a text", description, common)
     say.add_arguments(command)
     command.set_defaults(run=say.run)
 
-    description = "Speak again what `sonorant say --codes` stored. The audio is the same, and the model is not needed."
+    description = "Speak the codes that `sonorant say --codes` stored. The audio is the same; only the codec runs."
     command = add("decode", decode.EXAMPLES, "speak stored codes again", description, common)
     decode.add_arguments(command)
     command.set_defaults(run=decode.run)
 
     description = "Show tokens, prompt, settings and limits of a text, or why it is refused, without speaking it."
-    command = add("explain", explain.EXAMPLES, "show what the model would be given for a text", description, common)
+    command = add("explain", explain.EXAMPLES, "show how a text would be spoken", description, common)
     explain.add_arguments(command)
     command.set_defaults(run=explain.run)
 
@@ -76,13 +76,13 @@ def parser() -> argparse.ArgumentParser:
     bench_arguments.add_arguments(command)
     command.set_defaults(run=bench.run)
 
-    description = "How many GPUs a number of simultaneous calls needs, from what one GPU was measured to carry."
+    description = "Work out how many GPUs a number of simultaneous calls needs, from the measured capacity of one GPU."
     command = add("plan", plan.EXAMPLES, "work out how many GPUs a number of calls needs", description)
     plan.add_arguments(command)
     command.set_defaults(run=plan.run)
 
-    description = "List, make, move and delete the voices of a server. Without a command they are listed."
-    voices.add_arguments(add("voices", voices.EXAMPLES, "list, make, move and delete voices", description, common))
+    description = "List, create, move and delete the voices of a server. Without a command, list them."
+    voices.add_arguments(add("voices", voices.EXAMPLES, "list, create, move and delete voices", description, common))
 
     command = commands.add_parser("capabilities", parents=[common], help="print what the server can do, as JSON")
     command.set_defaults(run=capabilities)
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser()
     args, rest = commands.parse_known_args(arguments)
     if args.run is doctor:
-        args.settings = rest  # the server's own
+        args.settings = rest  # the server parses these itself
     elif rest:
         commands.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fields = [f"{field}: {text}" for field, text in error.fields.items()]
         hint = "; put it into SONORANT_CLIENT_API_KEY" if error.code is StatusCode.UNAUTHENTICATED else ""
         status = _complain("\n  ".join([f"{error}{hint}", *(text for text in fields if text not in str(error))]))
-    except BrokenPipeError:  # whoever read our stdout has gone; keep the interpreter from flushing into it
+    except BrokenPipeError:  # the reader of our stdout is gone; keep the interpreter from flushing into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except (OSError, ValueError, ServerFailed) as error:

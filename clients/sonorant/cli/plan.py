@@ -1,4 +1,4 @@
-"""`sonorant plan`: how many GPUs a number of calls needs, from what one GPU was measured to carry."""
+"""`sonorant plan`: works out how many GPUs a number of calls needs, from the measured capacity of one GPU."""
 
 import argparse
 import json
@@ -17,9 +17,9 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     measured = parser.add_mutually_exclusive_group(required=True)
     measured.add_argument(
-        "--bench", type=Path, metavar="FILE", help="JSON of `sonorant bench` with --paced, on one GPU"
+        "--bench", type=Path, metavar="FILE", help="result of `sonorant bench --paced ... --json FILE` on one GPU"
     )
-    measured.add_argument("--streams-per-gpu", type=_positive, metavar="N", help="listeners that one GPU carries")
+    measured.add_argument("--streams-per-gpu", type=_positive, metavar="N", help="listeners that one GPU can serve")
     parser.add_argument("--calls", type=_positive, required=True, metavar="N", help="simultaneous calls at the peak")
     parser.add_argument(
         "--talk-share",
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="share of a call in which the agent talks; default: %(default)s",
     )
     parser.add_argument(
-        "--gpu-per-hour", type=_price, metavar="PRICE", help="price of one GPU per hour; also prints what speech costs"
+        "--gpu-per-hour", type=_price, metavar="PRICE", help="price of one GPU per hour, to print the price of speech"
     )
 
 
@@ -49,7 +49,7 @@ async def run(args: argparse.Namespace) -> int:
 
 
 def _measured(path: Path) -> int:
-    """Raises ValueError if the file says nothing about it."""
+    """Streams per GPU, from a result of `sonorant bench`. Raises ValueError if the file does not contain them."""
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["summary"]
         capacity = streams_per_gpu(rows)
@@ -63,19 +63,19 @@ def _measured(path: Path) -> int:
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
     return value
 
 
 def _share(text: str) -> float:
     value = float(text)
     if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0 and at most 1")
+        raise argparse.ArgumentTypeError(f"{text} is not greater than 0 and at most 1")
     return value
 
 
 def _price(text: str) -> float:
     value = float(text)
     if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a price from 0")
+        raise argparse.ArgumentTypeError(f"{text} is not a price of at least 0")
     return value

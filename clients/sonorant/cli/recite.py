@@ -1,7 +1,7 @@
-"""`python -m sonorant.cli.recite LINES --out FOLDER`: every line of a file through a server, into WAV files.
+"""`python -m sonorant.cli.recite LINES --out FOLDER`: lets a server speak every line of a file into a WAV file.
 
 A line is `VOICE<TAB>TEXT`; with --references DIR the voice is cloned from DIR/VOICE.wav.
-Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl on how each went.
+Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl with the figures of each.
 """
 
 import argparse
@@ -55,7 +55,8 @@ def _voice(args: argparse.Namespace, name: str) -> dict[str, Any]:
 async def _speak(
     client: SpeechClient, config: SynthesisConfig, text: str, path: Path, *, whole: bool
 ) -> dict[str, Any]:
-    """The text goes out word by word while audio comes in; `whole`: in one request, the clip in one answer."""
+    """Speak a text into a WAV file and return its figures. The text is sent word by word while audio comes in; with
+    `whole`, it is one request, answered with the whole clip."""
     began_s = time.monotonic()
     if whole:
         answer = await client.synthesize(text, config)
@@ -85,7 +86,7 @@ async def _speak(
 
 
 def _sampling(temperature: float) -> dict[str, Any]:
-    """All draws at one temperature, with the published top-k and without a repetition penalty; 0 = greedy."""
+    """Sampling of talker and code predictor at one temperature, with the published top-k; 0 = greedy."""
     if temperature == 0:
         return {"do_sample": False, "subtalker_do_sample": False}
     values = {"do_sample": True, "temperature": temperature, "top_k": 50}
@@ -117,15 +118,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sonorant.cli.recite", description=__doc__)
     parser.add_argument("lines", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--server", default="", help="HOST:PORT of the server; default: one of its own")
-    parser.add_argument("--model", type=Path, help="checkpoint of its own server; default: the built-in one")
+    parser.add_argument("--server", default="", help="HOST:PORT of the server; default: start one")
+    parser.add_argument("--model", type=Path, help="checkpoint of the started server; default: the built-in one")
     parser.add_argument("--references", type=Path, metavar="DIR", help="recordings of the voices, for Base checkpoints")
     parser.add_argument(
         "--transcripts", action="store_true", help="clone with the words of the recordings, in DIR/VOICE.txt"
     )
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument(
-        "--temperature", type=float, help="of all sampling; 0: always the likeliest; default: the checkpoint's"
+        "--temperature", type=float, help="for all sampling; 0: always the likeliest; default: the checkpoint's"
     )
     parser.add_argument("--non-streaming-mode", action=argparse.BooleanOptionalAction)
     parser.add_argument("--one-shot", action="store_true", help="call Synthesize, not Speak")

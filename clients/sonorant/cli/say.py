@@ -1,6 +1,6 @@
-"""`sonorant say`: text from an argument, a file or stdin to speech in a file, on stdout or at the sound card.
+"""`sonorant say`: speaks text from an argument, a file or stdin into a file, to stdout or through the sound card.
 
-Text goes out as it arrives while audio comes in. What the listener got is reported on stderr.
+It sends text as it arrives while audio comes in, and reports on stderr what the listener got.
 """
 
 import argparse
@@ -27,29 +27,29 @@ from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, UtteranceDone
 EXAMPLES = """\
 examples:
   sonorant say "Hello, world."                                  play it (needs ffplay or aplay)
-  sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice of `sonorant voices`
+  sonorant say "Hello, world." --wav hello.wav --voice NAME     a voice from `sonorant voices`
   sonorant say --file story.txt --wav story.wav --seed 7 --speed 1.2
   sonorant say --file story.txt --wav story.wav --subtitles story.srt
   sonorant say "Hello, world." --ogg hello.ogg --bitrate-bps 24000
-  sonorant say "Hello, world." --codes hello.codes              1/170 of the size; sonorant decode speaks it again
+  sonorant say "Hello, world." --codes hello.codes              1/170 of the size; for `sonorant decode`
   some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
   sonorant say "One word at a time." --word-by-word --pause-ms 200 --raw | aplay -f S16_LE -r 24000
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = parser.add_argument_group("text (one of; stdin if none is given)").add_mutually_exclusive_group()
+    text = parser.add_argument_group("text (give one; without any, stdin)").add_mutually_exclusive_group()
     text.add_argument("text", nargs="?", help="the text to speak; - for stdin")
     text.add_argument("--file", type=Path, help="speak a UTF-8 text file")
 
-    pace = parser.add_argument_group("how fast the text is sent (to try out what a growing text sounds like)")
+    pace = parser.add_argument_group("how fast the text is sent (to hear what a growing text sounds like)")
     pace.add_argument("--word-by-word", action="store_true", help="send each word in a message of its own")
     pauses = pace.add_mutually_exclusive_group()
     pauses.add_argument("--pause-ms", type=_positive, metavar="N", help="wait this long after each word")
     pauses.add_argument("--words-per-minute", type=_positive, metavar="N", help="send words at this speed")
 
     output = parser.add_argument_group(
-        "where the audio goes (one of; it is played if none is given)"
+        "where the audio goes (give one; without any, it is played)"
     ).add_mutually_exclusive_group()
     output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file")
     output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file")
@@ -60,17 +60,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lead-ms",
         type=whole_number,
         metavar="N",
-        help="audio the server may send ahead of what is played; 0 = no limit, the default unless the audio is played",
+        help="how far the server may be ahead of the playback; 0 = no limit, the default unless the audio is played",
     )
-    parser.add_argument(
-        "--subtitles", type=_subtitles, metavar="FILE", help="write when which words are spoken: FILE.srt or FILE.vtt"
-    )
+    parser.add_argument("--subtitles", type=_subtitles, metavar="FILE", help="write subtitles: FILE.srt or FILE.vtt")
     parser.add_argument("--trace", action="store_true", help="print each message and its time to stderr")
     add_config_arguments(parser)
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Speaks; returns the exit status."""
+    """Speak the text; return the exit status."""
     if not args.raw and args.encoding != "pcm_s16le":
         raise ValueError("--encoding is for --raw; files and players have encodings of their own")
     played = not (args.wav or args.ogg or args.codes or args.raw)
@@ -102,7 +100,7 @@ async def run(args: argparse.Namespace) -> int:
             on_started=lambda started: _note(f"voice {started.voice_id or '(unnamed)'}, seed {started.seed}"),
             on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
             on_marks=lambda told: marks.extend(told.marks),
-            on_resumed=lambda resumed: _note(f"connection lost; resumed elsewhere after {resumed.gap_s * 1000:.0f} ms"),
+            on_resumed=lambda resumed: _note(f"connection lost; resumed after {resumed.gap_s * 1000:.0f} ms"),
             measure_sound=_encoding(args) == "pcm_s16le",
         )
         if text and not text.isspace():
@@ -110,11 +108,11 @@ async def run(args: argparse.Namespace) -> int:
         try:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(session.finish() if text else _send(session, _pieces(args), listener))
-                # To the end of the utterance, which may be before the end of the text: at a limit, say.
+                # Read to the end of the utterance, which may come before the end of the text, at a limit for example.
                 done = await listener.read(session, one_utterance=True)
-                sending.cancel()  # it may still be waiting for text that nobody will speak
+                sending.cancel()  # it may still be waiting for text that would not be spoken
         except ExceptionGroup as group:
-            raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
+            raise group.exceptions[-1] from None  # the last is the receiver's, which says why the session ended
     if args.subtitles:
         args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
@@ -123,7 +121,7 @@ async def run(args: argparse.Namespace) -> int:
     is_cut = ended_early and done.stats.spoken_chars < done.stats.input_chars
     if is_cut:
         spoken = f"{done.stats.spoken_chars} of {done.stats.input_chars} characters were spoken"
-        _note(f"warning: {spoken}: utterances of this checkpoint are no longer; give a long text in parts")
+        _note(f"warning: only {spoken}, the longest utterance of this checkpoint; speak a long text in parts")
     return 0 if report.audio_s and not is_cut else 1
 
 
@@ -145,7 +143,7 @@ async def _send(session: Session, pieces: AsyncIterator[str], listener: Listener
 
 
 def _at_hand(args: argparse.Namespace) -> str:
-    """All of the text, where it is known and goes out at once; "" otherwise."""
+    """The whole text if it is known and can be sent at once, otherwise ""."""
     if args.word_by_word or _pause_s(args) or args.text == "-":
         return ""
     return _read(args.file) if args.file else args.text or ""
@@ -156,7 +154,7 @@ def _pause_s(args: argparse.Namespace) -> float:
 
 
 async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
-    """The text in the pieces in which it is to be sent."""
+    """Yield the pieces of text to send, with the pauses between them."""
     pieces = _text(args)
     pause_s = _pause_s(args)
     if args.word_by_word or pause_s:
@@ -180,11 +178,11 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is no UTF-8 text: {error}") from None
+        raise ValueError(f"{file} is not UTF-8 text: {error}") from None
 
 
 async def words(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
-    """The same text cut after the white space that follows each word."""
+    """Cut a text after the white space that follows each word."""
     held = ""
     async for piece in pieces:
         *complete, held = re.split(r"(?<=\s)(?=\S)", held + piece)

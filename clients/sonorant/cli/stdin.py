@@ -1,4 +1,4 @@
-"""Text of stdin as it comes, without ever standing in the way of the event loop or of the program's end."""
+"""Reads text from stdin as it comes, without blocking the event loop or the end of the program."""
 
 import asyncio
 import codecs
@@ -9,7 +9,8 @@ from contextlib import suppress
 
 
 async def stdin_text() -> AsyncIterator[str]:
-    """Whatever stdin has, as soon as it has it. A thread reads, because files, pipes and terminals all can block."""
+    """Yield text from stdin as soon as it is there. A thread reads, because files, pipes and terminals can all
+    block."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -18,9 +19,9 @@ async def stdin_text() -> AsyncIterator[str]:
         while data:
             try:
                 data = os.read(0, 65536)
-            except OSError:  # closed by whoever started us
+            except OSError:  # this program was started with a closed stdin
                 data = b""
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for text any more
                 loop.call_soon_threadsafe(arrived.put_nowait, data)
 
     threading.Thread(target=pump, name="stdin", daemon=True).start()
@@ -33,7 +34,7 @@ async def stdin_text() -> AsyncIterator[str]:
 
 
 async def stdin_lines() -> AsyncIterator[str]:
-    """The same, line by line."""
+    """Yield the lines of stdin."""
     held = ""
     async for text in stdin_text():
         *complete, held = (held + text).split("\n")

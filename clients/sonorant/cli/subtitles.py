@@ -1,4 +1,4 @@
-"""Words and their times as subtitles, in the formats of SubRip and WebVTT. Pure."""
+"""Makes subtitles from words and their times, in the formats SubRip and WebVTT. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sonorant.tts.v1.synthesis_pb2 import Mark
 
 FORMATS = (".srt", ".vtt")
-MAX_CHARS = 84  # two lines of what players show
+MAX_CHARS = 84  # two lines in common players
 MAX_MS = 6000
 PAUSE_MS = 700
 _SENTENCE_ENDS = frozenset(".!?…。！？")
@@ -14,7 +14,7 @@ _SENTENCE_ENDS = frozenset(".!?…。！？")
 
 @dataclass(frozen=True, slots=True)
 class Caption:
-    """What is shown together."""
+    """Words that are shown together."""
 
     start_ms: int
     end_ms: int
@@ -22,7 +22,7 @@ class Caption:
 
 
 def captions(marks: Sequence[Mark]) -> list[Caption]:
-    """A new one behind the end of a sentence, behind a pause, and where it would grow too long."""
+    """Group words into captions. A new one begins after a sentence, after a pause, and when one would get too long."""
     made: list[Caption] = []
     for before, mark in zip([None, *marks], marks, strict=False):
         last = made[-1] if made else None
@@ -41,10 +41,10 @@ def captions(marks: Sequence[Mark]) -> list[Caption]:
 
 
 def subtitles(marks: Sequence[Mark], suffix: str) -> str:
-    """The text of a file; `suffix`: one of FORMATS."""
+    """The content of a subtitle file; `suffix` is one of FORMATS."""
     shown = captions(marks)
     if suffix == ".vtt":
-        # Signs that would be markup.
+        # Escape characters that would be markup.
         texts = [each.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for each in shown]
         blocks = [f"{_range(each, '.')}\n{text}" for each, text in zip(shown, texts, strict=True)]
         return _joined(["WEBVTT", *blocks])

@@ -1,4 +1,4 @@
-"""`sonorant voices`: the voices of a server, and making more of them."""
+"""`sonorant voices`: lists, creates, moves and deletes the voices of a server."""
 
 import argparse
 from pathlib import Path
@@ -19,16 +19,16 @@ examples:
   sonorant voices export anna anna.voice
   sonorant say "Hello." --voice anna --wav hello.wav
 
-Voices are kept by servers with --voices-dir. COMMAND --help tells more.
+The server must have been started with --voices-dir to store voices. See also COMMAND --help.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Without a subcommand the voices are listed."""
+    """Add the subcommands; without one, the voices are listed."""
     _add_filters(parser)
     parser.set_defaults(language="", kind="", label=[], run=list_voices)
     common = argparse.ArgumentParser(add_help=False)
-    # What has a default in a subcommand would win over what stands before the subcommand.
+    # A default here would override --server if it is given before the subcommand.
     common.add_argument("--server", default=argparse.SUPPRESS, metavar="HOST:PORT", help="see `sonorant voices --help`")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
@@ -41,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "create",
         parents=[common],
-        help="make a voice from a recording, a description or a speaker embedding",
-        description="Make a voice and keep it on the server. Prints its id.",
+        help="create a voice from a recording, a description or a speaker embedding",
+        description="Create a voice and store it on the server. Prints its id.",
     )
     _add_voice_id(command)
     source = command.add_mutually_exclusive_group(required=True)
@@ -62,21 +62,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--transcript", default="", metavar="TEXT", help="the words of the recording, for a closer clone"
     )
     command.add_argument(
-        "--consent", default="", metavar="TEXT", help="who agreed to be cloned, and how; it is kept with the voice"
+        "--consent", default="", metavar="TEXT", help="who agreed to be cloned, and how; it is stored with the voice"
     )
-    command.add_argument("--check", action="store_true", help="check everything, but make nothing")
+    command.add_argument("--check", action="store_true", help="check everything, but create nothing")
     _add_about(command)
     command.set_defaults(run=create)
 
     command = commands.add_parser(
         "mix",
         parents=[common],
-        help="make a voice that lies between others",
-        description="Make a voice out of the speaker embeddings of others and keep it on the server. Prints its id.",
+        help="create a voice between other voices",
+        description="Mix the speaker embeddings of several voices into a new one and store it. Prints its id.",
     )
     command.add_argument("voice_id", metavar="ID", help="name of the new voice")
     command.add_argument(
-        "parts", nargs="+", type=_part, metavar="VOICE=WEIGHT", help="2 to 8 voices, each with a weight from 0"
+        "parts", nargs="+", type=_part, metavar="VOICE=WEIGHT", help="2 to 8 voices, each with a weight of 0 or more"
     )
     command.add_argument(
         "--spherical",
@@ -90,17 +90,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_argument("voice_id", metavar="ID")
     command.set_defaults(run=show)
 
-    command = commands.add_parser("delete", parents=[common], help="delete a voice that a caller made")
+    command = commands.add_parser("delete", parents=[common], help="delete a stored voice")
     command.add_argument("voice_id", metavar="ID")
     command.add_argument("--allow-missing", action="store_true", help="succeed also if there is no such voice")
     command.set_defaults(run=delete)
 
-    command = commands.add_parser("export", parents=[common], help="save a voice that a caller made in a file")
+    command = commands.add_parser("export", parents=[common], help="save a stored voice to a file")
     command.add_argument("voice_id", metavar="ID")
     command.add_argument("file", type=Path, metavar="FILE")
     command.set_defaults(run=export)
 
-    command = commands.add_parser("import", parents=[common], help="make a voice from an exported file")
+    command = commands.add_parser("import", parents=[common], help="store the voice of an exported file")
     command.add_argument("file", type=Path, metavar="FILE")
     command.add_argument(
         "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the one it had"
@@ -114,12 +114,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", metavar="NAME", help="list only voices that speak it")
     parser.add_argument("--kind", choices=KINDS, help="list only voices of this kind")
-    _add_labels(parser, "only those with this label; may be repeated")
+    _add_labels(parser, "list only voices with this label; may be repeated")
 
 
 def _add_voice_id(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the server makes one up"
+        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the server chooses one"
     )
 
 
@@ -136,7 +136,7 @@ def _add_about(parser: argparse.ArgumentParser) -> None:
         "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
     )
     about.add_argument(
-        "--request-id", default="", metavar="ID", help="makes a retry safe: the same id again makes no second voice"
+        "--request-id", default="", metavar="ID", help="makes a retry safe: the same id does not create a second voice"
     )
 
 
@@ -187,19 +187,19 @@ async def create(args: argparse.Namespace) -> int:
             validate_only=args.check,
             request_id=args.request_id,
         )
-    print(f"all is well with it: {voice.reference_audio_ms} ms" if args.check else voice.voice_id)
+    print(f"the voice can be created: {voice.reference_audio_ms} ms of reference" if args.check else voice.voice_id)
     return 0
 
 
 def _numbers(file: Path) -> list[float]:
     try:
-        import numpy as np  # no dependency of the client: only those who make embeddings have a use for it
+        import numpy as np  # not a dependency of the client: only those who make embeddings need it
     except ImportError:
         raise ValueError("--embedding needs NumPy to read the file: pip install numpy") from None
     try:
         numbers: list[float] = np.load(file, allow_pickle=False).astype(float).ravel().tolist()
-    except (EOFError, ValueError, AttributeError):  # its own words advise to trust any file; .npz has no astype
-        raise ValueError(f"{file} is no NumPy file of numbers; write one with numpy.save") from None
+    except (EOFError, ValueError, AttributeError):  # NumPy's own message suggests allow_pickle; .npz has no astype
+        raise ValueError(f"{file} is not a NumPy file of numbers; write one with numpy.save") from None
     return numbers
 
 

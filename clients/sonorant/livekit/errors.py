@@ -1,4 +1,4 @@
-"""A server's refusal as LiveKit's exceptions, which say whether trying again is of use."""
+"""Translates a SpeechError into LiveKit's exceptions, which say whether a retry makes sense."""
 
 import grpc
 

@@ -1,5 +1,5 @@
-"""A LiveKit TTS: tokens go to the server as they come, words come back with their times, and closing a stream stops the
-server at its next step.
+"""A TTS plugin for LiveKit. It sends tokens to the server as they come and returns audio and timed words. Closing a
+stream stops the server at its next step.
 
     session = AgentSession(tts=TTS(target="127.0.0.1:50051", voice="aiden"), use_tts_aligned_transcript=True, ...)
 
@@ -23,11 +23,11 @@ from sonorant.livekit.errors import api_error
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_PCM_S16LE, AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
-_SILENCE_S = 0.02  # for text in which there is nothing to say: LiveKit takes a stream without any sound for a failure
+_SILENCE_S = 0.02  # sent if a text has nothing to speak: LiveKit treats a stream without audio as a failure
 
 
 class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
-    """Each stream is one call of the server.
+    """Each stream is one call to the server.
 
     Emits `speech_interrupted` with a `Heard` when a stream is closed before its end.
     """
@@ -43,8 +43,8 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
         max_lead_ms: int | None = None,
         sample_rate: int = 24_000,
     ) -> None:
-        """`config`: everything else that `sonorant.client.synthesis_config` makes. `max_lead_ms`: how far the server
-        may be ahead of the listener (unset: its default). `sample_rate`: 8,000, 16,000, 22,050, 24,000, 44,100 or
+        """`config`: further settings, made by `sonorant.client.synthesis_config`. `max_lead_ms`: how far the server may
+        be ahead of the listener; None = the server's default. `sample_rate`: 8,000, 16,000, 22,050, 24,000, 44,100 or
         48,000."""
         super().__init__(
             capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
@@ -60,7 +60,7 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
         self._config.audio.encoding = AUDIO_ENCODING_PCM_S16LE
         self._config.audio.sample_rate_hz = sample_rate
         self._client: SpeechClient | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # what goes on when no stream waits for it
+        self._tasks: set[asyncio.Task[None]] = set()  # background work that no stream waits for
         self.update_options(voice=voice, language=language)
 
     @property
@@ -70,7 +70,7 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
     def update_options(
         self, *, voice: str = "", language: str = "", instructions: str = "", speed: float = 0.0
     ) -> None:
-        """For the streams to come; what is left out stays."""
+        """Change the settings of future streams; an argument that is left out changes nothing."""
         if voice:
             self._config.voice.voice_id = voice
         if language:
@@ -81,7 +81,7 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
             self._config.speed = speed
 
     def prewarm(self) -> None:
-        """Connects, so that the first stream need not wait for it."""
+        """Connect now, so that the first stream need not wait for it."""
 
         async def connect() -> None:
             with suppress(SpeechError):
@@ -104,11 +104,11 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
         if client is not None:
             await client.close()
 
-    # For the streams.
+    # Used by the streams.
 
     @property
     def client(self) -> SpeechClient:
-        """Made with the first use, when there is an event loop."""
+        """The client, created at its first use, when there is an event loop."""
         if self._client is None:
             self._client = SpeechClient(self._target, self._access)
         return self._client
@@ -125,7 +125,7 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
 
 
 class SynthesizeStream(tts.SynthesizeStream):  # type: ignore[misc]
-    """Text in by tokens; one segment."""
+    """Speaks text that comes token by token, as one segment."""
 
     def __init__(self, speech: TTS, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=speech, conn_options=conn_options)
@@ -148,7 +148,7 @@ class SynthesizeStream(tts.SynthesizeStream):  # type: ignore[misc]
         output_emitter.end_segment()
 
     async def _next_text(self) -> str | None:
-        """None at the end of the segment."""
+        """The next text, or None at the end of the segment."""
         async for item in self._input_ch:
             return item if isinstance(item, str) else None
         return None
@@ -160,7 +160,7 @@ class SynthesizeStream(tts.SynthesizeStream):  # type: ignore[misc]
 
 
 class ChunkedStream(tts.ChunkedStream):  # type: ignore[misc]
-    """All text at once."""
+    """Speaks a text that is known as a whole."""
 
     def __init__(self, speech: TTS, text: str, conn_options: APIConnectOptions) -> None:
         super().__init__(tts=speech, input_text=text, conn_options=conn_options)
@@ -177,7 +177,7 @@ class ChunkedStream(tts.ChunkedStream):  # type: ignore[misc]
 
 
 def _initialize(output_emitter: tts.AudioEmitter, speech: TTS, *, stream: bool) -> str:
-    """The id of the request."""
+    """Initialize the emitter; return the id of the request."""
     request_id = str(utils.shortuuid())
     output_emitter.initialize(
         request_id=request_id, sample_rate=speech.sample_rate, num_channels=1, mime_type="audio/pcm", stream=stream
@@ -186,7 +186,7 @@ def _initialize(output_emitter: tts.AudioEmitter, speech: TTS, *, stream: bool) 
 
 
 async def _forward_speech(turn: Turn, output_emitter: tts.AudioEmitter, speech: TTS, request_id: str) -> None:
-    """To the end of the turn; cancelled, it cuts the turn off."""
+    """Forward audio and words to the end of the turn. If cancelled, cut the turn off."""
     played = PlaybackClock()
     sounded = False
     try:

@@ -1,4 +1,4 @@
-"""What a server's refusal means to Pipecat: whether the service is still of use."""
+"""Translates a SpeechError into Pipecat's error category, which says whether the service can still be used."""
 
 import grpc
 
@@ -14,7 +14,7 @@ from sonorant.client.errors import (
 
 
 def category(error: SpeechError) -> ErrorCategory:
-    """INVALID_REQUEST is for good, so it is kept for what the next turn would meet, too."""
+    """The category of an error. INVALID_REQUEST is permanent, so use it only if the next turn would fail, too."""
     match error:
         case AccessDenied():
             known = error.code is grpc.StatusCode.PERMISSION_DENIED

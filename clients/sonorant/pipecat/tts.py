@@ -1,5 +1,5 @@
-"""A Pipecat TTS service: tokens go to the server as they come, words come back with their times, and an interruption
-stops the server at its next step.
+"""A TTS service for Pipecat. It sends tokens to the server as they come and returns audio and timed words. An
+interruption stops the server at its next step.
 
     tts = SonorantTTSService(target="127.0.0.1:50051", settings=SonorantTTSService.Settings(voice="aiden"))
 
@@ -36,18 +36,18 @@ from sonorant.pipecat.errors import category
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_PCM_S16LE, AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
-# A turn ends by itself, with the server's last word or a time-out after its text. Until its text has ended it is the
-# language model that is waited for, which may be busy with a tool.
+# A turn ends by itself, with the server's `done` or a time-out after its text. Before the end of its text, it waits for
+# the language model, which may be busy with a tool.
 _CONTEXT_TIMEOUT_S = 120.0
-_SILENCE_S = 0.02  # for text in which there is nothing to say: Pipecat gives a service up that makes no sound
+_SILENCE_S = 0.02  # sent if a text has nothing to speak: Pipecat gives up a service that sends no audio
 
 
 @dataclass
 class SonorantTTSSettings(TTSSettings):  # type: ignore[misc]
-    """What may change between turns; the rest is in the service's `config`.
+    """Settings that may change between turns; the others are in the service's `config`.
 
     Parameters:
-        instructions: Style in plain language, for checkpoints that take it.
+        instructions: Style in plain language, for checkpoints that follow it.
         speed: 0.5 to 2, at the same pitch.
     """
 
@@ -56,10 +56,10 @@ class SonorantTTSSettings(TTSSettings):  # type: ignore[misc]
 
 
 class SonorantTTSService(TTSService):  # type: ignore[misc]
-    """Each audio context of Pipecat is one call of the server, so a context's failure is its own.
+    """Each audio context of Pipecat is one call to the server, so if one fails, the others go on.
 
     Event handlers, besides Pipecat's own:
-        on_speech_interrupted: with the context id and `Heard`, what the listener had heard by then.
+        on_speech_interrupted: gets the context id and a `Heard` with what the listener had heard by then.
     """
 
     Settings = SonorantTTSSettings
@@ -76,9 +76,9 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         settings: SonorantTTSSettings | None = None,
         **kwargs: Any,
     ) -> None:
-        """`config`: everything that `sonorant.client.synthesis_config` makes; `settings` win over it. `max_lead_ms`:
-        how far the server may be ahead of the listener (unset: its default). The audio is 16-bit mono at the pipeline's
-        rate, or at `sample_rate`; the server has 8,000, 16,000, 22,050, 24,000, 44,100 and 48,000 Hz."""
+        """`config`: made by `sonorant.client.synthesis_config`; `settings` override it. `max_lead_ms`: how far the
+        server may be ahead of the listener; None = the server's default. The audio is 16-bit mono at `sample_rate`, or
+        at the pipeline's rate; the server supports 8,000, 16,000, 22,050, 24,000, 44,100 and 48,000 Hz."""
         self._config = config or SynthesisConfig()
         stored = SonorantTTSSettings(
             model=None,
@@ -93,7 +93,7 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         super().__init__(
             push_text_frames=False,
             push_start_frame=True,
-            append_trailing_space=True,  # of sentences, if somebody asks for these; tokens stay as they are
+            append_trailing_space=True,  # only with sentence aggregation; tokens stay as they are
             stop_frame_timeout_s=_CONTEXT_TIMEOUT_S,
             sample_rate=sample_rate,
             settings=stored,
@@ -115,7 +115,7 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         return True
 
     def language_to_service_language(self, language: Language) -> str | None:
-        """A BCP-47 tag; the server knows which languages its checkpoint speaks."""
+        """The language's BCP-47 tag; the server checks whether its checkpoint speaks it."""
         return str(language.value)
 
     async def setup(self, setup: FrameProcessorSetup) -> None:
@@ -146,10 +146,10 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         await super().push_frame(frame, direction)
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
-        """The audio comes from `_receive`."""
+        """Send text to the context's turn. Its audio comes from `_receive`."""
         turn = self._turns.get(context_id)
         if turn is None:
-            if self._client is None:  # text that comes behind the end of the pipeline
+            if self._client is None:  # text that comes after the end of the pipeline
                 yield None
                 return
             turn = Turn(self._client, self._speech_config(), max_lead_ms=self._max_lead_ms)
@@ -160,7 +160,7 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         yield None
 
     async def flush_audio(self, context_id: str | None = None) -> None:
-        """The turn has all of its text."""
+        """End the turn's text."""
         context_id = context_id or self.get_active_audio_context_id()
         if context_id is not None and (turn := self._turns.get(context_id)) is not None:
             turn.end()
@@ -195,7 +195,7 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         return config
 
     async def _receive(self, turn: Turn, context_id: str) -> None:
-        """From the server to Pipecat's audio context."""
+        """Pass audio and words from the server to Pipecat's audio context."""
         sounded, first_word = False, True
         try:
             async for event in turn:
@@ -204,7 +204,7 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
                         sounded = True
                         await self._append_audio(audio.data, context_id)
                     case Word() as word if spoken := word.text.strip():
-                        # A word without white space before it follows the last one directly, as in Chinese.
+                        # A word without white space before it is joined to the one before, as in Chinese.
                         joined = not first_word and not word.text[0].isspace()
                         first_word = False
                         heard_s = word.start_s + self._playback.late_s(context_id)
@@ -235,7 +235,8 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         return category(exception) if isinstance(exception, SpeechError) else super()._classify_error(exception)
 
     async def _connect(self, client: SpeechClient) -> None:
-        """So that the first turn need not wait for it; what is wrong, it will say."""
+        """Connect now, so that the first turn need not wait for it. Errors are ignored here: the first turn reports
+        them."""
         with suppress(SpeechError):
             await client.health()
 

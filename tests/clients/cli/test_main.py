@@ -139,7 +139,8 @@ async def test_an_utterance_that_ends_early_ends_the_command() -> None:
         process.stdin.write(b"limit")
         assert await asyncio.wait_for(process.wait(), 20) == 1  # although stdin stays open
         assert (
-            process.stderr is not None and b"were spoken: utterances of this checkpoint" in await process.stderr.read()
+            process.stderr is not None
+            and b"were spoken, the longest utterance of this checkpoint" in await process.stderr.read()
         )
 
 
@@ -212,7 +213,7 @@ async def test_words_are_sent_one_by_one_with_pauses(tmp_path: Path) -> None:
         (
             ["say", "--file", "engine/sonorant/engine/builtin_voice/model.safetensors"],
             b"",
-            "model.safetensors is no UTF-8 text: ",
+            "model.safetensors is not UTF-8 text: ",
         ),
         (["say"], b"", "no audio: the text has nothing to speak"),
     ],
@@ -239,7 +240,7 @@ async def test_what_is_no_embedding_is_refused_by_name() -> None:
     assert status == 1
     assert (
         stderr == "sonorant: engine/sonorant/engine/builtin_voice/vocab.json "
-        "is no NumPy file of numbers; write one with numpy.save\n"
+        "is not a NumPy file of numbers; write one with numpy.save\n"
     )
 
 
