@@ -8,7 +8,7 @@ from sonorant.cli.capacity import FULL, plan, price_of_speech, streams_per_gpu
 
 EXAMPLES = """\
 examples:
-  sonorant bench --model /models/custom-voice --paced 250,500,1000 --out bench.json
+  sonorant bench --server-arguments "--model /models/custom-voice" --paced 250 500 1000 --json bench.json
   sonorant plan --bench bench.json --calls 10000 --talk-share 0.4
   sonorant plan --streams-per-gpu 1000 --calls 10000 --talk-share 0.4 --gpu-per-hour 3.5
 """
@@ -54,9 +54,9 @@ def _measured(path: Path) -> int:
         rows = json.loads(path.read_text(encoding="utf-8"))["summary"]
         capacity = streams_per_gpu(rows)
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a file that `sonorant bench --out` wrote ({error!r})") from error
+        raise ValueError(f"{path} is not a file that `sonorant bench --json` wrote ({error!r})") from error
     if not capacity:
-        raise ValueError(f"{path} has no paced load that was served without gaps; measure with --paced 100,200,...")
+        raise ValueError(f"{path} has no paced load that was served without gaps; measure with --paced 100 200 ...")
     return capacity
 
 

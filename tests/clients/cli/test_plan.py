@@ -1,6 +1,7 @@
 """`sonorant plan`: a known case, what follows from the formula, and files that it cannot use."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.cli.capacity import FULL, plan, price_of_speech, streams_per_gpu
-from sonorant.cli.main import main
+from sonorant.cli.main import main, parser
+from sonorant.cli.plan import EXAMPLES
 
 MEASURED = Path(__file__).parents[3] / "docs" / "benchmarks-h200.json"
 
@@ -56,8 +58,15 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert said(capsys, "--streams-per-gpu", "1000", *common)[1] == out
     (tmp_path / "other.json").write_text("[]")
     code, _, err = said(capsys, "--bench", tmp_path / "other.json", *common)
-    assert code == 1 and "is not a file that `sonorant bench --out` wrote" in err
+    assert code == 1 and "is not a file that `sonorant bench --json` wrote" in err
     (tmp_path / "none.json").write_text('{"summary": []}')
     assert "measure with --paced" in said(capsys, "--bench", tmp_path / "none.json", *common)[2]
     assert said(capsys, "--streams-per-gpu", "1000", "--calls", "0")[0] == 2
     assert said(capsys, "--streams-per-gpu", "1000", "--calls", "9", "--talk-share", "2")[0] == 2
+
+
+def test_the_examples_of_the_help_are_commands() -> None:
+    examples = [shlex.split(line) for line in EXAMPLES.splitlines() if line.strip().startswith("sonorant ")]
+    assert len(examples) == 3
+    for example in examples:
+        parser().parse_args(example[1:])
