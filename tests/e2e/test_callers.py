@@ -1,6 +1,7 @@
 """Callers who share real workers."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +17,42 @@ from tests.service.harness import Stub
 from tests.service.keys import ADA, BOB, bearer, table
 
 NUM_SLOTS = 8
+NUM_PAGES, MAX_FRAMES = 600, 3000  # of which a stream needs some 190 pages; with the default length, some 70
 LONG = "This is a long day, and I am here with you. " * 80
 
 
 async def test_one_callers_long_texts_keep_nobody_else_waiting(tmp_path: Path) -> None:
     """They would fill all slots and the queue behind them for minutes."""
+    await assert_a_short_text_of_another_waits_for_none_of(
+        [SynthesizeStreamRequest(text=LONG) for _ in range(12)], tmp_path
+    )
+
+
+async def test_one_callers_large_frame_limits_keep_nobody_else_waiting(tmp_path: Path) -> None:
+    """Three of its texts would hold nearly all KV pages, and few of the slots."""
+    requests = [SynthesizeStreamRequest(text=f"{number} days. {LONG}") for number in range(4)]
+    for request in requests:
+        request.config.sampling.max_frames = MAX_FRAMES
+        request.config.sampling.ignore_eos = True
+    await assert_a_short_text_of_another_waits_for_none_of(requests, tmp_path, "--num-pages", str(NUM_PAGES))
+
+
+async def assert_a_short_text_of_another_waits_for_none_of(
+    requests: Sequence[SynthesizeStreamRequest], tmp_path: Path, *more_settings: str
+) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text(table("ada", ADA) + table("bob", BOB))
     settings = ("--api-keys", str(keys), "--num-slots", str(NUM_SLOTS), "--max-queued-streams", str(NUM_SLOTS))
-    with ServerProcess(tmp_path / "log", *settings) as server:
+    with ServerProcess(tmp_path / "log", *settings, *more_settings) as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = Stub(channel)
 
-            async def read_long() -> None:
-                request = SynthesizeStreamRequest(text=LONG)
+            async def read_long(request: SynthesizeStreamRequest) -> None:
                 call: Any = stub.SynthesizeStream(request, metadata=bearer(ADA))
                 async for _ in call:
                     pass
 
-            hers = [asyncio.create_task(read_long()) for _ in range(12)]
+            hers = [asyncio.create_task(read_long(request)) for request in requests]
             asked = GetCapabilitiesRequest()
             while (await stub.GetCapabilities(asked, metadata=bearer(BOB))).active_streams < len(hers):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)

@@ -41,19 +41,19 @@ class PagePool:
     def pages_for(self, num_positions: int) -> int:
         return -(-num_positions // self.page_size)
 
+    def num_new(self, count: int, keys: Sequence[bytes] = ()) -> int:
+        """Return how many of the free pages such a lease takes, kept ones included."""
+        return self._num_new(count, self._shared(keys))
+
     def lease(self, count: int, keys: Sequence[bytes] = ()) -> Lease | None:
         """Lease `count` pages. They begin with pages that hold the content of `keys`, up to the first key without one.
 
         Returns None if there are too few pages.
         """
-        shared: list[int] = []
-        for key in keys:
-            if (page := self._page_of.get(key)) is None:
-                break
-            shared.append(page)
-        num_new = count - len(shared)
-        if num_new > self.num_free - sum(page in self._kept for page in shared):
+        shared = self._shared(keys)
+        if self._num_new(count, shared) > self.num_free:
             return None
+        num_new = count - len(shared)
         for page in shared:
             self._kept.pop(page, None)
         while len(self._free) < num_new:
@@ -63,6 +63,17 @@ class PagePool:
         del self._free[cut:]
         self._num_leases[list(pages)] += 1
         return Lease(pages, len(shared))
+
+    def _shared(self, keys: Sequence[bytes]) -> list[int]:
+        pages: list[int] = []
+        for key in keys:
+            if (page := self._page_of.get(key)) is None:
+                break
+            pages.append(page)
+        return pages
+
+    def _num_new(self, count: int, shared: Sequence[int]) -> int:
+        return count - len(shared) + sum(page in self._kept for page in shared)
 
     def share(self, page: int, key: bytes) -> None:
         """Let later leases share a leased page, which holds the content of `key` and is not written any more."""

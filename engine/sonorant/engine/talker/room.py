@@ -23,6 +23,10 @@ class Room:
     def num_free_slots(self) -> int:
         return self._slots.num_free
 
+    @property
+    def num_free_pages(self) -> int:
+        return self._pages.num_free
+
     def fault_of(self, command: OpenStream) -> str:
         """Return why this stream can never be admitted, or ""."""
         positions = _positions_of(command)
@@ -42,19 +46,28 @@ class Room:
         """Compute the keys of the pages that a stream can share. Needed before `let_in`."""
         stream.page_keys = page_keys(stream.plan, stream.open.x_vector, stream.codes, self._pages.page_size)
 
+    def num_new_pages(self, stream: Stream) -> int:
+        """Return how many of the free pages `let_in` would give to a stream, beside those that it shares."""
+        return self._pages.num_new(self._num_pages(stream), self._shareable(stream))
+
     def let_in(self, stream: Stream) -> bool:
         """Give a stream its pages and a slot, in PREFILL. Returns False if there are too few of either."""
         if not self._slots.num_free:
             return False
-        num_shareable = (stream.plan.num_rows - 1) // self._pages.page_size  # the last row must be run, to sample from
-        num_pages = self._pages.pages_for(_positions_of(stream.open))
-        lease = self._pages.lease(num_pages, stream.page_keys[:num_shareable])
+        lease = self._pages.lease(self._num_pages(stream), self._shareable(stream))
         if lease is None:
             return False
         stream.slot = self._slots.take()
         stream.pages = lease.pages
         stream.num_shared_rows = stream.num_rows_done = lease.num_shared * self._pages.page_size
         return True
+
+    def _num_pages(self, stream: Stream) -> int:
+        return self._pages.pages_for(_positions_of(stream.open))
+
+    def _shareable(self, stream: Stream) -> tuple[bytes, ...]:
+        """The keys of the pages that it can share: the last row of its prompt must be run, to sample from."""
+        return stream.page_keys[: (stream.plan.num_rows - 1) // self._pages.page_size]
 
     def share_prompt(self, stream: Stream) -> None:
         """Let later streams share the stream's prompt pages, which are written now and do not change any more."""

@@ -77,7 +77,7 @@ class Scheduler:
         # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding, or it pauses
         # (STARVED or BLOCKED).
         self._streams: dict[int, Stream] = {}
-        self._waiting = WaitingStreams(talker.num_slots)
+        self._waiting = WaitingStreams(talker.num_slots, num_pages)
         self._returning: dict[int, Stream] = {}  # admitted before `_waiting`; a dict, for cheap removal from the middle
         self._prefilling: dict[int, Stream] = {}
         self._decoding: dict[int, Stream] = {}
@@ -238,8 +238,11 @@ class Scheduler:
     def _admit(self, now: float) -> None:
         """Admit streams in order. One that waits for pages holds up those behind it, or else it might wait forever."""
         self.wait_s = None
-        while stream := next(iter(self._returning.values()), None) or self._waiting.first(self._room.num_free_slots):
-            if self._room.let_in(stream):
+        room = self._room
+        while stream := next(iter(self._returning.values()), None) or self._waiting.first(
+            room.num_free_slots, room.num_free_pages, room.num_new_pages
+        ):
+            if room.let_in(stream):
                 self._returning.pop(stream.stream_id, None)
                 self._waiting.let_in(stream)
                 self._begin(stream, now)
@@ -341,3 +344,4 @@ class Scheduler:
     def check_conservation(self) -> None:
         """Raise RuntimeError unless free slots and pages, and those of the open streams, are all there are."""
         self._room.check_conservation(self._streams.values())
+        self._waiting.check_conservation(self._streams.values())

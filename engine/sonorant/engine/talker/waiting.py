@@ -1,37 +1,52 @@
 """Streams that wait to be admitted: callers take turns, and the streams of one caller come in order. Pure.
 
 One caller may have as many streams as the queue holds, and each may speak for minutes. With first come, first served,
-all other callers would wait until these are done.
+all other callers would wait until these are done. Slots and KV pages are shared out by the same rule: a few streams
+with long texts or large frame limits can hold most of the pages.
 """
 
 from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from sonorant.engine.talker.stream import Stream
+from sonorant.engine.talker.stream import NO_SLOT, Stream
 
-MANY = 2  # a caller with one in so many of the slots has many, ...
-FOR_OTHERS = 8  # ... and must leave one in so many to others
+MANY = 2  # a caller that would have more than one in so many of the slots, or of the pages, ...
+FOR_OTHERS = 8  # ... must leave one in so many to others; not with its only stream, which might never fit
+
+
+@dataclass(slots=True)
+class _Held:
+    """What one caller has."""
+
+    num_slots: int = 0
+    pages: Counter[int] = field(default_factory=Counter)  # by page, how many of its streams have it
 
 
 class WaitingStreams:
-    def __init__(self, num_slots: int) -> None:
-        self._many = max(1, num_slots // MANY)
-        self._kept = num_slots // FOR_OTHERS
+    def __init__(self, num_slots: int, num_pages: int) -> None:
+        self._num_slots = num_slots
+        self._num_pages = num_pages
         self._queues: dict[int, dict[int, Stream]] = {}  # by caller, in the order of their turns; none is empty
-        self._num_inside: Counter[int] = Counter()  # how many slots each caller has
+        self._held: dict[int, _Held] = {}  # by caller, of those that have something
 
     def add(self, stream: Stream) -> None:
         self._queues.setdefault(stream.open.caller, {})[stream.stream_id] = stream
 
-    def first(self, num_free: int) -> Stream | None:
-        """Return the stream whose turn it is when `num_free` slots are free.
+    def first(self, num_free_slots: int, num_free_pages: int, num_new_pages: Callable[[Stream], int]) -> Stream | None:
+        """Return the stream whose turn it is, when so much is free. `num_new_pages`: of these, how many it would take.
 
-        Returns None if no stream waits, or if all callers that wait have to leave these slots to others. With the same
-        slots, the answer stays the same until the stream is admitted or removed.
+        Returns None if no stream waits, or if all callers that wait have to leave what is free to others. The answer
+        stays the same until the stream is admitted or removed, or what is free changes.
         """
         for caller, queue in self._queues.items():
-            has_many = bool(caller) and self._num_inside[caller] >= self._many
-            if num_free > self._kept or not has_many:
-                return next(iter(queue.values()))
+            stream = next(iter(queue.values()))
+            held = self._held.get(caller) if caller else None
+            if held is None or (
+                _leaves_enough(1, held.num_slots, num_free_slots, self._num_slots)
+                and _leaves_enough(num_new_pages(stream), len(held.pages), num_free_pages, self._num_pages)
+            ):
+                return stream
         return None
 
     def remove(self, stream: Stream) -> None:
@@ -47,11 +62,35 @@ class WaitingStreams:
         self.remove(stream)
         if queue := self._queues.pop(caller, None):
             self._queues[caller] = queue
-        self._num_inside[caller] += 1
+        held = self._held.setdefault(caller, _Held())
+        held.num_slots += 1
+        held.pages.update(stream.pages)
 
     def let_out(self, stream: Stream) -> None:
-        """Note that the slot of a stream is free again."""
+        """Note that the slot and the pages of a stream are free again."""
         caller = stream.open.caller
-        self._num_inside[caller] -= 1
-        if not self._num_inside[caller]:
-            del self._num_inside[caller]
+        held = self._held[caller]
+        held.num_slots -= 1
+        if not held.num_slots:
+            del self._held[caller]
+            return
+        for page in stream.pages:
+            held.pages[page] -= 1
+            if not held.pages[page]:
+                del held.pages[page]
+
+    def check_conservation(self, streams: Iterable[Stream]) -> None:
+        """Raise RuntimeError unless what the callers hold is what the open streams hold."""
+        held: dict[int, _Held] = {}
+        for stream in streams:
+            if stream.slot != NO_SLOT:
+                of_caller = held.setdefault(stream.open.caller, _Held())
+                of_caller.num_slots += 1
+                of_caller.pages.update(stream.pages)
+        if held != self._held:
+            raise RuntimeError("the slots and KV pages noted for the callers are not those that their streams hold")
+
+
+def _leaves_enough(num: int, num_held: int, num_free: int, num_all: int) -> bool:
+    """Whether a caller with `num_held` slots or pages may take `num` more."""
+    return num_held + num <= num_all // MANY or num_free - num >= num_all // FOR_OTHERS
