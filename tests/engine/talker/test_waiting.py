@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.ipc.messages import BeginStream, CancelStream, OpenStream
-from tests.engine.talker.hand_driven import Talker
+from sonorant.engine.types import FinishReason
+from tests.engine.talker.hand_driven import Talker, ends
 from tests.fakes import open_stream
 
 ONE, OTHER, THIRD = 1, 2, 3  # callers
@@ -89,6 +90,18 @@ def test_what_waits_may_go_away() -> None:
     assert slots.open(OTHER, 20) == []
     assert slots.end(11, 20) == []
     assert slots.end(10) == [12]
+
+
+def test_who_has_to_leave_slots_to_others_can_still_use_those_of_its_own_streams_without_text() -> None:
+    slots = Slots(16)
+    assert slots.open(ONE, *range(100, 120)) == list(range(100, 114))
+    assert slots.open(OTHER, 20) == [20]
+    slots.talker.step()  # the text of all is said
+    slots.talker.clock.now_s += 2
+    records = slots.talker.step()
+    assert ends(records) == [(stream_id, FinishReason.YIELDED) for stream_id in range(100, 107)], "none of the other's"
+    assert [record.stream_id for record in records if isinstance(record, BeginStream)] == list(range(114, 120))
+    assert slots.open(THIRD, 30, 31) == [30, 31], "at once: an eighth is still free"
 
 
 def test_who_has_many_leaves_an_eighth_of_the_pages_to_others() -> None:

@@ -17,7 +17,7 @@ One turn: pass each command to `on_record`, ask `next_step` what to run, have th
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -238,15 +238,16 @@ class Scheduler:
     def _admit(self, now: float) -> None:
         """Admit streams in order. One that waits for pages holds up those behind it, or else it might wait forever."""
         self.wait_s = None
-        room = self._room
-        while stream := next(iter(self._returning.values()), None) or self._waiting.first(
-            room.num_free_slots, room.num_free_pages, room.num_new_pages
-        ):
-            if room.let_in(stream):
+        room, waiting = self._room, self._waiting
+        while self._returning or waiting:
+            stream = next(iter(self._returning.values()), None) or waiting.first(
+                room.num_free_slots, room.num_free_pages, room.num_new_pages
+            )
+            if stream and room.let_in(stream):
                 self._returning.pop(stream.stream_id, None)
-                self._waiting.let_in(stream)
+                waiting.let_in(stream)
                 self._begin(stream, now)
-            elif not self._take_slot_of_starved(now):
+            elif not self._take_slot_of_starved(now, None if stream else waiting.callers):
                 return
 
     def _begin(self, stream: Stream, now: float) -> None:
@@ -256,16 +257,19 @@ class Scheduler:
         opened_s = stream.open.opened_s
         self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, stream.first_frame))
 
-    def _take_slot_of_starved(self, now: float) -> bool:
-        """End the stream that has been without text for the longest, if that is long enough. Returns whether it did."""
-        if not self._starved:
-            return False
-        stream = next(iter(self._starved.values()))
-        self.wait_s = stream.starved_s + LENDS_AFTER_S - now
-        if self.wait_s > 0:
-            return False
-        self._end(stream, FinishReason.YIELDED)
-        return True
+    def _take_slot_of_starved(self, now: float, callers: Collection[int] | None) -> bool:
+        """End the stream that has been without text for the longest, if that is long enough. Returns whether it did.
+
+        With `callers`, only one of theirs: who has to leave what is free to others can still use its own.
+        """
+        for stream in self._starved.values():
+            if callers is None or stream.open.caller in callers:
+                self.wait_s = stream.starved_s + LENDS_AFTER_S - now
+                if self.wait_s > 0:
+                    return False
+                self._end(stream, FinishReason.YIELDED)
+                return True
+        return False
 
     def _prefill_rows(self, stepped: list[Stream]) -> list[PrefillRow]:
         """Return the prompt rows of this step. Streams that reach the end of their prompts are added to `stepped`."""

@@ -6,7 +6,7 @@ with long texts or large frame limits can hold most of the pages.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from sonorant.engine.talker.stream import NO_SLOT, Stream
@@ -29,6 +29,14 @@ class WaitingStreams:
         self._num_pages = num_pages
         self._queues: dict[int, dict[int, Stream]] = {}  # by caller, in the order of their turns; none is empty
         self._held: dict[int, _Held] = {}  # by caller, of those that have something
+
+    def __bool__(self) -> bool:
+        return bool(self._queues)
+
+    @property
+    def callers(self) -> Collection[int]:
+        """Those that wait."""
+        return self._queues.keys()
 
     def add(self, stream: Stream) -> None:
         self._queues.setdefault(stream.open.caller, {})[stream.stream_id] = stream
