@@ -17,8 +17,10 @@ from tests.service.harness import Stub
 from tests.service.keys import ADA, BOB, bearer, table
 
 NUM_SLOTS = 8
-NUM_PAGES, MAX_FRAMES = 600, 3000  # of which a stream needs some 190 pages; with the default length, some 70
-LONG = "This is a long day, and I am here with you. " * 80
+NUM_PAGES, MAX_FRAMES = 600, 2300  # of which a text of 40 sentences needs 185 pages; one of default length, 65
+HEARD_LONG = 10  # messages
+SENTENCE = "This is a long day, and I am here with you. "
+LONG = SENTENCE * 80
 
 
 async def test_one_callers_long_texts_keep_nobody_else_waiting(tmp_path: Path) -> None:
@@ -30,7 +32,7 @@ async def test_one_callers_long_texts_keep_nobody_else_waiting(tmp_path: Path) -
 
 async def test_one_callers_large_frame_limits_keep_nobody_else_waiting(tmp_path: Path) -> None:
     """Three of its texts would hold nearly all KV pages, and few of the slots."""
-    requests = [SynthesizeStreamRequest(text=f"{number} days. {LONG}") for number in range(4)]
+    requests = [SynthesizeStreamRequest(text=f"{number} days. {SENTENCE * 40}") for number in range(4)]
     for request in requests:
         request.config.sampling.max_frames = MAX_FRAMES
         request.config.sampling.ignore_eos = True
@@ -47,15 +49,21 @@ async def assert_a_short_text_of_another_waits_for_none_of(
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = Stub(channel)
 
-            async def read_long(request: SynthesizeStreamRequest) -> None:
-                call: Any = stub.SynthesizeStream(request, metadata=bearer(ADA))
-                async for _ in call:
-                    pass
+            num_heard = [0] * len(requests)
 
-            hers = [asyncio.create_task(read_long(request)) for request in requests]
+            async def read_long(index: int) -> None:
+                call: Any = stub.SynthesizeStream(requests[index], metadata=bearer(ADA))
+                async for _ in call:
+                    num_heard[index] += 1
+
+            hers = [asyncio.create_task(read_long(index)) for index in range(len(requests))]
             asked = GetCapabilitiesRequest()
-            while (await stub.GetCapabilities(asked, metadata=bearer(BOB))).active_streams < len(hers):  # noqa: ASYNC110
+            # Long after two of hers speak the texts of the others have come to the talker, too.
+            while sum(num >= HEARD_LONG for num in num_heard) < 2 or (
+                await stub.GetCapabilities(asked, metadata=bearer(BOB))
+            ).active_streams < len(hers):
                 await asyncio.sleep(0.02)
+                assert not any(task.done() for task in hers)
             his = stub.Synthesize(SynthesizeRequest(text="Hello."), metadata=bearer(BOB))
             assert (await his).audio
             assert not any(task.done() for task in hers)

@@ -50,7 +50,7 @@ class OpenStream:
     # and the plan's trailing text still begins at frame 0.
     known_codes: Int16Array | None = None
     times_text_from: float | None = None  # send TextPositions, which begin about here; None: send none
-    caller: int = 0  # slots are shared out among callers; 0: no particular caller
+    caller: int = 0  # slots and KV pages are shared out among callers; 0: no particular caller
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,9 +146,9 @@ class Engine:
         beginning.
 
         If the workers die, the stream continues with other workers at the same frame, unless `outlives_workers` is
-        False. With `waits`, a stream may also be opened while the workers are being replaced. Waiting streams get slots
-        by turns of their `caller`, and a caller with many slots leaves some to others. Caller 0 stands for nobody in
-        particular and may have all slots.
+        False. With `waits`, a stream may also be opened while the workers are being replaced. Waiting streams are
+        admitted by turns of their `caller`, and a caller with many slots or KV pages leaves some to others. Caller 0
+        stands for nobody in particular and may have all.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)

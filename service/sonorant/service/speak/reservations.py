@@ -2,7 +2,7 @@
 
 Each sentence and each flush has its own stream. If the place were not kept, a begun utterance would compete with new
 ones at each of them, and break off in the middle when the engine is full. Also, a caller with many utterances leaves
-some places to callers with few. The engine does the same with its slots.
+some places to callers with few. The engine does the same with slots and KV pages.
 """
 
 from collections import Counter
