@@ -124,7 +124,7 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
         ),
         (CONFIG, lambda c: c["talker_config"]["spk_is_dialect"].update(ann="doric"), "ann speaks 'doric'"),
         (CONFIG, lambda c: c.update(tts_eos_token_id=99999), "tts_eos_token_id is 99999; it must be 0 to"),
-        (CODEC, lambda c: c["decoder_config"].update(codebook_size=32), "but the codec knows 32"),
+        (CODEC, lambda c: c["decoder_config"].update(codebook_size=32), "but the codec has only 32"),
         (CODEC, lambda c: c.update(encoder_valid_num_quantizers=3), "encoder_valid_num_quantizers is 3; it must be"),
         (
             CODEC,
@@ -134,7 +134,7 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
         (
             CODEC,
             lambda c: c.update(decode_upsample_rate=960),
-            "decode_upsample_rate is 960; the decoder's rates make 1920",
+            "decode_upsample_rate is 960; it must be at least the 1920 samples",
         ),
         (GENERATION, lambda c: c.update(top_k=0.5), "top_k must be an integer"),
         (GENERATION, lambda c: c.update(max_new_tokens=0), "max_new_tokens must be 1 or more"),

@@ -1,1 +1,1 @@
-"""What a checkpoint folder says about itself, read without torch."""
+"""Reads a checkpoint folder without torch: its JSON files, single embeddings, its fingerprint."""

@@ -1,4 +1,4 @@
-"""Typed view of a checkpoint folder's JSON files, published or tiny; the only source of the model's sizes and ids.
+"""A typed view of a checkpoint folder's JSON files, and the only source of the model's sizes and ids.
 
 Layout (as published): `config.json`, `generation_config.json`, `vocab.json`, `merges.txt`, `tokenizer_config.json`,
 `model.safetensors`, `speech_tokenizer/{config.json, model.safetensors}`.
@@ -69,7 +69,7 @@ class TalkerConfig:
 
     @property
     def suppressed_ids(self) -> range:
-        """Ids the talker never samples, the end token aside: the last 1024 of the table, as the official package."""
+        """Ids the talker never samples, except for the end token: the last 1024, as in the official package."""
         return range(max(0, self.vocab_size - 1024), self.vocab_size)
 
 
@@ -77,7 +77,7 @@ class TalkerConfig:
 class CodePredictorConfig:
     stack: TransformerConfig
     vocab_size: int  # codes per codebook
-    num_codebooks: int  # it has tables and heads for this many less one; at least the talker's
+    num_codebooks: int  # at least the talker's; there are tables and heads for one fewer
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class CodecDecoderConfig:
 
     @property
     def vector_dim(self) -> int:
-        """Of one codebook entry: the package takes half of codebook_dim, whatever the file says beside it."""
+        """Size of a codebook entry: the official package uses half of codebook_dim, whatever else the file says."""
         return self.codebook_dim // 2
 
     @property
@@ -120,7 +120,7 @@ class CodecDecoderConfig:
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
     decoder: CodecDecoderConfig
-    encoder: Json  # as the file has it; sonorant.engine.model.codec_encoder_config reads it
+    encoder: Json  # as in the file; sonorant.engine.model.codec_encoder_config interprets it
     encoder_valid_num_quantizers: int
     input_sample_rate: int
     output_sample_rate: int
@@ -130,7 +130,7 @@ class CodecConfig:
 
 @dataclass(frozen=True, slots=True)
 class TextIds:
-    """Ids of the text side that the prompt needs."""
+    """The text ids that prompts need."""
 
     im_start: int
     im_end: int
@@ -147,8 +147,8 @@ class Checkpoint:
     folder: Path
     name: str
     task: TaskName
-    size: str  # the tag of config.json: 0b6, 1b7, tiny, ...
-    dtype: str  # of the main model on disk, as config.json has it; bfloat16 where it says nothing
+    size: str  # tts_model_size of config.json: 0b6, 1b7, tiny, ...
+    dtype: str  # of the main model on disk, by config.json; bfloat16 if it names none
     text_ids: TextIds
     talker: TalkerConfig
     code_predictor: CodePredictorConfig
@@ -162,21 +162,23 @@ class Checkpoint:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Languages a caller may name: the table without the dialects, which speakers imply."""
+        """Languages that a caller may name: all but the dialects, which speakers imply."""
         return tuple(sorted(name for name in self.talker.language_ids if "dialect" not in name))
 
     @property
     def takes_instruct(self) -> bool:
-        """The 0.6B checkpoints were not trained on instructions, and the package drops them by the first test here; our
-        built-in ones, which are smaller, were not either."""
+        """Whether it follows instructions. The 0.6B checkpoints were not trained on any, and the official package drops
+        them by the first test here; nor were our built-in ones, which are smaller."""
         if self.size in "0b6" or self.size == "tiny":
             return False
         return self.task in ("voice_design", "custom_voice")
 
 
 def resolve_model(name_or_path: str) -> Path:
-    """Folder of a built-in checkpoint's name, of a preset's (see `engine/sonorant/engine/presets`) or of a path. Raises
-    CheckpointError if none exists."""
+    """Return the folder of a built-in checkpoint, of a preset (see `engine/sonorant/engine/presets`) or at a path.
+
+    Raises CheckpointError if there is none.
+    """
     files = (*BUILTIN_VOICE_DIR.parent.glob("builtin_*/config.json"), *PRESETS_DIR.glob("*/config.json"))
     named = {file.parent.name: file.parent for file in files}
     if name_or_path.lower() in named:
@@ -189,7 +191,7 @@ def resolve_model(name_or_path: str) -> Path:
 
 
 def load_checkpoint(folder: Path) -> Checkpoint:
-    """Read the JSON files. Raises CheckpointError naming the file and key that is missing or unusable."""
+    """Read the JSON files. Raises CheckpointError that names the file and key that is missing or unusable."""
     config = Section.read(folder / "config.json", MODEL_DEFAULTS)
     task = config.text("tts_model_type")
     if task not in TASKS:
@@ -222,15 +224,15 @@ def _check_consistent(c: Checkpoint) -> None:
     books = c.talker.num_codebooks
     if not books == c.codec.decoder.num_quantizers <= c.code_predictor.num_codebooks:
         raise CheckpointError(
-            f"{c.folder}: the number of codebooks must be one: the talker has {books} (num_code_groups), the code "
+            f"{c.folder}: the numbers of codebooks differ: the talker has {books} (num_code_groups), the code "
             f"predictor {c.code_predictor.num_codebooks}, the codec's decoder {c.codec.decoder.num_quantizers} "
             "(num_quantizers)"
         )
     codes = max(c.code_predictor.vocab_size, c.talker.suppressed_ids.start)
     if codes > c.codec.decoder.codebook_size:
         raise CheckpointError(
-            f"{c.folder}: the model speaks {codes} different codes (vocab_size of the code predictor, and of the "
-            f"talker less 1024), but the codec knows {c.codec.decoder.codebook_size} (codebook_size)"
+            f"{c.folder}: the model samples from {codes} codes (vocab_size of the code predictor, and of the talker "
+            f"less 1024), but the codec has only {c.codec.decoder.codebook_size} (codebook_size)"
         )
     if c.speaker_encoder is None:
         return
@@ -314,11 +316,11 @@ def _codec(c: Section) -> CodecConfig:
         upsample_rates=d.sizes("upsample_rates"),
         upsampling_ratios=d.sizes("upsampling_ratios"),
     )
-    # The package cuts each frame's audio to decode_upsample_rate samples: more than there are changes nothing.
+    # The official package cuts each frame's audio to decode_upsample_rate samples; a larger number changes nothing.
     if c.size("decode_upsample_rate") < decoder.frame_samples:
         raise CheckpointError(
-            f"{c.path}: decode_upsample_rate is {c.integer('decode_upsample_rate')}; the decoder's rates make "
-            f"{decoder.frame_samples} samples of a frame"
+            f"{c.path}: decode_upsample_rate is {c.integer('decode_upsample_rate')}; it must be at least the "
+            f"{decoder.frame_samples} samples that the decoder's rates make of a frame"
         )
     return CodecConfig(
         decoder=decoder,
@@ -384,9 +386,10 @@ def _default_sampling(c: Section) -> SamplingParams:
         subtalker_top_p=c.number("subtalker_top_p"),
         seed=0,
         min_frames=MIN_NEW_TOKENS,
-        # At max_new_tokens M the package returns M - 1 frames: the last first code never gets its other codebooks.
+        # With max_new_tokens M the official package returns M - 1 frames: it drops the last first code, which does not
+        # get its other codebooks.
         max_frames=max(1, c.size("max_new_tokens") - 1),
     )
-    if wrong := out_of_range(sampling):  # now, and not with the first utterance that names none of its own
+    if wrong := out_of_range(sampling):  # or the first utterance that relies on the defaults would fail
         raise CheckpointError(f"{c.path}: {wrong.message}")
     return sampling

@@ -1,5 +1,5 @@
-"""Which weights these are, in one word: for telling whether a stored voice was made with this very checkpoint, and
-stored codes with this very codec."""
+"""Fingerprints of weights: they show whether a stored voice was made with this very checkpoint, and stored codes with
+this very codec."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,15 +11,16 @@ from sonorant.engine.config import EngineConfig
 
 
 def fingerprint(checkpoint: Checkpoint, config: EngineConfig) -> str:
-    """Sixteen hex digits that do not depend on where the folder lies; reads some megabytes at most.
+    """Return sixteen hex digits that identify a checkpoint, wherever its folder lies. Reads some megabytes at most.
 
-    Of both config.json, and of size, header and samples of both files of weights. Raises CheckpointError.
+    They cover both config.json files, and of both weights files the size, the header and samples of the data. Raises
+    CheckpointError if a weights file cannot be read.
     """
     return _digest([checkpoint.folder, _codec_folder(checkpoint)], config)
 
 
 def codec_fingerprint(checkpoint: Checkpoint, config: EngineConfig) -> str:
-    """Likewise, of the codec alone, which several checkpoints may have in common."""
+    """Return such a fingerprint of the codec alone, which several checkpoints may share."""
     return _digest([_codec_folder(checkpoint)], config)
 
 

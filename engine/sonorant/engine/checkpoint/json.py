@@ -1,4 +1,4 @@
-"""JSON objects of a checkpoint folder, with the defaults of the official configuration classes filled in.
+"""The JSON objects of a checkpoint folder, with the defaults of the official configuration classes filled in.
 
 `save_pretrained` leaves out keys that equal a default, so an absent key means the default. Source: QwenLM/Qwen3-TTS
 `qwen_tts/core/models/configuration_qwen3_tts.py`,
@@ -100,7 +100,7 @@ CODEC_DECODER_DEFAULTS: Json = {
     "upsample_rates": (8, 5, 4, 3),
     "upsampling_ratios": (2, 2),
 }
-# Defaults of transformers' MimiConfig, for what files leave out.
+# Defaults of transformers' MimiConfig.
 CODEC_ENCODER_DEFAULTS: Json = {
     "sampling_rate": 24_000,
     "audio_channels": 1,
@@ -130,7 +130,7 @@ CODEC_ENCODER_DEFAULTS: Json = {
     "num_key_value_heads": 8,
     "attention_bias": False,
 }
-# Of generation_config.json: Qwen3TTSModel._merge_generate_kwargs.
+# Defaults of generation_config.json, from Qwen3TTSModel._merge_generate_kwargs.
 GENERATION_DEFAULTS: Json = {
     "do_sample": True,
     "temperature": 0.9,
@@ -147,7 +147,7 @@ GENERATION_DEFAULTS: Json = {
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One JSON object, defaults filled in, with its place, so that every complaint can say where."""
+    """One JSON object with defaults filled in. It knows its file and key, so that every error can say where it is."""
 
     path: str
     values: Json
@@ -177,9 +177,9 @@ class Section:
         return value
 
     def id(self, key: str, num_ids: str, of: "Section") -> int:
-        """A row of the table whose size is the setting `num_ids` of `of`, which may be this object itself.
+        """Return an id: a row of the table whose size is the setting `num_ids` of `of`, which may be this object.
 
-        An id beyond its table would fail, or speak nonsense, only when somebody uses it.
+        Raises CheckpointError if it is beyond the table: it would fail, or speak nonsense, only when somebody uses it.
         """
         value, limit = self.integer(key), of.size(num_ids)
         if not 0 <= value < limit:
@@ -189,7 +189,7 @@ class Section:
         return value
 
     def ids(self, key: str, num_ids: str) -> Mapping[str, int]:
-        """Names, lower-cased, and their ids of the table whose size is the setting `num_ids`."""
+        """Return names in lower case with their ids in the table whose size is the setting `num_ids`."""
         section = self.section(key, {})
         return {name.lower(): section.id(name, num_ids, of=self) for name in section.values}
 

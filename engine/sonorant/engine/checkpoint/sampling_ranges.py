@@ -1,4 +1,4 @@
-"""What the sampling settings may be, of an utterance and of a checkpoint's own defaults alike."""
+"""The allowed ranges of the sampling settings, of an utterance as well as of a checkpoint's defaults."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,8 +7,8 @@ from sonorant.engine.types import SamplingParams
 
 MAX_SEED = 2**32 - 1
 
-# Of temperatures and penalties, which divide the model's scores. Any use of them lies well inside; far beyond, scores
-# overflow and there is nothing left to draw from.
+# The range of temperatures and penalties, which divide the model's scores. Useful values lie well inside; far outside,
+# scores overflow and nothing can be sampled.
 MIN_DIVISOR, MAX_DIVISOR = 0.001, 100.0
 
 
@@ -18,7 +18,7 @@ class OutOfRange(NamedTuple):
 
 
 def out_of_range(s: SamplingParams) -> OutOfRange | None:
-    """The first setting that cannot be, if there is one."""
+    """Return the first setting that is out of its range, or None."""
     for field, must in _wrong(s):
         return OutOfRange(field, f"{field} is {getattr(s, field)!r}; it must be {must}")
     return None

@@ -1,4 +1,4 @@
-"""A safetensors file as bytes, for a process without torch: single rows, and a fingerprint that need not read it all.
+"""Reads safetensors files without torch: single rows, and samples for a fingerprint, without reading the whole file.
 
 Format: u64 length of the header (little-endian), the header in JSON, the data; offsets count from the data's start.
 """
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.types import Float32Array
 
-SAMPLES = 16  # of a file's data, evenly spread, ends included
+SAMPLES = 16  # per file, evenly spread from the first bytes of the data to the last
 SAMPLE_BYTES = 64 * 1024
 
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
@@ -25,25 +25,25 @@ class Digest(Protocol):
 
 
 def read_row(path: Path, name: str, row: int) -> Float32Array:
-    """Row `row` of the matrix `name`: [columns]. Raises CheckpointError, also if there is no such matrix or row."""
+    """Return row `row` of the matrix `name`: [columns]. Raises CheckpointError, also if there is no such row."""
     try:
         with path.open("rb") as file:
             header = json.loads(_header(file))
             if not isinstance(header, dict):
-                raise ValueError("its header is no JSON object")
+                raise ValueError("its header is not a JSON object")
             entry = header.get(name)
             if entry is None or entry["dtype"] not in _DTYPES or len(entry["shape"]) != 2:
-                raise CheckpointError(f"{path} has no matrix {name} of a floating point type that is known")
+                raise CheckpointError(f"{path} has no matrix {name} of type F32, F16 or BF16")
             (num_rows, columns), dtype = entry["shape"], _DTYPES[entry["dtype"]]
             if not 0 <= row < num_rows:
-                raise CheckpointError(f"{path}: {name} has {num_rows} rows, there is no row {row}")
+                raise CheckpointError(f"{path}: {name} has {num_rows} rows, so there is no row {row}")
             file.seek(entry["data_offsets"][0] + row * columns * dtype.itemsize, os.SEEK_CUR)
             values: npt.NDArray[Any] = np.frombuffer(file.read(columns * dtype.itemsize), dtype, columns)
     except FileNotFoundError as error:
         raise CheckpointError(
             f"{path} is missing; a checkpoint folder has it (load_format dummy needs none)"
         ) from error
-    except (OSError, ValueError, LookupError, TypeError) as error:  # the last two: entries that are none
+    except (OSError, ValueError, LookupError, TypeError) as error:  # the last two: malformed header entries
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
     if entry["dtype"] == "BF16":  # the upper half of a float32
         return (values.astype(np.uint32) << 16).view(np.float32)
@@ -51,7 +51,7 @@ def read_row(path: Path, name: str, row: int) -> Float32Array:
 
 
 def add_samples(path: Path, digest: Digest) -> None:
-    """Feed size, header and samples of the data to `digest`; small files whole. Raises CheckpointError."""
+    """Feed a file's size, header and samples of its data to `digest`; small files entirely. Raises CheckpointError."""
     try:
         with path.open("rb") as file:
             num_bytes = os.fstat(file.fileno()).st_size
