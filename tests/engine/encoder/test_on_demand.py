@@ -162,7 +162,7 @@ async def test_the_queue_is_bounded_and_who_leaves_makes_room(encoder: OnDemandE
     os.kill(encoder.pid, signal.SIGSTOP)
     jobs = [asyncio.create_task(encoder.encode(spoken(), Want.NOTHING)) for _ in range(3)]
     await has_begun(encoder, jobs[0])
-    with pytest.raises(EngineOverloaded, match="3 recordings are being encoded or wait"):
+    with pytest.raises(EngineOverloaded, match="3 recordings are being encoded or queued"):
         await encoder.encode(spoken(), Want.NOTHING)
     jobs[1].cancel()
     await asyncio.sleep(0)
@@ -193,7 +193,7 @@ async def test_a_recording_it_hangs_on_is_given_up(config: EngineConfig) -> None
         pid = encoder.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(EncodingFailed, match="not done in 3 s"):
+        with pytest.raises(EncodingFailed, match="took more than 3 s"):
             await encoder.encode(spoken(), Want.X_VECTOR)
         assert not is_running(pid)
         assert (await encoder.encode(spoken(), Want.X_VECTOR)).x_vector is not None

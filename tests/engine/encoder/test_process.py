@@ -81,7 +81,7 @@ async def test_what_goes_wrong_with_one_recording_ends_with_it() -> None:
             assert isinstance(answer, EncodingFailed)
             assert message in str(answer) and "private" not in str(answer)
         encoder.error, encoder.value = None, np.nan
-        assert "no usable numbers" in str(await ask(spoken(), Want.X_VECTOR))
+        assert "not finite" in str(await ask(spoken(), Want.X_VECTOR))
         assert isinstance(await ask(b"nothing", Want.X_VECTOR), InvalidRecording)
         encoder.value = 1.0
         assert isinstance(await ask(spoken(), Want.X_VECTOR), Answer)

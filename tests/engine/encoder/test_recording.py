@@ -93,7 +93,7 @@ def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:
     [
         (b"", "it is empty"),
         (b"hello world!", "begins with the bytes 68 65 6c 6c 6f"),
-        (b"\0\0\0\x1cftypM4A ", "is MP4 or M4A, which is not read here; give a WAV"),
+        (b"\0\0\0\x1cftypM4A ", "is MP4 or M4A, which is not supported; give a WAV"),
         (b"\x1aE\xdf\xa3\x01", "is WebM or Matroska"),
         (b"FORM\0\0\0\0AIFF", "is AIFF"),
     ],

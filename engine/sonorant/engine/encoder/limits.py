@@ -1,5 +1,5 @@
-"""What this process may take from the machine: less processor time than those that speak, bounded memory, and no room
-in the log for what libraries have to say about uploads."""
+"""Limits for the encoder process: less processor time than the processes that speak, bounded memory for decoding, and
+no log lines from libraries about uploads."""
 
 import os
 import resource
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NICENESS = 15  # at most a tenth of the share of a process that speaks, where both want the same core
+NICENESS = 15  # at most a tenth of a speaking process's share when both want the same core
 
 
 def lower_priority() -> None:
@@ -16,7 +16,7 @@ def lower_priority() -> None:
 
 @contextmanager
 def memory_limit(num_bytes: int) -> Iterator[None]:
-    """Inside, allocations beyond `num_bytes` more than now raise MemoryError instead of taking them from others."""
+    """Inside, allocating more than `num_bytes` beyond the present memory raises MemoryError."""
     before, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = _data_bytes() + num_bytes
     limits = [wanted, *(limit for limit in (before, hard) if limit != resource.RLIM_INFINITY)]
@@ -29,9 +29,9 @@ def memory_limit(num_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def silent_stderr() -> Iterator[None]:
-    """Inside, what is written to stderr is dropped, by C libraries, too.
+    """Inside, everything written to stderr is dropped, also from C libraries.
 
-    libmpg123 has a line for each fault of a file, and whoever uploads one could fill the log.
+    libmpg123 writes a line for each fault of a file, so an upload could fill the log.
     """
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -44,8 +44,8 @@ def silent_stderr() -> Iterator[None]:
 
 
 def _data_bytes() -> int:
-    """Private memory that this process has and may write to, which is what RLIMIT_DATA counts."""
+    """Return how much private writable memory this process has, which is what RLIMIT_DATA limits."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
-    raise OSError("the kernel says no VmData in /proc/self/status")
+    raise OSError("/proc/self/status has no line VmData")

@@ -1,7 +1,7 @@
-"""The encoder process as the engine sees it: started at the first recording, replaced when it dies, stopped when idle.
+"""Runs the encoder process on demand: starts it at the first recording, replaces it when it dies, stops it when idle.
 
-One recording at a time, in the order they came. What happens to one happens to no other: if the process dies or hangs
-on a recording, that one fails, and the next gets a new process.
+It encodes one recording at a time, in the order they came. If the process dies or hangs on a recording, only that one
+fails; the next one gets a new process.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class _Job:
     answer: asyncio.Future[Answer]
 
     def settle(self, answer: Answer | EngineError) -> None:
-        if self.answer.done():  # nobody waits any more
+        if self.answer.done():  # its caller was cancelled
             return
         if isinstance(answer, EngineError):
             self.answer.set_exception(answer)
@@ -39,7 +39,7 @@ class _Job:
 
 class OnDemandEncoder:
     def __init__(self, config: EngineConfig, checkpoint: Checkpoint) -> None:
-        """Takes nothing, now or until the first `encode`."""
+        """Does not start anything; the first `encode` starts the process."""
         self._config = config
         self._checkpoint = checkpoint
         self._jobs: deque[_Job] = deque()  # the first one is being encoded, or about to be
@@ -51,23 +51,24 @@ class OnDemandEncoder:
 
     @property
     def pid(self) -> int | None:
-        """Of the process, while there is one."""
+        """The encoder's process id, or None while it is not running."""
         return self._worker.child.pid if self._worker else None
 
     @property
     def num_recordings(self) -> int:
-        """Being encoded or waiting for it."""
+        """The number of recordings being encoded or waiting for it."""
         return len(self._jobs)
 
     async def encode(self, audio: bytes, want: Want) -> Answer:
-        """Raises InvalidRecording, EncodingFailed, EngineOverloaded or EngineUnavailable.
+        """Encode a recording. Raises InvalidRecording, EncodingFailed, EngineOverloaded or EngineUnavailable.
 
-        A recording whose caller is cancelled is not encoded, or no further: the next one gets a new process then.
+        If the caller is cancelled, its recording is not encoded. If encoding has begun, the process is stopped, and the
+        next recording gets a new one.
         """
         if self._closed:
             raise EngineUnavailable("the engine is closed")
         if len(self._jobs) >= self._config.encoder.max_queued_recordings:
-            raise EngineOverloaded(f"{len(self._jobs)} recordings are being encoded or wait for it; try again later")
+            raise EngineOverloaded(f"{len(self._jobs)} recordings are being encoded or queued; try again later")
         job = _Job(Request(want, audio), asyncio.get_running_loop().create_future())
         self._jobs.append(job)
         self._has_jobs.set()
@@ -83,7 +84,7 @@ class OnDemandEncoder:
                     self._encoding.cancel()
 
     async def close(self) -> None:
-        """Stop the process. Recordings that are in it or wait for it end with EngineUnavailable."""
+        """Stop the process. Recordings being encoded or queued fail with EngineUnavailable."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -108,16 +109,16 @@ class OnDemandEncoder:
             await self._stop()
 
     async def _encode_for(self, job: _Job) -> Answer | EngineError:
-        """As long as somebody waits for it."""
+        """Encode the job's recording, unless its caller is cancelled meanwhile; then stop the process."""
         self._encoding = asyncio.create_task(self._encode(job.request), name="recording")
         try:
             await asyncio.wait([self._encoding])
             if self._encoding.cancelled():
-                log.info("nobody waits for the recording any more; the encoder is stopped")
+                log.info("the recording's caller has left; stopping the encoder")
                 await self._stop()
                 return EngineUnavailable("its caller has left")
             return self._encoding.result()
-        finally:  # the engine may be closing: what it has begun is undone first
+        finally:  # the engine may be closing: wait until the encoding has cleaned up
             encoding, self._encoding = self._encoding, None
             encoding.cancel()
             await asyncio.wait([encoding])
@@ -132,7 +133,7 @@ class OnDemandEncoder:
                 await self._stop()
 
     async def _encode(self, request: Request) -> Answer | EngineError:
-        if self._worker is not None and self._worker.child.is_dead:  # while it was idle
+        if self._worker is not None and self._worker.child.is_dead:  # it died while idle
             await self._stop()
         if self._worker is None:
             self._worker = await _Worker.start(self._config)
@@ -141,12 +142,12 @@ class OnDemandEncoder:
             async with asyncio.timeout(self._config.encoder.encode_timeout_s):
                 return await self._worker.ask(request, talker.stack.hidden_size, talker.num_codebooks)
         except TimeoutError:
-            what = f"encoding the recording was not done in {self._config.encoder.encode_timeout_s:g} s"
+            what = f"encoding the recording took more than {self._config.encoder.encode_timeout_s:g} s"
         except _Died as death:
             what = f"the encoder died of the recording (exit code {death})"
         except ValueError as error:
-            what = f"the encoder answered what cannot be ({error})"
-        log.error("%s; another is started for the next one", what)
+            what = f"the encoder gave an invalid answer ({error})"
+        log.error("%s; the next recording gets a new encoder", what)
         await self._stop()
         return EncodingFailed(f"{what}; give it as a WAV file, or give another")
 
@@ -157,7 +158,7 @@ class OnDemandEncoder:
 
 
 class _Died(Exception):
-    """Says the exit code."""
+    """The encoder process died; the argument is its exit code."""
 
 
 class _Worker:
@@ -170,7 +171,7 @@ class _Worker:
 
     @classmethod
     async def start(cls, config: EngineConfig) -> "_Worker":
-        """Raises EngineUnavailable if it cannot load."""
+        """Start a process and wait until it has loaded. Raises EngineUnavailable if it cannot."""
         WORKERS.hold()
         worker = None
         try:
@@ -191,7 +192,7 @@ class _Worker:
     @classmethod
     async def _fork(cls, config: EngineConfig) -> "_Worker":
         ours, theirs = socket.socketpair()
-        with theirs:  # only the child may hold it: that it closes tells of its death
+        with theirs:  # only the child may hold it: its death shows by its closing
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             end = SocketEnd(theirs)
             try:
@@ -209,7 +210,7 @@ class _Worker:
                 raise
 
     async def ask(self, request: Request, hidden_size: int, num_codebooks: int) -> Answer | EngineError:
-        """Raises _Died if it dies meanwhile, ValueError if it answers nonsense."""
+        """Have a request answered. Raises _Died if the process dies meanwhile, ValueError for an invalid answer."""
         try:
             write_request(self._writer, request)
             await self._writer.drain()
@@ -219,7 +220,7 @@ class _Worker:
             raise _Died(self.child.wait()) from None
 
     async def stop(self) -> None:
-        """At once: there is nothing in it to be saved."""
+        """Kill the process at once, as it has nothing to save."""
         self._writer.close()
         self.child.kill()
         try:

@@ -1,7 +1,7 @@
-"""The encoder process: a recording in, what cloning its voice takes out, one at a time. Nothing is kept between them.
+"""The encoder process: takes one recording at a time and answers with what cloning its voice needs. Keeps nothing.
 
-A recording that cannot be used is answered so. Anything else that goes wrong with one is its own failure, and the
-process goes on; should it die or hang, the engine starts another.
+If a recording cannot be used, the answer says so. If anything else goes wrong, only that recording fails and the
+process continues; if the process dies or hangs, the engine starts another.
 """
 
 import logging
@@ -28,7 +28,7 @@ DECODING_BYTES = 256 * 1024 * 1024  # the longest recording at the highest rate 
 
 
 class Encoder(Protocol):
-    """What is asked of `sonorant.engine.model.reference.ReferenceEncoder`."""
+    """The part of `sonorant.engine.model.reference.ReferenceEncoder` that is used here."""
 
     @property
     def sample_rate_hz(self) -> int: ...
@@ -39,7 +39,7 @@ class Encoder(Protocol):
 
 
 def serve(stream: BufferedRWPair, encoder: Encoder) -> None:
-    """The loop. Returns when the engine is gone."""
+    """Answer requests until the engine is gone."""
     while (request := read_request(stream)) is not None:
         write_answer(stream, _answer(request, encoder))
 
@@ -52,7 +52,7 @@ def _answer(request: Request, encoder: Encoder) -> Answer | InvalidRecording | E
             return Answer(recording.info)
         x_vector = encoder.x_vector(recording.samples)
         if not np.isfinite(x_vector).all():
-            return EncodingFailed("the speaker encoder made no usable numbers of this recording; give another")
+            return EncodingFailed("the speaker encoder gave values that are not finite; give another recording")
         codes = encoder.codes(recording.samples) if request.want is Want.X_VECTOR_AND_CODES else None
         return Answer(recording.info, x_vector, codes)
     except InvalidRecording as error:

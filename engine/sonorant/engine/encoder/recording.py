@@ -1,7 +1,7 @@
-"""An uploaded recording becomes mono samples at the model's rate, or an error with what was measured. No torch.
+"""Decodes an uploaded recording to mono samples at the model's rate, or says why it cannot be used. No torch.
 
-Uploads are hostile until proven otherwise. What a file says of its length is looked at before anything is decoded, and
-no more than that is decoded, block by block, whatever else is in the file.
+Uploads are taken to be hostile. The length in a file's header is checked before anything is decoded, and then no more
+than that is decoded, block by block, whatever else is in the file.
 """
 
 import io
@@ -17,7 +17,7 @@ import soxr
 from sonorant.engine.errors import InvalidRecording
 from sonorant.engine.types import Float32Array, RecordingInfo
 
-MIN_RECORDING_S = 1.0  # a voice takes some seconds; less than one is none
+MIN_RECORDING_S = 1.0  # a good clone needs some seconds; less than one cannot be used
 MAX_RECORDING_S = 30.0
 MIN_LEVEL_DBFS = -60.0
 MAX_CLIPPED_SHARE = 0.01
@@ -26,8 +26,8 @@ MAX_CHANNELS = 32
 
 CLIPPED_FROM = 0.999
 MAX_PEAK = 8.0  # floats may exceed full scale, but not by this much
-UNKNOWN_LENGTH = 1 << 48  # samples or more is what libsndfile says of a FLAC file that was written to a pipe
-BLOCK_VALUES = 1 << 18  # decoded at a time, all channels together
+UNKNOWN_LENGTH = 1 << 48  # libsndfile reports this many samples or more for a FLAC file that was written to a pipe
+BLOCK_VALUES = 1 << 18  # values decoded at a time, all channels together
 
 ANOTHER_FILE = "give a WAV, FLAC, Ogg or MP3 file"
 _KNOWN = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3")
@@ -36,13 +36,13 @@ _STRANGERS = ((0, b"FORM", "AIFF"), (4, b"ftyp", "MP4 or M4A"), (0, b"\x1aE\xdf\
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    samples: Float32Array  # mono, at the rate that was asked for
+    samples: Float32Array  # mono, at the requested rate
     info: RecordingInfo
-    clipped_share: float  # of all values that were decoded
+    clipped_share: float  # share of all decoded values that are clipped
 
 
 def read_upload(data: bytes, rate_hz: int) -> Recording:
-    """A recording that a voice may be made from, mono at `rate_hz`. Raises InvalidRecording."""
+    """Read an upload, mono at `rate_hz`. Raises InvalidRecording unless a voice may be made from it."""
     _check_format(data)
     recording = read_recording(io.BytesIO(data), rate_hz, max_s=MAX_RECORDING_S)
     info, seconds = recording.info, recording.info.duration_ms / 1000
@@ -67,7 +67,7 @@ def read_upload(data: bytes, rate_hz: int) -> Recording:
 
 
 def read_recording(file: str | PathLike[str] | BinaryIO, rate_hz: int, *, max_s: float = math.inf) -> Recording:
-    """Any file that libsndfile reads, mono at `rate_hz`. Raises InvalidRecording if it cannot be, or is too long."""
+    """Read any file that libsndfile knows, mono at `rate_hz`. Raises InvalidRecording, also if it is too long."""
     blocks: list[Float32Array] = []
     num_samples = num_clipped = 0
     try:
@@ -90,13 +90,13 @@ def read_recording(file: str | PathLike[str] | BinaryIO, rate_hz: int, *, max_s:
 
 
 def _check_format(data: bytes) -> None:
-    """By content, before libsndfile sees it, which knows a hundred formats more than anybody uploads."""
+    """Check the format by content, because libsndfile would read a hundred more formats, which nobody uploads."""
     if data.startswith(_KNOWN) or (data[:1] == b"\xff" and data[1:2] >= b"\xe0"):  # a bare frame of MPEG
         return
     begins = f"begins with the bytes {data[:12].hex(' ')}" if data else "is empty"
     is_what = next(
-        (f"is {name}, which is not read here" for at, magic, name in _STRANGERS if data[at:].startswith(magic)),
-        f"is no audio that is known: it {begins}",
+        (f"is {name}, which is not supported" for at, magic, name in _STRANGERS if data[at:].startswith(magic)),
+        f"is in no known audio format: it {begins}",
     )
     raise InvalidRecording("RECORDING_UNREADABLE", f"the recording {is_what}; {ANOTHER_FILE}")
 
@@ -108,7 +108,7 @@ def _check_header(sound: Any, max_s: float) -> None:
             f"the recording has {sound.channels} channels at {sound.samplerate} Hz; use 1 to {MAX_CHANNELS} channels "
             f"at {RATES_HZ.start} to {RATES_HZ.stop - 1} Hz",
         )
-    if sound.frames >= UNKNOWN_LENGTH:  # which libsndfile cannot read to the end
+    if sound.frames >= UNKNOWN_LENGTH:  # libsndfile cannot read such a file to its end
         raise InvalidRecording(
             "RECORDING_UNREADABLE", "the recording does not say how long it is; save it as a WAV file"
         )
@@ -121,14 +121,14 @@ def _check_header(sound: Any, max_s: float) -> None:
 
 def _num_clipped(block: Float32Array) -> int:
     magnitude = np.abs(block)
-    if not (peak := magnitude.max()) <= MAX_PEAK:  # which is so for NaN, too
+    if not (peak := magnitude.max()) <= MAX_PEAK:  # true for NaN, too
         found = f"as large as {peak:g}, where full scale is 1" if peak > 0 else "that are not finite"
         raise InvalidRecording("RECORDING_UNREADABLE", f"the recording has samples {found}")
     return int(np.count_nonzero(magnitude >= CLIPPED_FROM))
 
 
 def _level_dbfs(samples: Float32Array) -> float:
-    """Of what is heard, which a constant is not."""
+    """Return the level of what is heard, so without a constant offset."""
     if not len(samples):
         return -math.inf
     sound = samples - samples.mean(dtype=np.float64).astype(np.float32)
@@ -137,7 +137,7 @@ def _level_dbfs(samples: Float32Array) -> float:
 
 
 def _resampled(samples: Float32Array, from_hz: int, to_hz: int) -> Float32Array:
-    """As librosa.resample does by default, rounding errors of the length included: the official package uses that."""
+    """Resample as the official package does, with librosa.resample's defaults and its rounding of the length."""
     num_samples = math.ceil(len(samples) * (float(to_hz) / from_hz))
     resampled: Float32Array = soxr.resample(samples, from_hz, to_hz, quality="HQ")[:num_samples]
     return np.pad(resampled, (0, num_samples - len(resampled)))

@@ -1,7 +1,7 @@
-"""What the engine and its encoder process say to each other, over a socket: a request, its answer, the next request.
+"""The protocol between the engine and its encoder process, over a socket: a request, its answer, the next request.
 
-The process has looked into a stranger's file, so its answers are read as lengths, JSON and numbers of known types, all
-bounded: nothing in them is ever run, as a pickle would be.
+The process decodes files from strangers, so its answers are not trusted: they are read as bounded lengths, JSON and
+numbers of known types, and never run code, as a pickle could.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ def write_request(writer: asyncio.StreamWriter, request: Request) -> None:
 
 
 def read_request(stream: BufferedRWPair) -> Request | None:
-    """None when the engine is gone."""
+    """Read the next request; return None when the engine is gone."""
     header = stream.read(REQUEST.size)
     if len(header) < REQUEST.size:
         return None
@@ -76,7 +76,7 @@ def write_answer(stream: BufferedRWPair, answer: Answer | InvalidRecording | Enc
 async def read_answer(
     reader: asyncio.StreamReader, want: Want, hidden_size: int, num_codebooks: int
 ) -> Answer | InvalidRecording | EncodingFailed:
-    """Raises asyncio.IncompleteReadError if the encoder is gone, ValueError if it answers what cannot be."""
+    """Read an answer. Raises ValueError if it is invalid, asyncio.IncompleteReadError if the encoder is gone."""
     num_text_bytes, num_array_bytes = ANSWER.unpack(await reader.readexactly(ANSWER.size))
     if num_text_bytes > MAX_TEXT_BYTES or num_array_bytes > MAX_ARRAY_BYTES:
         raise ValueError(f"{num_text_bytes} and {num_array_bytes} bytes")
@@ -94,7 +94,7 @@ async def read_answer(
         raise ValueError(repr(error)) from error
     if want is Want.NOTHING:
         return Answer(recording)
-    # Copies, which may be written to: torch warns of arrays that may not.
+    # Copied to be writable: torch warns about read-only arrays.
     x_vector = np.frombuffer(arrays, "<f4", hidden_size).copy()
     if want is Want.X_VECTOR:
         return Answer(recording, x_vector)
