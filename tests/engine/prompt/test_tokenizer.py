@@ -177,7 +177,7 @@ def test_unusable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"merges.txt is missing"):
         Tokenizer.load(tmp_path)
     (tmp_path / "merges.txt").write_text("a b c d\n", encoding="utf-8")
-    with pytest.raises(CheckpointError, match="no byte-level BPE vocabulary"):
+    with pytest.raises(CheckpointError, match="not a byte-level BPE vocabulary"):
         Tokenizer.load(tmp_path)
     (tmp_path / "merges.txt").write_text("#version: 0.2\n", encoding="utf-8")
     with pytest.raises(CheckpointError, match="lacks 255 of the 256"):

@@ -40,7 +40,7 @@ def test_good_params_pass() -> None:
         (CUSTOM_VOICE, {"speaker": None}, InvalidSynthesis, "speaker", r"needs a speaker: aiden, .*, vivian$"),
         (CUSTOM_VOICE, {"speaker": "vivien"}, UnknownSpeaker, "speaker", r"did you mean 'vivian'\?\); use aiden, "),
         (CUSTOM_VOICE, {"speaker": "nobody"}, UnknownSpeaker, "speaker", r"no speaker 'nobody'; use aiden, "),
-        (CUSTOM_VOICE, {"x_vector": X_VECTOR}, InvalidSynthesis, "x_vector", r"give one of the two"),
+        (CUSTOM_VOICE, {"x_vector": X_VECTOR}, InvalidSynthesis, "x_vector", r"give only one of them"),
         (CUSTOM_VOICE, {"speaker": "", "x_vector": X_VECTOR[1:]}, InvalidSynthesis, "x_vector", r"needs \(2048,\)"),
         (CUSTOM_VOICE, {"reference_codes": CODES}, UnsupportedTask, "reference_codes", r"load a Base checkpoint"),
         (VOICE_DESIGN, {"x_vector": X_VECTOR}, UnsupportedTask, "x_vector", r"comes from instruct"),

@@ -1,6 +1,6 @@
-"""What the model would be given for a text, in words a person can read. Pure: nothing is synthesized.
+"""Explains what the model would be given for a text, in words that people can read. Pure: nothing is synthesized.
 
-The words for rows are those of docs/text.md.
+Rows are named as in docs/text.md.
 """
 
 import unicodedata
@@ -13,10 +13,10 @@ from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import resolve_language
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
 
-# Seconds of speech, to estimate with. The built-in voice is within an eighth of it; voices and styles differ by more.
-_SILENCE_S = 0.4  # before and after
+# Estimated seconds of speech. The built-in voice is within an eighth of the estimate; voices and styles vary more.
+_SILENCE_S = 0.4  # before and after the speech, together
 _LETTER_S = 0.065
-_UNSPACED_LETTER_S = 0.2  # of scripts in which a character is a syllable
+_UNSPACED_LETTER_S = 0.2  # in scripts in which a character is a syllable
 _DIGIT_S = 0.25
 _PAUSE_S = 0.15
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
@@ -24,7 +24,7 @@ _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
-    """One position of the prompt; "" where a part is absent."""
+    """One position of the prompt; an absent part is ""."""
 
     text: str  # a token's text, or the name of a control token
     codec: str
@@ -32,23 +32,23 @@ class PromptRow:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`rows` and `trailing` are empty for a text without a token, of which no prompt is made."""
+    """The model's input for one text. A text without tokens has no prompt: `rows` and `trailing` are empty."""
 
-    text: str  # as it is spoken: NFC, without white space around it
+    text: str  # as it is spoken: NFC, without whitespace around it
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]  # one for each id; bytes that are no whole character are U+FFFD
-    language: str  # as the checkpoint names it, or "auto"
+    language: str  # the checkpoint's name for it, or "auto"
     rows: tuple[PromptRow, ...]
     trailing: tuple[str, ...]  # text parts of the positions after the prompt, one per codec frame; then tts_pad
-    max_frames: int  # that fit after the prompt, or that were asked for
-    max_context: int  # positions: prompt rows and frames
-    estimated_frames: int  # without regard to max_frames
+    max_frames: int  # as many as fit after the prompt, or as were asked for
+    max_context: int  # most positions: prompt rows and frames
+    estimated_frames: int  # not limited by max_frames
 
 
 def explain_prompt(
     params: SynthesisParams, text: str, checkpoint: Checkpoint, tokenizer: Tokenizer, max_context: int
 ) -> Explanation:
-    """Raises InvalidSynthesis and its kin if an utterance of this text would be refused."""
+    """Explain a text. Raises InvalidSynthesis or a subclass if an utterance of this text would be refused."""
     check(params, checkpoint, tokenizer, max_context)
     ids = tokenizer.encode(text)
     if not params.non_streaming_mode:
@@ -71,13 +71,13 @@ def explain_prompt(
         trailing=tuple(map(names.text, plan.trailing)) if plan else (),
         max_frames=max_frames,
         max_context=max_context,
-        # Of a trailing text, each frame takes one token.
+        # There is a frame for each trailing token, at least.
         estimated_frames=max(round(speech_s(text) * checkpoint.frame_rate_hz), len(plan.trailing)) if plan else 0,
     )
 
 
 def speech_s(text: str) -> float:
-    """How long it takes to say, roughly."""
+    """Estimate roughly how long a text takes to say, in seconds."""
     seconds = _SILENCE_S
     for char in text:
         if char.isdigit():
@@ -91,7 +91,7 @@ def speech_s(text: str) -> float:
 
 
 class _Names:
-    """What the ids of a prompt are called."""
+    """Names for the ids of a prompt."""
 
     def __init__(self, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
         ids, talker = checkpoint.text_ids, checkpoint.talker

@@ -1,4 +1,4 @@
-"""Prompt layouts: what an utterance asks for, checked, becomes rows of ids. Ints only; no tensors, no processes.
+"""Prompt layouts turn an utterance's checked parameters and text into rows of ids. Ints only; no tensors or processes.
 
 Reference: QwenLM/Qwen3-TTS `qwen_tts/core/models/modeling_qwen3_tts.py` (Qwen3TTSForConditionalGeneration.generate,
 generate_icl_prompt). `docs/text.md` shows the layouts as tables.
@@ -22,9 +22,9 @@ def check(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer,
 
 
 def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, num_rows: int, max_context: int) -> int:
-    """`max_frames` such that a prompt of `num_rows` and the frames fit into `max_context` positions.
+    """Return `max_frames`, lowered if a prompt of `num_rows` and the frames would not fit into `max_context` positions.
 
-    Only the checkpoint's own default is lowered; a limit that the caller chose and that does not fit is an error.
+    Only the checkpoint's default is lowered: raises InvalidSynthesis if a limit that the caller chose does not fit.
     """
     room = max_context - num_rows
     if room < 1:
@@ -43,7 +43,7 @@ def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, num_rows: i
 
 
 def check_num_tokens(num_tokens: int, max_context: int) -> None:
-    """Of the text of a streaming layout, whose prompt does not grow with it."""
+    """Raise InvalidSynthesis if a text is too long for a streaming layout, whose prompt does not grow with the text."""
     if num_tokens > max_context:
         raise InvalidSynthesis("text", f"the text has more than {max_context} tokens; split it into utterances")
 
@@ -51,11 +51,11 @@ def check_num_tokens(num_tokens: int, max_context: int) -> None:
 class PromptLayout:
     """The prompt of one utterance, whose text may still be coming.
 
-    Two columns run side by side after a fixed head. S: reference text, text, tts_eos. C: codec_bos, then the frames of
-    the reference. A streaming prompt is as long as C; what is left of S trails, one id per codec frame. A
-    non-streaming prompt holds all of S first (beside codec_pad), then C (beside tts_pad), and nothing trails.
+    After a fixed head there are two columns. S: reference text, text, tts_eos. C: codec_bos, then the frames of the
+    reference. A streaming prompt is as long as C; the rest of S trails, one id per codec frame. A non-streaming prompt
+    has all of S first (beside codec_pad), then C (beside tts_pad), and nothing trails.
 
-    `params` have passed `check`.
+    `params` must have passed `check`.
     """
 
     def __init__(self, params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
@@ -64,17 +64,17 @@ class PromptLayout:
         self._streaming = not params.non_streaming_mode
         self._head = _head(params, checkpoint, tokenizer)
         self._codec = [checkpoint.talker.codec_bos_id]
-        self._reference: list[int] = []  # what S begins with
+        self._reference: list[int] = []  # ids of the reference text, with which S begins
         if params.reference_codes is not None:
             self._codec += [REFERENCE_FRAME - k for k in range(len(params.reference_codes))]
             self._reference = tokenizer.encode(params.reference_text)
-        # Of the shortest prompt this may become: all rows in streaming layouts, all but the text's in the others.
+        # Rows of the shortest possible prompt: all rows in streaming layouts, all but the text's rows in the others.
         self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._reference) + 1)
 
     def plan(self, ids: Sequence[int], *, ended: bool) -> PromptPlan | None:
-        """The prompt, given the ids that have come of the text, all of them if it has ended.
+        """Return the prompt for the text ids that have come so far, which are all if the text has `ended`.
 
-        None while the layout needs more, and for ever if the text ends without a token.
+        Returns None while the layout needs more ids, and also if the text ends without any.
         """
         text = [*self._reference, *self.column(ids, ended=ended)]
         if not ids or not (ended or (self._streaming and len(text) >= len(self._codec))):
@@ -92,12 +92,12 @@ class PromptLayout:
         return PromptPlan(text_ids, codec_items, tuple(trailing), ended, len(ids), text_row)
 
     def column(self, ids: Sequence[int], *, ended: bool) -> tuple[int, ...]:
-        """Some ids of the text as they stand in S, the last ones if it has ended. Behind the plan they trail."""
+        """Return text ids as S has them: with tts_eos after the last ones, if the text has `ended`."""
         return (*ids, self._ids.tts_eos) if ended else tuple(ids)
 
 
 def _head(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> list[Row]:
-    """Instruct, role, language, speaker and the row before the text: what every layout begins with."""
+    """Return the rows that every layout begins with: instruct, role, language, speaker and the row before the text."""
     ids, talker = checkpoint.text_ids, checkpoint.talker
     newline = tokenizer.newline_id
     text_only: list[int] = []

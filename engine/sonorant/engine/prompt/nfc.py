@@ -1,8 +1,8 @@
 """Unicode NFC for text that arrives in pieces. Knows nothing of tokens.
 
-Composition looks across the cut: "e" may still become "é", a Hangul syllable may still get its final consonant. So the
-last characters are held until nothing that follows can change them, and not longer: most characters (ideographs,
-digits, punctuation, spaces) compose with nothing and pass at once.
+Later text can change earlier characters: "e" may still become "é", a Hangul syllable may still get its final
+consonant. So the last characters are held until nothing that follows can change them, but no longer: most characters
+(ideographs, digits, punctuation, spaces) compose with nothing and pass at once.
 """
 
 import unicodedata
@@ -14,10 +14,10 @@ normalize = normalizers.NFC().normalize_str  # the stock Qwen2 normaliser
 
 
 def _composing() -> tuple[frozenset[str], frozenset[str]]:
-    """Characters that may be the first, and the second, of a pair that NFC composes."""
+    """Return the characters that can be first, and those that can be second, in a pair that NFC composes."""
     firsts = {chr(c) for c in range(0x1100, 0x1113)}  # Hangul leading consonants; the syllables decompose into these
     seconds = {chr(c) for c in chain(range(0x1161, 0x1176), range(0x11A8, 0x11C3))}  # Hangul vowels, final consonants
-    for code in chain(range(0xC0, 0x3100), range(0x10000, 0x20000)):  # no pair composes to anything outside
+    for code in chain(range(0xC0, 0x3100), range(0x10000, 0x20000)):  # all characters that pairs compose to
         mapping = unicodedata.decomposition(chr(code)).split()
         if len(mapping) == 2 and mapping[0][0] != "<":
             first, second = (chr(int(part, 16)) for part in mapping)
@@ -31,13 +31,13 @@ _FIRSTS, _SECONDS = _composing()
 
 
 def starts_afresh(char: str) -> bool:
-    """Nothing before `char` can compose with it or move past it."""
+    """Whether nothing before `char` can compose with it or be reordered past it."""
     first = unicodedata.normalize("NFD", char)[0]
     return not unicodedata.combining(first) and first not in _SECONDS
 
 
 def _is_closed(char: str) -> bool:
-    """Nothing after `char` can change it or what is before it."""
+    """Whether nothing after `char` can change it or what is before it."""
     if "\uac00" <= char <= "\ud7a3":
         return (ord(char) - 0xAC00) % 28 > 0  # a Hangul syllable that has its final consonant
     decomposed = unicodedata.normalize("NFD", char)
@@ -45,13 +45,13 @@ def _is_closed(char: str) -> bool:
 
 
 class NfcStream:
-    """NFC of a text pushed in pieces: what `push` and `flush` return, joined, is the NFC of the whole."""
+    """Normalizes a text pushed in pieces: the results of `push` and `flush`, joined, are the NFC of the whole text."""
 
     def __init__(self) -> None:
         self._open: list[str] = []  # pieces of the end of the text that later text may still change
 
     def push(self, text: str) -> str:
-        """Take more text; return, normalised, what no later text can change."""
+        """Take more text; return, normalized, the part that no later text can change."""
         for cut in range(len(text), -1, -1):
             if (cut < len(text) and starts_afresh(text[cut])) or (cut > 0 and _is_closed(text[cut - 1])):
                 closed = "".join([*self._open, text[:cut]])
@@ -61,7 +61,7 @@ class NfcStream:
         return ""
 
     def flush(self) -> str:
-        """Return, normalised, what is held; text pushed later starts afresh."""
+        """Return, normalized, the text that is held. Text pushed later does not compose with it."""
         text = "".join(self._open)
         self._open = []
         return normalize(text)

@@ -1,8 +1,8 @@
-"""Text to Qwen2 text tokens, whole or piece by piece with the same result. Knows nothing of prompts or of the model.
+"""Encodes text as Qwen2 tokens, whole or piece by piece with the same result. Knows nothing of prompts or of the model.
 
 Byte-level BPE over NFC text, split into pre-tokens (words with the character before them, single digits, runs of
-punctuation, runs of whitespace) by the stock Qwen2 pattern. User text is text: the spelling of a control token, such
-as `<|im_end|>`, is encoded as the characters it is made of. Outer whitespace of a text is dropped.
+punctuation, runs of whitespace) by the stock Qwen2 pattern. User text never becomes control tokens: `<|im_end|>`, for
+example, is encoded as the characters it is made of. Whitespace around a text is dropped.
 """
 
 from bisect import bisect_right
@@ -22,12 +22,13 @@ from sonorant.engine.prompt.nfc import NfcStream
 SPLIT_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# Byte-level BPE writes every byte as a printable character: itself where it is one, else the next from U+0100 on.
+# Byte-level BPE writes every byte as a printable character, its *byte character*: a byte that is printable in Latin-1
+# as itself, the others as U+0100, U+0101, ... in order.
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _UNPRINTABLE = {byte: 0x100 + n for n, byte in enumerate(byte for byte in range(0x100) if byte not in _PRINTABLE)}
 _ORIGINAL = {char: byte for byte, char in _UNPRINTABLE.items()}
 
-_BLOCK_CHARS = 256  # of one growing pre-token looked at together: keeps an endless word linear
+_BLOCK_CHARS = 256  # characters of a growing pre-token processed together, so that an endless word takes linear time
 
 
 class Tokenizer:
@@ -55,7 +56,7 @@ class Tokenizer:
         try:
             bpe = BPE.from_file(str(vocab), str(merges))
         except Exception as error:  # the library raises nothing narrower
-            raise CheckpointError(f"{vocab} and {merges} are no byte-level BPE vocabulary: {error}") from error
+            raise CheckpointError(f"{vocab} and {merges} are not a byte-level BPE vocabulary: {error}") from error
         missing = [byte for byte in range(0x100) if bpe.token_to_id(_byte_chars(bytes([byte]))) is None]
         if missing:
             raise CheckpointError(f"{vocab} lacks {len(missing)} of the 256 single-byte tokens; byte-level BPE has all")
@@ -63,19 +64,19 @@ class Tokenizer:
 
     @property
     def newline_id(self) -> int:
-        """The id of "\\n" alone, which `encode` would drop."""
+        """The id of a single "\\n", which `encode` would drop."""
         return self.encode_word(_byte_chars(b"\n"))[0][0]
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a whole text."""
+        """Return the ids of a whole text."""
         return self._pipeline.encode(text.strip(), add_special_tokens=False).ids
 
     def text_of(self, token_id: int) -> str:
-        """What a token stands for; bytes that are no whole character come out as U+FFFD."""
+        """Return the text of a token; bytes that are no whole character become U+FFFD."""
         return self.bytes_of(token_id).decode(errors="replace")
 
     def bytes_of(self, token_id: int) -> bytes:
-        """Of the UTF-8 of a text; all tokens of a text, joined, are that of all of it."""
+        """Return the UTF-8 bytes of a token; those of all tokens of a text, joined, are the UTF-8 of the text."""
         chars = self._pipeline.id_to_token(token_id)
         assert chars is not None, "an id of the vocabulary"
         return chars.translate(_ORIGINAL).encode("latin-1")
@@ -84,54 +85,55 @@ class Tokenizer:
         return TokenStream(self)
 
     def split(self, text: str) -> list[str]:
-        """Pre-tokens of NFC text."""
+        """Split NFC text into pre-tokens."""
         return [piece for piece, _ in self._split.pre_tokenize_str(text)]
 
     def encode_word(self, word: str) -> list[tuple[int, int]]:
-        """(id, number of bytes) of each token of a pre-token, given and counted in byte characters."""
+        """Return (id, number of bytes) of each token of a pre-token, which is given as byte characters."""
         return [(token.id, len(token.value)) for token in self._bpe.tokenize(word)]
 
     def begins_longer_token(self, chars: str) -> bool:
-        """Whether some token begins with these byte characters and is longer."""
+        """Whether some token begins with these byte characters and has more of them."""
         place = bisect_right(self._tokens, chars)
         return place < len(self._tokens) and self._tokens[place].startswith(chars)
 
 
 class TokenStream:
-    """Tokens of a text that arrives in pieces. However it is cut, all ids returned, joined, are `encode(whole)`.
+    """Encodes a text that arrives in pieces. However it is cut, all ids returned, joined, are `encode(whole)`.
 
-    A token is released once no later text can change it. Held are three things, and nothing else:
+    A token is released once no later text can change it. Only three things are held back:
 
     * characters that may still compose (see `NfcStream`);
-    * whitespace at the end: it is dropped if the text ends here, and belongs to what follows if it does not;
-    * of the last pre-token, the tokens that may still become others when it grows.
+    * whitespace at the end: it is dropped if the text ends here, else it belongs to what follows;
+    * the tokens of the last pre-token that may still change when it grows.
 
     A pre-token that does not end in whitespace only ever grows: whatever follows, it keeps the characters it has. Which
-    of its tokens are final follows from one property of BPE: cut an encoded text between two tokens, and each part
-    encodes alone as it did in the whole. Let the text grow, and look at the token that spans its old end. The tokens
-    before that one are the encoding of a shorter text, and that one begins with the bytes between. So try every place
-    near the end from where the rest begins some longer token: what the encodings up to these places have in common is
-    final. (Merges may forbid some of these continuations; then a token is held for a few characters more than it must.)
+    of its tokens are final follows from one property of BPE: if an encoded text is cut between two tokens, each part
+    alone has the same tokens as it had in the whole. Suppose the text grows, and look at the token that spans its old
+    end. The tokens before it are the encoding of a shorter text, and it begins with the bytes from there to the old
+    end. So we try every place near the end from which the rest begins some longer token: the tokens that the encodings
+    up to all these places share are final. (Merges may rule some of these continuations out; then a token is held for a
+    few characters more than necessary.)
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._nfc = NfcStream()
-        self._started = False  # something other than whitespace has come
-        self._whitespace: list[str] = []  # at the end
-        self._context = ""  # what the split pattern needs to know of the last pre-token
-        self._word = ""  # byte characters of the last pre-token that are not released
+        self._started = False  # whether anything but whitespace has come
+        self._whitespace: list[str] = []  # at the end of the text
+        self._context = ""  # stands in for the last pre-token when more text is split
+        self._word = ""  # byte characters of the last pre-token whose tokens are not released
 
     def push(self, text: str) -> list[int]:
         """Take more text; return the tokens that are now final."""
         return self._take(self._nfc.push(text))
 
     def flush(self) -> list[int]:
-        """Return what is held as if the text ended here; text pushed later begins a new pre-token."""
+        """Return the tokens held back, as if the text ended here; text pushed later begins a new pre-token."""
         return self._take(self._nfc.flush()) + self._finish_word()
 
     def end(self) -> list[int]:
-        """Return what is held; the whitespace at the end is dropped."""
+        """Return the tokens held back; the whitespace at the end is dropped."""
         ids = self.flush()
         self._whitespace = []
         return ids
@@ -174,7 +176,7 @@ class TokenStream:
         return ids
 
     def _release_final(self) -> list[int]:
-        """Release the tokens of the last pre-token that stay whatever is appended to it."""
+        """Release the tokens of the last pre-token that stay the same whatever is appended to it."""
         word = self._word
         final = self._tokenizer.encode_word(word)
         for start in range(max(0, len(word) - self._tokenizer.max_token_bytes + 1), len(word)):
@@ -200,7 +202,10 @@ def _common_prefix(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[t
 
 
 def _stand_in(piece: str) -> str:
-    """A few characters that grow under the split pattern exactly as a pre-token `piece` that ends in no whitespace."""
-    if len(piece) <= 3:  # a contraction may still come of it
+    """Return a few characters that the split pattern continues exactly as it would continue the pre-token `piece`.
+
+    `piece` does not end in whitespace.
+    """
+    if len(piece) <= 3:  # it may still become a contraction
         return piece
     return piece[-2:]  # two letters, or two characters of punctuation

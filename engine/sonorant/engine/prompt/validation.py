@@ -1,4 +1,4 @@
-"""Whether a checkpoint can speak as an utterance asks. Every message says what is wrong and what to do about it."""
+"""Checks whether a checkpoint can speak an utterance. Every message says what is wrong and what to do about it."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from sonorant.engine.checkpoint.sampling_ranges import out_of_range
 from sonorant.engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
 from sonorant.engine.types import Float32Array, SamplingParams, SynthesisParams
 
-_LANGUAGE_TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{1,8})*")  # BCP-47, near enough: only its first part counts
+_LANGUAGE_TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{1,8})*")  # roughly BCP-47; only the first part is used
 _LANGUAGE_OF_SUBTAG = {
     "cmn": "chinese",
     "de": "german",
@@ -28,7 +28,7 @@ _LANGUAGE_OF_SUBTAG = {
 
 
 def check_params(params: SynthesisParams, checkpoint: Checkpoint) -> None:
-    """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask; lengths are not looked at."""
+    """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if something is wrong. Does not check lengths."""
     if checkpoint.task != "base" and (params.reference_codes is not None or params.reference_text):
         raise UnsupportedTask(
             "reference_codes",
@@ -45,15 +45,15 @@ def check_params(params: SynthesisParams, checkpoint: Checkpoint) -> None:
             if params.x_vector is not None:
                 raise UnsupportedTask(
                     "x_vector",
-                    f"{checkpoint.name} has no place for a speaker embedding, its voice comes from instruct; leave it "
-                    "out or load a Base checkpoint",
+                    f"{checkpoint.name} cannot use a speaker embedding, its voice comes from instruct; leave it out or "
+                    "load a Base checkpoint",
                 )
     resolve_language(params.language, checkpoint)
     _check_sampling(params.sampling)
 
 
 def resolve_language(name: str, checkpoint: Checkpoint) -> str | None:
-    """The checkpoint's name of a language given by name or tag; None for "auto" and "", where the text decides."""
+    """Return the checkpoint's name of a language given by name or tag; None for "auto" and "": the text decides."""
     wanted = name.strip().lower()
     if wanted in ("auto", ""):
         return None
@@ -63,7 +63,7 @@ def resolve_language(name: str, checkpoint: Checkpoint) -> str | None:
         raise InvalidSynthesis(
             "language",
             f"{checkpoint.name} does not speak language {name!r}{_did_you_mean(wanted, checkpoint.languages)}; "
-            f"use auto, {_listed(checkpoint.languages)}, or a tag such as en-US of one of them",
+            f"use auto, {_listed(checkpoint.languages)}, or the tag of one of them, such as en-US",
         )
     return language
 
@@ -81,10 +81,10 @@ def check_speaker(name: str, checkpoint: Checkpoint) -> None:
 
 
 def _check_one_voice(params: SynthesisParams, checkpoint: Checkpoint) -> None:
-    """A speaker, or an embedding in the same place of the prompt, of a mix for instance."""
+    """Raise InvalidSynthesis unless there is either a speaker or a speaker embedding, such as that of a mix."""
     if params.x_vector is not None:
         if params.speaker:
-            raise InvalidSynthesis("x_vector", "the voice is a speaker or a speaker embedding; give one of the two")
+            raise InvalidSynthesis("x_vector", "the voice is a speaker or a speaker embedding; give only one of them")
         _check_x_vector(params.x_vector, checkpoint)
     elif params.speaker:
         check_speaker(params.speaker, checkpoint)
@@ -107,7 +107,7 @@ def _check_x_vector(x_vector: Float32Array, checkpoint: Checkpoint) -> None:
         raise InvalidSynthesis(
             "x_vector",
             f"the speaker embedding has shape {x_vector.shape}, {checkpoint.name} needs ({hidden_size},); make it with "
-            "this checkpoint, or one of its size",
+            "this checkpoint or one of the same size",
         )
     if not np.isfinite(x_vector).all():
         raise InvalidSynthesis("x_vector", "the speaker embedding has values that are not finite; make it again")
@@ -151,7 +151,7 @@ def _check_reference(params: SynthesisParams, checkpoint: Checkpoint) -> None:
 
 
 def check_size_of_embedding(x_vector: Float32Array, largest: float, checkpoint: Checkpoint) -> None:
-    """Raise InvalidSynthesis if it is far larger than any of the checkpoint's own."""
+    """Raise InvalidSynthesis if a speaker embedding has values far larger than the checkpoint's own ones."""
     value = float(np.abs(x_vector).max())
     if value > largest:
         raise InvalidSynthesis(
