@@ -1,20 +1,20 @@
-// The codec decoder on the CPU, for models so small that calling an operation costs more than computing it.
+// Code2Wav on the CPU, for models so small that calling an operation costs more than its work.
 //
-// The arithmetic is that of `sonorant.engine.model.code2wav` in float32. Activations lie channel after channel:
-// [positions, channels]. What a stream has behind it stays in its slot of the caller's state: the last inputs of each
-// convolution, keys and values. A position is computed alike in any chunk and beside anything. Channels must be
-// multiples of LANES; `sonorant.engine.cpu.codec` sees to it. Called without Python's lock.
+// The arithmetic is that of `sonorant.engine.model.code2wav` in float32. Activations are [positions, channels], so the
+// channels of a position are adjacent. A stream's past stays in its slot of the caller's state: the last inputs of each
+// convolution, keys and values. A position's result does not depend on its chunk or on other streams. Channels must be
+// multiples of LANES; `sonorant.engine.cpu.codec` checks it. Python's lock is not held during calls.
 
 #include "vectors.h"
 
 #define BLOCK 8          // positions that a convolution computes together
-#define TAPS 7           // of the convolutions over one channel, and into one
-#define CHUNK_FRAMES 4   // that the layers of the waveform take at a time: what these make stays in a cache
+#define TAPS 7           // of the depthwise convolutions, and of the last one, which has one output channel
+#define CHUNK_FRAMES 4   // frames that the waveform's layers process at a time, so that activations stay in a cache
 #define RESIDUAL_UNITS 3
 
 typedef struct {
   int64_t in, out, taps, dilation;
-  int64_t tail;         // where its last inputs are in a slot's tails, [(taps - 1) * dilation, in]
+  int64_t tail;         // offset of its last inputs, [(taps - 1) * dilation, in], in a slot's tails
   const float *weight;  // [out / width, taps, in, width], width as in `width_of`
   const float *bias;    // [out]
 } Conv;
@@ -30,7 +30,7 @@ typedef struct {
   Conv narrow;
 } Unit;
 
-// `up` has the outputs of the positions that it makes of one side by side.
+// `up` makes several positions of one; its outputs are those of all these positions, side by side.
 typedef struct {
   int64_t rate;
   Snake before;
@@ -64,7 +64,7 @@ typedef struct {
   int64_t num_latents;
   const Latent *latents;
   Conv first;
-  int64_t num_blocks, behind_frames;  // of the waveform's layers: frames that their state depends on
+  int64_t num_blocks, behind_frames;  // behind_frames: how many past frames the state of the waveform's layers needs
   const Block *blocks;
   Snake before_last;
   const float *last;  // [TAPS, channels]
@@ -81,7 +81,7 @@ typedef struct {
 
 // Activations
 
-// sin(x)^2, which repeats after pi
+// Returns sin(x)^2, which repeats after pi.
 INLINE Floats sine_squared(Floats x) {
   Floats n = x * 0.318309886f + 12582912.0f;  // rounded to a whole number
   n -= 12582912.0f;
@@ -104,7 +104,7 @@ INLINE void snaked(float *y, const float *x, const Snake *snake, int64_t n, int6
     }
 }
 
-// x / 2 * (1 + erf(x / sqrt 2)); erf to 1.5e-7 (Abramowitz and Stegun, 7.1.26)
+// Returns x / 2 * (1 + erf(x / sqrt 2)), with erf to 1.5e-7 (Abramowitz and Stegun, 7.1.26).
 INLINE Floats gelu(Floats x) {
   const Ints sign = (Ints){0} + INT32_MIN;
   Floats a = (Floats)((Ints)x & ~sign) * 0.707106781f, t = 1.0f / (1.0f + 0.3275911f * a);
@@ -121,7 +121,7 @@ INLINE Floats gelu(Floats x) {
 
 INLINE int64_t width_of(const Conv *c) { return c->out % (2 * LANES) ? LANES : 2 * LANES; }
 
-// `positions` and `vectors` are known to the compiler.
+// `positions` and `vectors` must be constants, so that the compiler can unroll the loops.
 INLINE void convolve_block(float *y, const float *x, const Conv *c, const float *weight, const float *bias,
                            int positions, int vectors) {
   Floats sums[BLOCK][2];
@@ -149,7 +149,7 @@ INLINE void convolve_outputs(float *y, const float *x, const Conv *c, int64_t o,
   for (; p < n; p++) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 1, vectors);
 }
 
-// y [rows, n, out] of x [rows, n + those before, in]. Weights are read from memory once for all rows.
+// Computes y [rows, n, out] from x [rows, past inputs + n, in]. Weights are read from memory once for all rows.
 static void convolve(float *y, const float *x, const Conv *c, int64_t rows, int64_t n) {
   int64_t stride = (n + (c->taps - 1) * c->dilation) * c->in, width = width_of(c);
   for (int64_t o = 0; o < c->out; o += width)
@@ -159,7 +159,7 @@ static void convolve(float *y, const float *x, const Conv *c, int64_t rows, int6
     }
 }
 
-// [kept + n, channels]: what the tail keeps, then x, activated if `snake`. The tail keeps the last of it.
+// y [kept + n, channels] = the tail, then x, activated if `snake`. The last `kept` positions become the new tail.
 INLINE void extend(float *y, const float *x, const Snake *snake, float *tail, int64_t kept, int64_t n,
                    int64_t channels) {
   memcpy(y, tail, kept * channels * sizeof *y);
@@ -169,7 +169,7 @@ INLINE void extend(float *y, const float *x, const Snake *snake, float *tail, in
   memcpy(tail, y + n * channels, kept * channels * sizeof *y);
 }
 
-// One convolution of x [rows, n, in] with its activation before it; `room` for its extended input.
+// Computes one convolution of x [rows, n, in], with its activation before it; `room` is for the extended input.
 static void convolved(float *y, const float *x, const Conv *c, const Snake *snake, const State *state,
                       const int64_t *slots, int64_t rows, int64_t n, float *room) {
   int64_t kept = (c->taps - 1) * c->dilation;
@@ -182,7 +182,7 @@ static void convolved(float *y, const float *x, const Conv *c, const Snake *snak
 
 // The transformer over the frames
 
-// In place, at an absolute position.
+// Rotates in place, for an absolute position.
 INLINE void rotate(float *x, const float *periods, int64_t position, int64_t n) {
   for (int64_t i = 0; i < n / 2; i++) {
     float angle = (float)position / periods[i], c = cosf(angle), s = sinf(angle), a = x[i], b = x[n / 2 + i];
@@ -191,7 +191,8 @@ INLINE void rotate(float *x, const float *periods, int64_t position, int64_t n) 
   }
 }
 
-// One row: out [n, heads, d] from qkv [n, heads + 2 kv_heads, d], which are rotated; kept keys and values move on.
+// Attention of one row: out [n, heads, d] from qkv [n, heads + 2 kv_heads, d], already rotated. Also moves the window
+// of kept keys and values on.
 static void attend_window(const Codec *c, float *out, const float *qkv, float *kept_keys, float *kept_values,
                           int64_t num_before, int64_t n, float *room) {
   int64_t d = c->head_dim, kept = c->window - 1, width = (c->heads + 2 * c->kv_heads) * d;
@@ -237,7 +238,7 @@ INLINE void add(float *x, const float *y, int64_t n) {
   for (int64_t i = 0; i < n; i += LANES) store(x + i, load(x + i) + load(y + i));
 }
 
-// x [rows, n, hidden], in place; `a` and `b` have room for any layer's output.
+// Runs all layers on x [rows, n, hidden] in place; `a` and `b` have room for any layer's output.
 static void transform(const Codec *c, float *x, const State *state, const int64_t *slots, int64_t rows, int64_t n,
                       float *a, float *b) {
   int64_t hidden = c->input.out, all = rows * n, d = c->head_dim, rotated = c->heads + c->kv_heads;
@@ -306,7 +307,8 @@ static void mix(const Latent *c, float *x, const State *state, const int64_t *sl
 
 // The waveform
 
-// x [n, channels] of one row, and of two buffers more, each of `size` floats; samples are NULL if nobody hears them.
+// Makes samples from x [n, channels] of one row. x is followed by three more buffers; each of the four has `size`
+// floats. `samples` is NULL if nobody hears them.
 static void sound(const Codec *c, float *x, const State *state, int64_t slot, int64_t n, float *samples, int64_t size) {
   float *y = x + size, *room = y + size;
   for (int64_t i = 0; i < c->num_blocks; i++) {
@@ -333,8 +335,9 @@ static void sound(const Codec *c, float *x, const State *state, int64_t slot, in
 
 // Entry
 
-// The next frames of some slots: codes [rows, frames, books] become samples [rows, frames * frame_samples] in +-1, or the
-// state alone moves on if `samples` is NULL. -1: no memory; -2: a code that is in no codebook. Nothing has changed then.
+// Decodes the next frames of some slots: codes [rows, frames, books] to samples [rows, frames * frame_samples] in +-1.
+// If `samples` is NULL, only the state moves on. Returns -1 if there is no memory, -2 if a code is in no codebook; then
+// nothing has changed.
 int decode_frames(const Codec *c, const State *state, const int64_t *slots, const int64_t *codes, int64_t rows,
                   int64_t frames, float *samples) {
   for (int64_t i = 0; i < rows * frames * c->books; i++)
@@ -347,8 +350,8 @@ int decode_frames(const Codec *c, const State *state, const int64_t *slots, cons
   for (int64_t i = 0; i < c->num_latents; i++) widest = most(widest, rate * c->latents[i].widen.out);
   int64_t seen = c->window + frames + LANES;
   int64_t spare = (rows * TAPS + 2 * seen) * most(widest / rate, c->head_dim) + seen;
-  int64_t size = rows * frames * widest + spare;  // of a buffer
-  int64_t largest = 0;                            // of the waveform's layers, for a chunk
+  int64_t size = rows * frames * widest + spare;  // floats in a buffer
+  int64_t largest = 0;                            // floats that a layer of the waveform needs for a chunk
   for (int64_t i = 0, n = CHUNK_FRAMES * rate; i < c->num_blocks; i++) {
     const Block *block = c->blocks + i;
     largest = most(largest, (n + 1) * block->up.in);

@@ -1,6 +1,6 @@
-"""The codec decoder out of compiled functions: same weights, and a state with channels in another order.
+"""Runs Code2Wav by compiled functions: with the same weights, and a state with its channels in another order.
 
-Takes a `Code2Wav` that has loaded and prepared its weights.
+It is made from a `Code2Wav` that has loaded and prepared its weights.
 """
 
 from ctypes import byref
@@ -24,11 +24,11 @@ from sonorant.engine.model.code2wav import (
 from sonorant.engine.model.code2wav_state import CodecState, Tail
 from sonorant.engine.model.code2wav_transformer import TransformerLayer
 
-MOST_WEIGHTS = 32_000_000  # with more of them torch, which shares products among threads, is as fast
+MOST_WEIGHTS = 32_000_000  # with more, torch is as fast, because it shares products among threads
 
 
 def fits(decoder: Code2Wav) -> bool:
-    """Whether this network is one of those that codec.c is for."""
+    """Whether codec.c can run this network, and faster than torch."""
     c = decoder.config
     channels = [c.decoder_dim >> i for i in range(len(c.upsample_rates) + 1)]
     sizes = (*channels, c.latent_dim, c.codebook_dim, c.stack.hidden_size, c.stack.intermediate_size, c.stack.head_dim)
@@ -38,7 +38,7 @@ def fits(decoder: Code2Wav) -> bool:
 
 class CompiledCode2Wav:
     def __init__(self, functions: Any, decoder: Code2Wav) -> None:
-        """`functions`: `sonorant.engine.cpu.library.library()`, for a network that fits, in float32."""
+        """`functions` is `sonorant.engine.cpu.library.library()`; `decoder` is in float32 and `fits`."""
         self._functions = functions
         self._config, self._tail_size = decoder.config, decoder.tail_size
         self._kept = Kept()
@@ -48,13 +48,13 @@ class CompiledCode2Wav:
         return CodecState.zeros(self._config, num_slots, self._tail_size, torch.device("cpu"), torch.float32)
 
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor:
-        """As `Code2Wav.step`."""
+        """Like `Code2Wav.step`."""
         samples = torch.empty(len(codes), codes.shape[1] * self._codec.frame_samples)
         self._decode(codes, state, slots, samples.data_ptr())
         return samples
 
     def remember(self, codes: Tensor, state: CodecState, slots: Tensor) -> None:
-        """As `Code2Wav.remember`."""
+        """Like `Code2Wav.remember`."""
         self._decode(codes, state, slots, None)
 
     def _decode(self, codes: Tensor, state: CodecState, slots: Tensor, samples: int | None) -> None:
@@ -65,9 +65,9 @@ class CompiledCode2Wav:
             byref(self._codec), byref(places), slots.data_ptr(), codes.data_ptr(), *codes.shape[:2], samples
         )
         if done == -1:
-            raise MemoryError("a call of the codec")
+            raise MemoryError("no memory for a call of Code2Wav")
         if done != 0:
-            raise IndexError(f"a code is in none of the codebooks, of {self._config.codebook_size} codes each")
+            raise IndexError(f"a code is not between 0 and {self._config.codebook_size - 1}")
 
     # The network, as structures
 
@@ -160,7 +160,7 @@ class CompiledCode2Wav:
         return self._conv(conv.conv.weight, conv.conv.bias, conv.tail, conv.conv.dilation[0])
 
     def _transposed(self, conv: CausalTransposedConv) -> Conv:
-        """The outputs of a step one after the other, each with all its channels."""
+        """Arrange the weights so that the outputs of a step follow each other, each with all its channels."""
         _, num_in, taps = conv.weight.shape
         weight = conv.weight.view(-1, conv.stride, num_in, taps).transpose(0, 1).flatten(0, 1)
         bias = conv.bias.view(-1, conv.stride).T.flatten()
@@ -173,7 +173,7 @@ class CompiledCode2Wav:
         return self._conv(weight[:, :, None], bias, None)
 
     def _conv(self, weight: Tensor, bias: Tensor | None, tail: Tail | None, dilation: int = 1) -> Conv:
-        """weight [out, in, taps]"""
+        """Pack a `weight` [out, in, taps]."""
         num_out, num_in, taps = weight.shape
         width = LANES if num_out % (2 * LANES) else 2 * LANES
         by_width = weight.reshape(-1, width, num_in, taps)

@@ -1,12 +1,13 @@
-// A frame of the talker on the CPU, for models so small that calling an operation costs more than computing it.
+// Computes a frame of the talker on the CPU, for models so small that calling an operation costs more than its work.
 //
-// `stack_forward` takes rows through a decoder stack over paged keys and values; `draw_frames` draws the codes of a
+// `stack_forward` passes rows through a decoder stack over paged keys and values; `draw_frames` samples the codes of a
 // frame from hidden states: first codebook, code predictor, sampling. The arithmetic is that of `sonorant.engine.model`
-// in float32, with matrices as wide as the checkpoint has them. A row is computed alike whatever is beside it: every sum
+// in float32, with matrices in the checkpoint's precision. A row's result does not depend on the other rows: every sum
 // has one order, written out below. So a stream's codes depend neither on its batch nor on how its prompt was cut.
 //
-// Sizes must be multiples of LANES, outputs of products of WIDTH; `sonorant.engine.cpu.model` sees to it. Nothing here
-// keeps state or locks; memory is the caller's but for what a call frees itself. Called without Python's lock.
+// Sizes must be multiples of LANES, and the outputs of products multiples of WIDTH; `sonorant.engine.cpu.model` checks
+// it. Nothing here keeps state or locks. Memory belongs to the caller, except for what a call allocates and frees
+// itself. Python's lock is not held during calls.
 
 #include "vectors.h"
 
@@ -34,7 +35,8 @@ typedef struct {
   int64_t table_width, page_size;
 } Pool;
 
-// What is seen of one head: the logits that row i gives `count` positions from first[i] on; first[i] < 0: not watched.
+// Records the attention logits of one head: row i's logits for `count` positions from first[i] on. A row with
+// first[i] < 0 is not recorded.
 typedef struct {
   int64_t layer, head, count;
   const int64_t *first;
@@ -52,8 +54,8 @@ typedef struct {
   const Stack *predictor;
   int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;
   const void *head;                    // [vocab, hidden]
-  const void *const *predictor_heads;  // of the codebooks from the second on: [predictor_vocab, hidden]
-  const float *const *tables;          // of each codebook: [ids, hidden]
+  const void *const *predictor_heads;  // for each codebook from the second on: [predictor_vocab, hidden]
+  const float *const *tables;          // for each codebook: [ids, hidden]
   const uint8_t *banned;               // [vocab]
   // by slot:
   uint8_t *seen;      // [slots, vocab]
@@ -71,7 +73,7 @@ INLINE Floats widened(const void *matrix, int64_t at, int is_wide) {
   return (Floats)(__builtin_convertvector(halves, Words) << 16);
 }
 
-// Of some rows and outputs, both known to the compiler.
+// Computes a block of a product. `rows` and `outputs` must be constants, so that the compiler can unroll the loops.
 INLINE void product_block(float *y, const float *x, const void *w, int rows, int outputs, int64_t n_in, int64_t n_out,
                           int is_wide, int adds) {
   Floats sums[MOST_ROWS][WIDTH] = {{{0}}};
@@ -84,7 +86,7 @@ INLINE void product_block(float *y, const float *x, const void *w, int rows, int
     for (int j = 0; j < outputs; j++) y[r * n_out + j] = (adds ? y[r * n_out + j] : 0.0f) + total(sums[r][j]);
 }
 
-// y [rows, n_out] = x [rows, n_in] w^T, or += that. A weight is read from memory once for all rows.
+// y [rows, n_out] = x [rows, n_in] w^T, or += if `adds`. Each weight is read from memory once for all rows.
 INLINE void product_of(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int is_wide,
                        int adds) {
   for (int64_t n = 0; n < n_out; n += WIDTH) {
@@ -111,7 +113,7 @@ static void product(float *y, const float *x, const void *w, int64_t rows, int64
 
 // Layers
 
-// In place; `spare` has room for a head.
+// Rotates x in place; `spare` has room for a head.
 INLINE void rotated(float *x, const float *cos, const float *sin, int64_t n, float *spare) {
   memcpy(spare, x + n / 2, n / 2 * sizeof *x);
   memcpy(spare + n / 2, x, n / 2 * sizeof *x);
@@ -123,7 +125,7 @@ INLINE int64_t place_of(const Pool *pool, int64_t slot, int64_t position) {
          position % pool->page_size;
 }
 
-// One query head of one row over all positions up to its own; `scores` has room for these.
+// Attention of one query head of one row to all positions up to its own; `scores` has room for these.
 static void attend(float *out, const float *q, const float *keys, const float *values, const Pool *pool, int64_t slot,
                    int64_t position, int64_t stride, int64_t n, float *scores) {
   int64_t count = position + 1, padded = (count + LANES - 1) / LANES * LANES;
@@ -159,7 +161,7 @@ static void attention(const Stack *s, int64_t layer, float *out, float *qkv, con
   int64_t stride = s->kv_heads * d;
   float *keys = pool->storage + layer * 2 * pool->num_positions * stride;
   float *values = keys + pool->num_positions * stride;
-  for (int64_t r = 0; r < rows; r++) {  // all are written before any is read: rows of one stream see each other
+  for (int64_t r = 0; r < rows; r++) {  // write all rows before any is read: rows of one stream see each other
     float *row = qkv + r * width;
     for (int64_t h = 0; h < rotating; h++) {
       normed(row + h * d, row + h * d, s->qk_norm[layer] + h * d, d, s->eps);
@@ -210,7 +212,7 @@ static int forward(const Stack *s, float *x, int64_t rows, const int64_t *slots,
   return 0;
 }
 
-// Sampling, in the order of `sonorant.engine.model.sampling`
+// Sampling, with the same steps in the same order as `sonorant.engine.model.sampling`
 
 static float kth_largest(float *x, int64_t n, int64_t k) {  // reorders x; none is NaN
   int64_t low = 0, high = n - 1, wanted = n - k;
@@ -244,7 +246,7 @@ static int by_score(const void *a, const void *b) {
   return x->id < y->id ? -1 : 1;
 }
 
-// Takes the least likely out whose probabilities sum to at most 1 - top_p: their scores become -infinity.
+// Removes the least likely ids, whose probabilities sum to at most 1 - top_p: their scores become -infinity.
 static void keep_top_p(float *scores, int64_t n, float top_p, float highest, Candidate *room) {
   int64_t count = 0;
   double sum = 0, below = 0;
@@ -261,7 +263,8 @@ static void keep_top_p(float *scores, int64_t n, float top_p, float highest, Can
   }
 }
 
-// An id from scores [n], which it changes; `room` for n candidates and n floats. -1 if none is a finite number.
+// Samples an id from scores [n], which it changes. `room` is for n candidates and n floats. Returns -1 if a score is NaN
+// or +infinity, or if all are -infinity.
 static int64_t drawn(float *scores, int64_t n, const Sampling *how, int64_t slot, float uniform, char *room) {
   int64_t best = 0;
   float highest = -INFINITY;
@@ -296,7 +299,7 @@ static int64_t drawn(float *scores, int64_t n, const Sampling *how, int64_t slot
   return best;
 }
 
-// In [0, 1), from seed (32 bits), frame (24 bits) and codebook, by the finalizer of splitmix64.
+// Returns a number in [0, 1) made from seed (32 bits), frame (24 bits) and codebook, by the finalizer of splitmix64.
 INLINE float uniform_of(int64_t seed, int64_t frame, int64_t book) {
   uint64_t x = (uint64_t)seed << 32 | (uint64_t)frame << 8 | (uint64_t)book;
   x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -316,14 +319,16 @@ static int64_t first_code(const Frames *f, float *scores, int64_t slot, int64_t 
 
 // Entries
 
-// x [rows, hidden] at `positions` of `slots` becomes the hidden states; keys and values are written. -1: no memory.
+// Replaces x [rows, hidden] at `positions` of `slots` by its hidden states, and writes keys and values. Returns -1 if
+// there is no memory.
 int stack_forward(const Stack *stack, float *x, int64_t rows, const int64_t *slots, const int64_t *positions,
                   const Pool *pool, const Watch *watch) {
   return forward(stack, x, rows, slots, positions, pool, watch);
 }
 
-// Codes [rows, codebooks] of a frame of each row from hidden states [rows, hidden]; what is kept by slot is brought up to
-// date. The first code is -1 where the scores are no finite numbers; the others mean nothing then. -1: no memory.
+// Samples codes [rows, codebooks], a frame for each row, from hidden states [rows, hidden], and updates what is kept by
+// slot. If the scores are not finite, a row's first code is -1 and its other codes mean nothing. Returns -1 if there is
+// no memory.
 int draw_frames(const Frames *f, const float *hidden, int64_t rows, const int64_t *slots, const int64_t *frames,
                 const int64_t *may_end, int16_t *codes) {
   const Stack *p = f->predictor;

@@ -1,7 +1,7 @@
-"""The functions of frame.c and codec.c, compiled when the distribution is built, if there is a C compiler.
+"""Loads the functions of frame.c and codec.c, compiled when the distribution is built, if there is a C compiler.
 
-Structures are field by field as there, where each is explained. They hold addresses: whoever makes one keeps what these
-are of, in a `Kept`.
+The structures have the same fields as in C, where each is explained. They hold addresses, so the code that makes one
+keeps the tensors alive in a `Kept`.
 """
 
 import ctypes
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LANES = 16  # as in vectors.h: sizes of models are multiples of it
-# The first that this machine can run and that was built; see engine/build_cpu.py.
+LANES = 16  # as in vectors.h: sizes of models must be multiples of it
+# Builds that a machine can run, best first, by its CPU capability in torch; see engine/build_cpu.py.
 BUILT_FOR = {"AVX512": ("v4", "v3", "any"), "AVX2": ("v3", "any")}
 
 
@@ -127,20 +127,20 @@ class CodecState(Structure):
 
 
 class Kept:
-    """What structures point to. Tensors are of the CPU and contiguous."""
+    """Keeps the memory alive that structures point to. Tensors must be contiguous and on the CPU."""
 
     def __init__(self) -> None:
         self._all: list[object] = []
 
     def tensor(self, tensor: Tensor) -> int:
-        """Its address."""
+        """Keep a tensor and return its address."""
         if tensor.device.type != "cpu" or not tensor.is_contiguous():
-            raise ValueError("only a contiguous tensor of the CPU has an address")
+            raise ValueError("only a contiguous tensor on the CPU can be passed to a C function")
         self._all.append(tensor)
         return tensor.data_ptr()
 
     def tensors(self, tensors: Sequence[Tensor]) -> int:
-        """Address of their addresses."""
+        """Keep some tensors and return the address of an array of their addresses."""
         table = (c_void_p * len(tensors))(*map(self.tensor, tensors))
         self._all.append(table)
         return ctypes.addressof(table)
@@ -148,7 +148,7 @@ class Kept:
 
 @cache
 def library() -> Any | None:
-    """With `stack_forward`, `draw_frames` and `decode_frames`; None if it was not built for this machine."""
+    """Return the library with `stack_forward`, `draw_frames` and `decode_frames`; None if this machine has no build."""
     for machine in BUILT_FOR.get(torch.backends.cpu.get_cpu_capability(), ("any",)):
         path = Path(__file__).with_name(f"cpu-{machine}.so")
         if path.exists():

@@ -1,4 +1,4 @@
-"""The talker's weights as the functions of frame.c want them."""
+"""Arranges the talker's weights as the functions of frame.c need them."""
 
 from ctypes import pointer
 
@@ -10,12 +10,12 @@ from sonorant.engine.cpu.library import LANES, Frames, Kept, Stack
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.talker import Talker
 
-# Weights that a frame reads. With more of them the products take the time, which torch shares among threads.
+# Most weights read per frame. With more, most time goes into products, which torch shares among threads.
 MOST_WEIGHTS = 64_000_000
 
 
 def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
-    """Whether this model is one of those that frame.c is for."""
+    """Whether frame.c can run this model, and faster than torch."""
     c, p = checkpoint.talker, checkpoint.code_predictor
     stacks = (c.stack, p.stack)
     even = all(
@@ -45,7 +45,7 @@ def stack_of(
 ) -> Stack:
     blocks, attentions = [], []
     for layer in layers:
-        assert isinstance(layer, DecoderLayer) and isinstance(layer.self_attn, JoinedAttention), "it is prepared"
+        assert isinstance(layer, DecoderLayer) and isinstance(layer.self_attn, JoinedAttention), "not prepared"
         blocks.append(layer)
         attentions.append(layer.self_attn)
     mlps = [each.mlp for each in blocks]
@@ -76,7 +76,7 @@ def stack_of(
 
 
 def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, wide: bool) -> Frames:
-    """But for what is kept by slot."""
+    """Make the structure, except for the fields that are kept by slot, which the caller sets."""
     num_codebooks = checkpoint.talker.num_codebooks
     heads, tables = talker.code_predictor.lm_head, talker.code_predictor.model.codec_embedding
     embeddings = [talker.model.codec_embedding, *tables][:num_codebooks]
@@ -99,11 +99,11 @@ def _weight(module: nn.Module) -> Tensor:
 
 
 def packed(weight: Tensor, *, wide: bool) -> Tensor:
-    """Of a product, row after row; in bfloat16, which halves what is read, unless it is wide."""
+    """Return a product's weights, row after row; in bfloat16, which halves what is read, unless `wide`."""
     return weight.to(torch.float32 if wide else torch.bfloat16).contiguous()
 
 
 def is_wide(talker: Talker) -> bool:
-    """Whether its matrices have digits that bfloat16 has not. Those of published checkpoints have none."""
+    """Whether some matrix has values that bfloat16 cannot hold. Those of published checkpoints have none."""
     matrices = [_weight(each) for each in talker.modules() if isinstance(each, nn.Linear)]
     return not all(weight.bfloat16().float().equal(weight) for weight in matrices)

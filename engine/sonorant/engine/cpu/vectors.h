@@ -1,4 +1,5 @@
-// Vectors of floats, and what is made of them alike everywhere. Every sum has one order, whatever is computed beside it.
+// Vectors of floats, and functions on them that frame.c and codec.c share. Every sum has one fixed order, whatever else
+// is computed at the same time.
 
 #ifndef SONORANT_VECTORS_H
 #define SONORANT_VECTORS_H
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES 16  // floats in a vector; of two or four machine vectors where those are shorter
+#define LANES 16  // floats in a vector; the compiler uses two or four machine vectors where those are shorter
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -19,7 +20,7 @@ typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alia
 INLINE Floats load(const float *at) { return *(const Floats *)at; }
 INLINE void store(float *at, Floats value) { *(Floats *)at = value; }
 
-INLINE float total(Floats v) {  // always in this order
+INLINE float total(Floats v) {  // adds always in this order
   Eight eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
                 __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
   Four four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
@@ -32,7 +33,7 @@ INLINE float dot(const float *a, const float *b, int64_t n) {
   return total(sum);
 }
 
-// e^x to 2 units in the last place; 0 below -87.
+// Returns e^x to 2 units in the last place; 0 below -87.
 INLINE Floats exponential(Floats x) {
   const Floats low = (Floats){0} - 87.0f, high = (Floats){0} + 88.0f;
   Ints is_low = x < low, is_high = x > high;
@@ -58,7 +59,7 @@ INLINE void normed(float *y, const float *x, const float *weight, int64_t n, dou
   for (int64_t i = 0; i < n; i += LANES) store(y + i, load(weight + i) * (load(x + i) * scale));
 }
 
-// silu(gate) * up, in the place of gate
+// gate = silu(gate) * up
 INLINE void gated(float *gate, const float *up, int64_t n) {
   for (int64_t i = 0; i < n; i += LANES) {
     Floats g = load(gate + i);
