@@ -1,1 +1,1 @@
-"""Live speech recognition into speech: which recognized words may be spoken, and when; see docs/asr.md."""
+"""Speaks live speech recognition: decides which recognized words may be spoken, and when; see docs/asr.md."""

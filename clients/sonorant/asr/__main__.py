@@ -1,10 +1,11 @@
-"""`python -m sonorant.asr`, as a program: ended by Ctrl-C without a traceback from its first moment on."""
+"""The program `python -m sonorant.asr`. Ctrl-C ends it without a traceback at any time, even while it is starting."""
 
 import signal
 
 
 def main() -> None:
-    # Importing takes half a second: until then as for any program, and no KeyboardInterrupt out of an import.
+    # Importing takes half a second. Until then Ctrl-C simply ends the process, without a KeyboardInterrupt in an
+    # import.
     usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
     from sonorant.asr import main as program
 

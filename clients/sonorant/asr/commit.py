@@ -1,14 +1,14 @@
-"""Which words of a recognizer's changing opinion may be spoken: those that will not change any more. Pure.
+"""Decides which words of a recognizer's changing hypotheses may be spoken: those that will not change any more. Pure.
 
-Spoken words cannot be taken back, so a word waits until three things hold:
+Spoken words cannot be taken back, so a word waits until three conditions hold:
 
-* it is settled: the recognizer says so (`min_stability`), or, where it says nothing, its last `agreement` hypotheses
+* it is settled: the recognizer says so (`min_stability`), or, if it gives no stability, its last `agreement` hypotheses
   had the same words up to there;
-* it is whole: another word stands after it;
+* it is complete: another word follows it;
 * it does not depend on what follows, as numbers and abbreviations do (`words.may_grow`).
 
-A final hypothesis releases everything. If it, or a later partial one, contradicts what was spoken already, speech goes
-on after the place that fits best what was spoken; nothing is repeated.
+A final hypothesis releases everything. If it, or a later partial one, contradicts words that were spoken already,
+speech continues after the place that fits the spoken words best; nothing is repeated.
 """
 
 from collections import deque
@@ -24,8 +24,8 @@ DEFAULT_AGREEMENT = 8
 
 @dataclass(frozen=True, slots=True)
 class ReleasedWord:
-    text: str  # with the space before it: joined, the released words of a segment are what is to be spoken
-    heard_s: float  # since when the hypotheses have had this word at this place
+    text: str  # with the space before it: joined, the released words of a segment are the text to speak
+    heard_s: float  # since when the hypotheses have this word at this place
     released_s: float
 
     @property
@@ -34,21 +34,21 @@ class ReleasedWord:
 
 
 class CommitPolicy:
-    """One stream of hypotheses in, words to speak out."""
+    """Takes one stream of hypotheses and releases words to speak."""
 
     def __init__(self, *, min_stability: float = DEFAULT_MIN_STABILITY, agreement: int = DEFAULT_AGREEMENT) -> None:
         if not 0 <= min_stability <= 1:
             raise ValueError(f"min_stability is {min_stability:g}, not within 0 to 1")
         if agreement < 1:
             raise ValueError(f"agreement is {agreement}; at least one hypothesis is needed")
-        self.num_contradicted = 0  # words that were spoken, and are not what the final hypothesis has
+        self.num_contradicted = 0  # spoken words that differ from the final hypothesis
         self._min_stability = min_stability
         self._recent: deque[list[str]] = deque(maxlen=agreement)
-        self._heard_s: list[float] = []  # of each word of the latest hypothesis
-        self._spoken: list[str] = []  # of this segment
+        self._heard_s: list[float] = []  # `ReleasedWord.heard_s` of each word of the latest hypothesis
+        self._spoken: list[str] = []  # words of this segment
 
     def feed(self, hypothesis: Hypothesis) -> list[ReleasedWord]:
-        """The words that may be spoken now, after all that were released before."""
+        """Take a hypothesis; return the words that may be spoken now, after those released before."""
         words = split_words(hypothesis.text)
         before = self._recent[-1] if self._recent else []
         self._heard_s = [
@@ -92,10 +92,11 @@ def num_common(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 def place_after(spoken: list[str], words: list[str]) -> tuple[int, int]:
-    """How many of `words` are what was spoken, and how many words differ: the best fit, the longest of equals."""
+    """Find the beginning of `words` that fits `spoken` best, the longest of equal ones; return its number of words and
+    how many words differ."""
     same = num_common(spoken, words)
     keys = [key(word) for word in words[same:]]
-    distances = list(range(len(keys) + 1))  # between what was spoken, as far as it is looked at, and keys[:i]
+    distances = list(range(len(keys) + 1))  # edit distances between the spoken words so far and keys[:i]
     for said in map(key, spoken[same:]):
         diagonal, distances[0] = distances[0], distances[0] + 1
         for i, heard in enumerate(keys):

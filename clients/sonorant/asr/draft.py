@@ -1,14 +1,15 @@
-"""A recognizer's changing opinion as a text that is spoken in phrases, just in time, and corrected while unheard. Pure.
+"""Turns a recognizer's changing hypotheses into text that is spoken in phrases, just in time, and corrected as long as
+nobody has heard it. Pure.
 
-Words are held back for as long as the listener has something to hear: meanwhile the recognizer may change its mind at
-no cost. When the listener is about to wait, all words that `agreement` hypotheses in a row have, with another word
-behind them, are one phrase: the model says it at once and to its end, where it would else say words only behind the
-text of the next ones, since it takes a token per frame. A phrase begins in a state of its own: behind so little speech
-a model may take the carried state for an end.
+Words are held back while the listener still has something to hear, so that the recognizer can change its mind at no
+cost. When the listener is about to wait, all words that the last `agreement` hypotheses share, and that another word
+follows, become one phrase. The model speaks it at once and to its end; without a flush it would speak words only once
+the text of the next ones has come, since it takes a token per frame. A phrase begins with a fresh prompt: after so
+little speech, a model may take carried state for the end.
 
-What the recognizer takes back of a phrase is revised; the answer says from where on that holds, and words before that
-stay, right or wrong. What depends on the word after it waits for that (`words.may_grow`), since how it is read cannot
-be revised.
+Words of a phrase that the recognizer takes back are revised. The server's answer says from where on the text was
+replaced; words before that stay, right or wrong. A word that depends on the next one waits for it (`words.may_grow`),
+because the way it was read cannot be revised.
 """
 
 from collections import deque
@@ -19,12 +20,12 @@ from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.words import ends_in_unspaced_script, may_grow, split_words
 
 DEFAULT_AGREEMENT = 5
-MIN_PHRASE_WORDS = 2  # one alone sounds lost, and costs more pauses than it saves time
+MIN_PHRASE_WORDS = 2  # a single word sounds lost, and its pauses cost more than it saves
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The utterance's text is `text` from `from_char` on; appended if nothing was there."""
+    """Replace the utterance's text from `from_char` on by `text`, or append it if the text ends there."""
 
     from_char: int
     text: str
@@ -32,22 +33,22 @@ class Change:
 
 
 class Draft:
-    """One stream of hypotheses in, changes of the utterance out. Each change but an append has to be answered
-    (`revised`) before the next one is asked for."""
+    """Takes one stream of hypotheses and returns changes of the utterance's text. After a change that does not append,
+    call `revised` with the answer before the next `change`."""
 
     def __init__(self, agreement: int = DEFAULT_AGREEMENT) -> None:
         if agreement < 1:
             raise ValueError(f"agreement is {agreement}; at least one hypothesis is needed")
-        self.num_contradicted = 0  # words that were spoken, and are not what the final hypothesis has
+        self.num_contradicted = 0  # spoken words that differ from the final hypothesis
         self._recent: deque[list[str]] = deque(maxlen=agreement)
         self._latest = Hypothesis((), 0.0)
-        self._words: list[str] = []  # of the latest hypothesis, ...
+        self._words: list[str] = []  # words of the latest hypothesis, ...
         self._heard_s: list[float] = []  # ... and since when they are there
-        self._text = ""  # of the utterance, ...
-        self._sent: list[ReleasedWord] = []  # ... by words
-        self._num_fixed = 0  # words at its beginning that stay
-        self._phrase_ends: list[int] = []  # characters of the text that were there when it was flushed
-        self._before: tuple[str, list[ReleasedWord]] = ("", [])  # both, before the last change
+        self._text = ""  # text of the utterance, ...
+        self._sent: list[ReleasedWord] = []  # ... and its words
+        self._num_fixed = 0  # how many words at the beginning of the text cannot be revised any more
+        self._phrase_ends: list[int] = []  # length of the text at each flush, in characters
+        self._before: tuple[str, list[ReleasedWord]] = ("", [])  # `_text` and `_sent` before the last change
 
     def hear(self, hypothesis: Hypothesis) -> None:
         words = split_words(hypothesis.text)
@@ -59,8 +60,8 @@ class Draft:
         self._recent.append(words)
 
     def change(self, *, listener_waits: bool) -> Change | None:
-        """What has to change now. To be asked again after an answer: it may have left more to do. `listener_waits`: or
-        is about to, so that what is settled has to be said."""
+        """The change to make now, or None. Call it again after an answer, which may leave more to do. `listener_waits`:
+        the listener waits, or is about to, so settled words must be spoken now."""
         is_final = self._latest.is_final
         told = split_words(self._text)
         begin, _ = place_after(told[: self._num_fixed], self._words)
@@ -68,7 +69,7 @@ class Draft:
         num_same = num_common([word.strip() for word in drafted], [word.strip() for word in heard])
         appends = num_same == len(drafted)
         if not is_final and (not listener_waits if appends else num_same == len(heard)):
-            return None  # nothing is wanted yet, or the recognizer has only lost sight of the last words
+            return None  # nothing is needed yet, or the recognizer has only dropped the last words for the moment
         end = len(self._words) if is_final else self._num_settled()
         wanted = heard[: max(num_same, end - begin)]
         if appends and len(wanted) - num_same < (1 if is_final else MIN_PHRASE_WORDS):
@@ -85,7 +86,7 @@ class Draft:
         return Change(from_char, text, appends)
 
     def revised(self, change: Change, from_char: int, text_char: int) -> None:
-        """The answer to a change: words of the old text up to a later place stay."""
+        """Take the answer to a change: words of the old text before `from_char` stay."""
         self._phrase_ends = [end for end in self._phrase_ends if end <= from_char]
         if from_char == change.from_char:
             return
@@ -97,7 +98,7 @@ class Draft:
         self._sent = old_sent[: self._num_fixed] + self._sent[num_kept + num_left_out :]
 
     def ends_phrase(self) -> bool:
-        """After a change, and its answer: whether the text is to be flushed, as it then counts to be."""
+        """After a change and its answer: whether to flush the text now. If so, it is noted as flushed."""
         spoken = self._phrase_ends[-1] if self._phrase_ends else 0
         if self._latest.is_final or not self._text[spoken:].strip():
             return False
@@ -105,7 +106,7 @@ class Draft:
         return True
 
     def finish(self) -> list[ReleasedWord]:
-        """After a final hypothesis, and all changes that it made: what was spoken. The next one begins anew."""
+        """After a final hypothesis and all its changes: return the words that were spoken, and begin a new segment."""
         self.num_contradicted += place_after(split_words(self._text), self._words)[1]
         sent, self._sent, self._text, self._num_fixed = self._sent, [], "", 0
         self._words, self._heard_s = [], []
@@ -123,10 +124,10 @@ class Draft:
 
 
 def _spaced(before: str, words: list[str]) -> str:
-    """With the space after each word, which tells the server that it is whole, and one in front where it is missing.
+    """Join words, with a space after each, which tells the server that it is complete, and one in front if needed.
 
-    None between characters that are words of their own; the answer may leave any word out, and the rest must not melt
-    into the word before.
+    Characters that are words of their own get no space between them. The server's answer may leave any word out, and
+    the rest must not run into the word before.
     """
     plain = [word.lstrip() for word in words]
     text = "".join(
@@ -138,7 +139,7 @@ def _spaced(before: str, words: list[str]) -> str:
 
 
 def _end_of(text: str, num_words: int) -> int:
-    """Of so many words, without the space behind them."""
+    """The position where the first `num_words` words end, without the space after them."""
     end = 0
     for word in split_words(text)[:num_words]:
         end = text.index(word.strip(), end) + len(word.strip())

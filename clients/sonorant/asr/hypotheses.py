@@ -1,4 +1,4 @@
-"""What recognizers say, in the shapes in which they say it, as one kind of value. Pure; docs/asr.md has the format."""
+"""Parses the messages of different recognizers into one kind of value. Pure; docs/asr.md has the formats."""
 
 import json
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ SHAPES = '{"partial": "..."}, {"final": "..."}, Vosk\'s {"text": "..."} or Googl
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a hypothesis, and how sure the recognizer is that it will stay (0 to 1; None = it does not say)."""
+    """A piece of a hypothesis, and how sure the recognizer is that it will not change (0 to 1; None = unknown)."""
 
     text: str
     stability: float | None = None
@@ -17,11 +17,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """All that is believed to have been said since the last final hypothesis."""
+    """Everything that the recognizer believes was said since the last final hypothesis."""
 
     parts: tuple[Part, ...]
     time_s: float  # on any clock that all hypotheses of a stream share
-    is_final: bool = False  # the last word on it; the next hypothesis begins anew
+    is_final: bool = False  # True = it will not change any more; the next hypothesis begins a new segment
 
     @property
     def text(self) -> str:
@@ -29,9 +29,9 @@ class Hypothesis:
 
 
 def parse(line: str, now_s: float) -> list[Hypothesis]:
-    """The hypotheses in one JSON message: none in a message about something else, several in some of Google's.
+    """Return the hypotheses in one JSON message. Messages about something else have none, some of Google's several.
 
-    `now_s` is their time if the message has no `time_ms`. Raises ValueError if it is no such message.
+    `now_s` is their time if the message has no `time_ms`. Raises ValueError if the message has another shape.
     """
     try:
         message = json.loads(line)
@@ -77,7 +77,7 @@ def _text(value: object, name: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{name} is {value!r}: half of a surrogate pair is no character") from None
+        raise ValueError(f"{name} is {value!r}: half of a surrogate pair is not a character") from None
     return value
 
 

@@ -1,6 +1,6 @@
-"""`python -m sonorant.asr`: speech, or what a recognizer makes of it, in; Sonorant's voice out.
+"""`python -m sonorant.asr`: recognizes speech, or reads a recognizer's hypotheses, and speaks them in Sonorant's voice.
 
-Which words are released when is shown on stderr, and what the waiting cost.
+Prints on stderr when each word was released, and how much delay the waiting caused.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from sonorant.client.playback import PlaybackMeter
 from sonorant.client.session import Event, Session
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
 
-REVISABLE_LEAD_MS = 300  # what was sent cannot be revised
+REVISABLE_LEAD_MS = 300  # short, because audio that was sent cannot be revised
 
 EXAMPLES = """\
 examples:
   python -m sonorant.asr --wav in.wav --out out.wav               needs pocketsphinx (pip install 'sonorant[asr]')
-  python -m sonorant.asr --wav in.wav --realtime                  at the speed of speech, played
+  python -m sonorant.asr --wav in.wav --realtime                  recognize as if live, and play the speech
   some-recognizer | python -m sonorant.asr --out out.wav          one JSON message per line, see docs/asr.md
 """
 
@@ -40,7 +40,7 @@ examples:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sonorant.asr",
-        description="Speak what a speech recognizer hears, as soon as it will not change its mind any more.",
+        description="Speak the words of a speech recognizer as soon as it will not change them any more.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -55,26 +55,27 @@ def parser() -> argparse.ArgumentParser:
         "--seed",
         type=whole_number,
         metavar="N",
-        help="of the random numbers: the same text and seed give the same speech",
+        help="seed of the random numbers: the same text and seed give the same speech",
     )
     add(
         "--min-stability",
         type=float,
         default=DEFAULT_MIN_STABILITY,
         metavar="X",
-        help="words that the recognizer gives at least this stability are settled (default: %(default)s)",
+        help="words with at least this stability are settled (default: %(default)s)",
     )
     add(
         "--agreement",
         type=int,
         metavar="N",
-        help=f"without stability, words that N hypotheses in a row agree on are settled (default: {DEFAULT_AGREEMENT})",
+        help="without stability, words are settled once N hypotheses in a row agree on them "
+        f"(default: {DEFAULT_AGREEMENT})",
     )
     add(
         "--revise",
         action="store_true",
         help="speak in phrases, each when the listener is about to wait, and correct them while nobody has heard them; "
-        f"--agreement is {DRAFT_AGREEMENT} then unless given",
+        f"the default of --agreement is then {DRAFT_AGREEMENT}",
     )
     return parser
 
@@ -91,7 +92,7 @@ async def run(args: argparse.Namespace) -> int:
     heard = _recording(args.wav, args.realtime) if args.wav else _messages(stdin_lines())
     sampling = {} if args.seed is None else {"seed": args.seed}
     config = synthesis_config(voice=args.voice, language=args.language, **sampling)
-    # Played speech is paced by the player, recordings are wanted at once; live text comes at its own pace.
+    # Played speech needs the server's pace; a file is written as fast as possible.
     max_lead_ms = 0 if args.out else REVISABLE_LEAD_MS if args.revise else None
     async with (
         SpeechClient(args.server) as client,
@@ -103,9 +104,9 @@ async def run(args: argparse.Namespace) -> int:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(interpreter.relay.send(heard))
                 await interpreter.listener.read(interpreter.events(session))
-                sending.cancel()  # the server may have ended the session while there is more to come
+                sending.cancel()  # the server may have ended the session before the end of the text
         except ExceptionGroup as group:
-            raise group.exceptions[-1] from None  # the last is the receiver's, which knows why the session ended
+            raise group.exceptions[-1] from None  # the last is the receiver's, which says why the session ended
     report = interpreter.listener.meter.report()
     ttfa_s = report.ttfa_s if report.audio_s else None
     for line in summary(interpreter.delays_s, policy.num_contradicted, ttfa_s, report.audio_s):
@@ -114,7 +115,7 @@ async def run(args: argparse.Namespace) -> int:
 
 
 class _Interpreter:
-    """One session, and what is to be told of it at the end."""
+    """One session, and the figures for the report at its end."""
 
     def __init__(self, session: Session, policy: CommitPolicy | Draft, write: audio_out.Write) -> None:
         relay: Relay | RevisingRelay

@@ -1,4 +1,4 @@
-"""From hypotheses to a `Speak` session: each segment of recognized speech is one utterance. Knows no recognizer."""
+"""Sends hypotheses to a `Speak` session: each segment of recognized speech is one utterance."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,18 +16,19 @@ from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, Revised
 from sonorant.tts.v1.synthesis_pb2 import UtteranceDone
 
-MAX_OPEN_UTTERANCES = 8  # recognition that runs ahead of speech waits
-AHEAD_S = 0.1  # before the listener has heard all, the next phrase is asked for: it takes that long to come
+MAX_OPEN_UTTERANCES = 8  # recognition waits if it is further ahead of speech
+# How long before the listener runs out of audio the next phrase is sent. It takes about that long to come.
+AHEAD_S = 0.1
 OnReleased: TypeAlias = Callable[[Sequence[ReleasedWord]], object]
 
 
 class Relay:
-    """`send` writes, while another task reads the session's events and tells each to `take`."""
+    """`send` writes to the session, while another task reads its events and passes each to `take`."""
 
     def __init__(
         self, session: Session, policy: CommitPolicy, on_released: OnReleased, on_sent: Callable[[], object]
     ) -> None:
-        """`on_sent` is told each time that text goes out."""
+        """`on_released` gets the words each time some are released; `on_sent` is called each time text is sent."""
         self._session = session
         self._policy = policy
         self._on_released = on_released
@@ -36,7 +37,7 @@ class Relay:
         self._num_utterances = 0
 
     async def send(self, hypotheses: AsyncIterator[Hypothesis]) -> None:
-        """All of them, and the end of the session; what no final hypothesis came for is not spoken."""
+        """Send all hypotheses, then finish the session. Words still waiting for a final hypothesis are not spoken."""
         utterance_id = ""
         async for hypothesis in hypotheses:
             words = self._policy.feed(hypothesis)
@@ -59,8 +60,8 @@ class Relay:
 
 
 class RevisingRelay:
-    """The same with phrases that come when the listener is about to wait, and are corrected while nobody has heard
-    them. The events tell what the listener has."""
+    """Like `Relay`, but speaks phrases when the listener is about to wait, and corrects them while nobody has heard
+    them. It learns from the events how much audio the listener has."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class RevisingRelay:
         on_sent: Callable[[], object],
         clock: PlaybackClock | None = None,
     ) -> None:
-        """`on_released` is told what was spoken of each segment in the end, `on_sent` that some text goes out."""
+        """`on_released` gets the words of each segment at its end; `on_sent` is called each time text is sent."""
         self._session = session
         self._draft = draft
         self._on_released = on_released
@@ -79,16 +80,16 @@ class RevisingRelay:
         self._rate_hz = session.started.audio.sample_rate_hz
         self._places = asyncio.Semaphore(MAX_OPEN_UTTERANCES)
         self._num_utterances = self._num_flushes = 0
-        self._current = ""  # the utterance that a hypothesis is of, if it has text
+        self._current = ""  # the utterance of the current segment, once it has text
         self._asked = ""  # the utterance whose revision has no answer yet
         self._answers: asyncio.Queue[Revised | None] = asyncio.Queue()  # at most one; None: there will be none
-        self._over: set[str] = set()  # ended before their text did
-        self._owed: set[tuple[str, int]] = set()  # utterances and their flushes (0: the end) that are not spoken
+        self._over: set[str] = set()  # utterances that have ended
+        self._owed: set[tuple[str, int]] = set()  # utterances and their flushes (0: the end) not spoken completely yet
         self._news = asyncio.Event()
-        self._has_nothing = True  # to say, until the next hypothesis
+        self._has_nothing = True  # True = there is nothing to say until the next hypothesis
 
     async def send(self, hypotheses: AsyncIterator[Hypothesis]) -> None:
-        """All of them, and the end of the session; what no final hypothesis came for is spoken as it was last."""
+        """Send all hypotheses, then finish the session. If the last one was not final, it is spoken as it is."""
         coming = self._coming(hypotheses)
         last: Hypothesis | None = None
         try:
@@ -115,7 +116,8 @@ class RevisingRelay:
         return task
 
     async def _comes_first(self, coming: "asyncio.Task[Hypothesis | None]") -> bool:
-        """Whether there is a hypothesis before the listener waits for what is settled already."""
+        """Wait for the next hypothesis; return False if the listener runs out of audio first and settled words must be
+        spoken."""
         while not coming.done():
             if not self._has_nothing and self._listener_waits():
                 self._has_nothing = True
@@ -193,6 +195,7 @@ class RevisingRelay:
 
 
 def _spaced(words: Sequence[ReleasedWord]) -> str:
-    """With the space after the last word instead of before the first: it tells the server that the word is whole."""
+    """Join words, with the space after the last one instead of before the first: it tells the server that the last word
+    is complete."""
     text = "".join(word.text for word in words).lstrip()
     return text if ends_in_unspaced_script(text) else text + " "

@@ -1,11 +1,11 @@
-"""What a run was like: how long words waited, how many were spoken wrong. Pure."""
+"""Reports on a run: how long words waited, and how many were spoken wrong. Pure."""
 
 from collections.abc import Sequence
 from statistics import fmean, quantiles
 
 
 def summary(delays_s: Sequence[float], num_contradicted: int, ttfa_s: float | None, audio_s: float) -> list[str]:
-    """Lines for people."""
+    """The report as lines for people."""
     if not delays_s:
         return ["nothing was recognized"]
     delays_ms = [delay_s * 1000 for delay_s in delays_s]
@@ -13,7 +13,7 @@ def summary(delays_s: Sequence[float], num_contradicted: int, ttfa_s: float | No
     p50, p95 = hundredths[49], hundredths[94]
     share = f"{num_contradicted / len(delays_s):.1%}"
     lines = [
-        f"words  {len(delays_s)} spoken, {num_contradicted} ({share}) of them not as the recognizer had it in the end",
+        f"words  {len(delays_s)} spoken, {num_contradicted} ({share}) of them not as in the final transcript",
         f"delay  {fmean(delays_ms):.0f} ms added per word, p50 {p50:.0f}, p95 {p95:.0f}, longest {max(delays_ms):.0f}",
     ]
     if ttfa_s is not None:

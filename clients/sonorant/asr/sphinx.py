@@ -1,7 +1,7 @@
-"""A recognizer to try things with: pocketsphinx with the US English model of its package, on a recording.
+"""A recognizer for trials: pocketsphinx with the US English model of its package, on a recording.
 
-It hears the recording as it would a microphone, in pieces of `PARTIAL_EVERY_S`. It is small, old and often wrong; for
-real use put a better one behind `python -m sonorant.asr`. Knows nothing of speech synthesis.
+It takes the recording in pieces, as from a microphone, with a partial hypothesis every `PARTIAL_EVERY_S`. It is small,
+old and often wrong; for real use, pipe a better one into `python -m sonorant.asr`.
 """
 
 import io
@@ -17,13 +17,13 @@ from sonorant.asr.hypotheses import Hypothesis, Part
 
 SAMPLE_RATE_HZ = 16_000
 PARTIAL_EVERY_S = 0.1
-_SILENCE_AT_END_S = 1.0  # so that the last words are known to be over
+_SILENCE_AT_END_S = 1.0  # so that the recognizer notices the end of the last words
 
 
 def recognize(recording: Path) -> Iterator[Hypothesis]:
-    """Hypotheses at the times of the recording at which they could have been made; a pause ends a segment."""
+    """Yield hypotheses, with the time in the recording at which each could have been made; a pause ends a segment."""
     audio = _load(recording)
-    # One pass only: second ones are better, but they would change words of partial hypotheses after the fact.
+    # One pass only: a second one is better, but would change words of partial hypotheses after the fact.
     decoder = Decoder(samprate=SAMPLE_RATE_HZ, loglevel="FATAL", fwdflat=False, bestpath=False)
     endpointer = Endpointer(sample_rate=SAMPLE_RATE_HZ)
     frame_bytes = endpointer.frame_bytes
@@ -51,7 +51,8 @@ def _best(decoder: Decoder) -> str:
 
 
 def _load(recording: Path) -> bytes:
-    """16-bit mono samples at the recognizer's rate. Raises OSError or ValueError for what is no recording."""
+    """Load a recording as 16-bit mono samples at the recognizer's rate. Raises OSError or ValueError if it cannot be
+    read."""
     try:
         samples, rate_hz = soundfile.read(io.BytesIO(recording.read_bytes()), dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:

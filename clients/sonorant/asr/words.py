@@ -1,4 +1,4 @@
-"""Words of a transcript, and which of them may mean, or sound like, something else once more is heard. Pure."""
+"""Splits a transcript into words, and tells which of them the next word may change in meaning or sound. Pure."""
 
 import re
 
@@ -13,12 +13,13 @@ _ABBREVIATION = re.compile(
     r"(?:[a-z]\.)+|(?:dr|mr|mrs|ms|mx|st|prof|rev|gen|col|capt|lt|sgt|hon|sr|jr|no|nos|vol|fig|approx|ca|cf|vs|mt|ft"
     r"|ave|blvd|rd|dept|est|inc|corp|ltd|co|jan|feb|mar|apr|jun|jul|aug|sep|sept|oct|nov|dec|mon|tue|wed|thu|fri|sat|sun)\."
 )
-_JOINS = "$€£¥₩₽#@&+*/=-–—'’\"“«‘([{<"  # at the end of a word: it says how to read the next one, or is one with it
-_WHOLE_LETTERS = frozenset("aio")  # the letters that are words; others may be spelling something
+_JOINS = "$€£¥₩₽#@&+*/=-–—'’\"“«‘([{<"  # at the end of a word, these belong to the next word
+_WHOLE_LETTERS = frozenset("aio")  # letters that are words; others may be part of a spelled word
 
 
 def split_words(text: str) -> list[str]:
-    """Each with the one space before it, if there is any: joined, they are the text with its white space made even."""
+    """Split a text into words, each with one space before it if there was white space: joined, they are the text with
+    single spaces."""
     return _WORD.findall(" ".join(text.split()))
 
 
@@ -27,7 +28,7 @@ def ends_in_unspaced_script(text: str) -> bool:
 
 
 def key(word: str) -> str:
-    """What is the same in different spellings of a word: "Hello," and " hello"."""
+    """The same key for different spellings of a word, such as "Hello," and " hello"."""
     return "".join(char for char in word.casefold() if char.isalnum())
 
 

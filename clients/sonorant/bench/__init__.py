@@ -1,1 +1,1 @@
-"""Load on a server, measured where it is heard: at the client."""
+"""Puts load on a server and measures, at the client, what listeners get."""

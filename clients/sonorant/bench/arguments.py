@@ -1,4 +1,4 @@
-"""The command line of `sonorant bench`, and the loads and speech that it asks for."""
+"""The command line of `sonorant bench`, and the loads and the speech that it specifies."""
 
 import argparse
 import importlib.util
@@ -11,8 +11,8 @@ from sonorant.bench import texts
 from sonorant.bench.crew import num_processes
 from sonorant.bench.loads import Load, Speech, Target
 
-LISTENER_LEAD_MS = 2000  # of paced loads
-LISTENERS_PER_S = 100  # of paced loads come during the warm-up
+LISTENER_LEAD_MS = 2000  # default lead of paced loads
+LISTENERS_PER_S = 100  # how fast the listeners of paced loads join, during the warm-up
 
 DESCRIPTION = """\
 Put load on a server and measure, at the client, what its listeners get.
@@ -20,15 +20,15 @@ Put load on a server and measure, at the client, what its listeners get.
 loads
   --closed N   N speakers, each of which begins its next utterance when the one before is over
   --open R     R utterances per second begin at random (Poisson), whatever the server does
-  --paced N    N listeners hear one utterance after another without a pause, each in a session held to the end
+  --paced N    N listeners hear one utterance after another without a pause, each in one long session
 
 table
   TTFA         from opening the call to the first audio received; from text: from the first text sent;
-               planned: from when it was to begin, which a late client does
+               planned: from the planned beginning, so that the delay of a late client counts
   audible      to the first sound (-45 dBFS), as heard by a listener without a start buffer
   RTF          from the first text sent to the last audio received, per second of audio
   underruns    share of the utterances in which that listener had to wait after the first audio
-  gap max      the longest such wait, ms; c50, c100, c200: share without one of more than so many ms
+  gap max      the longest such wait, ms; c50, c100, c200: share without a wait of more than 50, 100, 200 ms
   audio-s/s    audio received within the measured time, over that time
 """
 
@@ -43,7 +43,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    servers = parser.add_argument_group("servers (one of its own, on the built-in voice, if none is given)")
+    servers = parser.add_argument_group("servers (without any, one with the built-in voice is started)")
     servers.add_argument(
         "--server", action="append", default=[], metavar="HOST:PORT", help="Sonorant server; may be repeated"
     )
@@ -58,22 +58,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     servers.add_argument("--openai-model", default="", metavar="NAME", help="name of the model on servers of --openai")
     servers.add_argument(
-        "--openai-body", type=_json_object, default={}, metavar="JSON", help="more fields of the requests to them"
+        "--openai-body", type=_json_object, default={}, metavar="JSON", help="more fields for requests to --openai"
     )
 
     loads = parser.add_argument_group("loads (default: --closed 1 4)")
     loads.add_argument("--closed", type=_positive_int, nargs="+", default=[], metavar="N")
     loads.add_argument("--open", type=_positive, nargs="+", default=[], metavar="R")
     loads.add_argument("--paced", type=_positive_int, nargs="+", default=[], metavar="N")
-    loads.add_argument(
-        "--seconds", type=_positive, default=20.0, metavar="S", help="time that is measured; default: 20"
-    )
+    loads.add_argument("--seconds", type=_positive, default=20.0, metavar="S", help="measured time; default: 20")
     loads.add_argument(
         "--paced-seconds", type=_positive, metavar="S", help="the same for paced loads; default: --seconds"
     )
-    loads.add_argument("--warm-up-s", type=_positive, default=3.0, metavar="S", help="time before it; default: 3")
+    loads.add_argument("--warm-up-s", type=_positive, default=3.0, metavar="S", help="time before that; default: 3")
     loads.add_argument(
-        "--repeats", type=_positive_int, default=1, metavar="N", help="run everything N times, servers in turns"
+        "--repeats", type=_positive_int, default=1, metavar="N", help="run everything N times, servers taking turns"
     )
     loads.add_argument(
         "--timeout-s", type=_positive, default=120.0, metavar="S", help="give up an utterance after this; default: 120"
@@ -84,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     speech.add_argument(
         "--text-language",
         choices=(*texts.LANGUAGES, "any"),
-        help="language of the texts; default: what the server speaks",
+        help="language of the texts; default: one that the server speaks",
     )
     speech.add_argument("--text-length", choices=(*texts.LENGTHS, "any"), default="medium", help="default: medium")
     speech.add_argument(
@@ -95,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lead-ms", type=int, metavar="N", help="see `sonorant say --help`; default: 0, for paced loads 2000"
     )
     speech.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of texts, arrivals and sampling; +1 in each repeat"
+        "--seed", type=int, default=0, metavar="N", help="seed of texts, arrivals and sampling; +1 in each repeat"
     )
 
     client = parser.add_argument_group("client")
@@ -103,44 +101,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--processes",
         type=_positive_int,
         metavar="N",
-        help="processes of the client; default: by the load, up to half of the cores",
+        help="client processes; default: as the load needs, up to half of the cores",
     )
     client.add_argument(
         "--max-client-lag-ms",
         type=_positive,
         default=10.0,
         metavar="X",
-        help="a row whose client was later than this (p99) is marked invalid; default: 10",
+        help="mark a row as invalid if the client was later than this (p99); default: 10",
     )
     client.add_argument(
         "--max-difference",
         type=_positive,
         default=0.03,
         metavar="X",
-        help="rows whose mean audio differs by a larger share are not comparable; default: 0.03",
+        help="call rows not comparable if their mean audio differs by a larger share; default: 0.03",
     )
 
     output = parser.add_argument_group("output (besides the table)")
     output.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
-    output.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as PNG or what the name ends with")
+    output.add_argument("--plot", type=Path, metavar="FILE", help="draw it; the name's ending gives the format")
     output.add_argument(
-        "--compare", type=Path, nargs="+", metavar="FILE", help="measure nothing, put results of --json into one table"
+        "--compare", type=Path, nargs="+", metavar="FILE", help="do not measure: put files of --json into one table"
     )
 
 
 def check(args: argparse.Namespace) -> None:
-    """Raises ValueError for what does not go together, and for results that could not be written in the end."""
+    """Raise ValueError for arguments that exclude each other, or if the results could not be written in the end."""
     for path in (args.json, args.plot):
         if path is not None and not path.parent.is_dir():
             raise ValueError(f"{path.parent} is not a folder, {path.name} cannot be written there")
     if args.plot and importlib.util.find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib: pip install 'sonorant[bench]'")
     if args.openai and args.paced:
-        raise ValueError("--paced needs servers that keep the pace in one session; --openai has none")
+        raise ValueError("--paced needs sessions, which --openai does not have; leave one of them out")
     if args.paced and args.max_lead_ms == 0:
-        raise ValueError("--paced needs a pace: --max-lead-ms of more than 0")
+        raise ValueError("--paced needs a pace: give --max-lead-ms of more than 0")
     if args.words_per_s and (args.paced or args.openai or args.rpc != "speak"):
-        raise ValueError("--words-per-s is for closed and open loads by Speak: not with --paced, --openai or --rpc")
+        raise ValueError("--words-per-s is for closed and open loads by Speak; leave out --paced, --openai and --rpc")
 
 
 def loads_of(args: argparse.Namespace) -> list[Load]:
@@ -154,13 +152,13 @@ def loads_of(args: argparse.Namespace) -> list[Load]:
 
 
 def processes_of(args: argparse.Namespace, load: Load) -> int:
-    """How many client processes share it."""
+    """How many client processes share the load."""
     wanted = args.processes or num_processes(load)
     return int(wanted if load.kind == "open" else min(wanted, load.amount))
 
 
 def targets_of(args: argparse.Namespace) -> list[Target]:
-    """Those that run already."""
+    """The servers given by address, which run already."""
     extra_body = tuple(args.openai_body.items())
     return [
         *(Target(args.rpc, address) for address in args.server),
@@ -169,7 +167,8 @@ def targets_of(args: argparse.Namespace) -> list[Target]:
 
 
 def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], repeat: int) -> Speech:
-    """`languages`: those of the server, if it says. Raises ValueError for texts that it does not speak."""
+    """The speech of a load. `languages`: those of the server; empty = unknown. Raises ValueError if the server does not
+    speak the language of the texts."""
     language = args.text_language or texts.default_language(languages)
     if languages and language not in (*languages, "mixed", "any"):
         raise ValueError(f"the server does not speak {language}; it speaks {', '.join(languages)}")

@@ -1,4 +1,4 @@
-"""When utterances of an open loop begin: a Poisson process that is the same in every run and every process."""
+"""When the utterances of an open loop begin: a Poisson process that is the same in every run and every process."""
 
 import hashlib
 import math
@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 
 def poisson_arrivals(rate_per_s: float, seed: int) -> Iterator[float]:
-    """Seconds from the start of the load, rising without end.
+    """Yield arrival times in seconds from the start of the load, without end.
 
-    Pauses are exponential, each from a hash of the seed and its number, so no generator's version is part of a result.
+    Pauses are exponential. Each comes from a hash of the seed and its number, so results do not depend on the version
+    of a random generator.
     """
     now_s, number = 0.0, 0
     while True:

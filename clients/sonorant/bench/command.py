@@ -1,4 +1,4 @@
-"""`sonorant bench`: loads on one or more servers, one after another, and what came of it."""
+"""`sonorant bench`: puts loads on one or more servers, one after another, and reports the results."""
 
 import argparse
 import json
@@ -23,11 +23,11 @@ from sonorant.bench.statistics import Row, row
 from sonorant.client.client import SpeechClient
 from sonorant.client.local_server import ServerFailed, local_server
 
-CAPACITY_MS = (50.0, 100.0)  # audible TTFA at p95
+CAPACITY_MS = (50.0, 100.0)  # limits of the audible TTFA at p95
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Returns the exit status: 1 if anything failed or cannot be compared."""
+    """Run the loads; return exit status 1 if anything failed or cannot be compared."""
     if args.compare:
         return _compare(args)
     check(args)
@@ -42,7 +42,7 @@ async def run(args: argparse.Namespace) -> int:
                     print(f"note: {note}", file=sys.stderr)
             async for measured in _measured(args, crew, targets, described):
                 rows.append(measured)
-    except (ServerFailed, UtteranceFailed) as error:  # what was measured before is good
+    except (ServerFailed, UtteranceFailed) as error:  # the rows measured so far are valid
         broken_off = str(error)
         print(f"sonorant bench: {error}", file=sys.stderr)
     if not rows:
@@ -54,7 +54,7 @@ async def run(args: argparse.Namespace) -> int:
         print(f"\nleast/median/most of {args.repeats} repeats\n{report.spread_table(summary)}")
     for target in dict.fromkeys(r["target"] for r in summary if r["kind"] == "open"):
         borne = {limit_ms: report.capacity(summary, target, limit_ms) for limit_ms in CAPACITY_MS}
-        print(f"{target} bears", "; ".join(f"{_rate(rate)} within {ms:g} ms" for ms, rate in borne.items()))
+        print(f"{target} sustains", "; ".join(f"{_rate(rate)} within {ms:g} ms" for ms, rate in borne.items()))
     for message in sorted({message for r in rows for message in r["messages"]}):
         print(f"failed: {message}")
     comparable = _complain(summary, args.max_difference)
@@ -69,7 +69,7 @@ async def run(args: argparse.Namespace) -> int:
 async def _measured(
     args: argparse.Namespace, crew: Crew, targets: Sequence[Target], described: Sequence[dict[str, Any]]
 ) -> AsyncIterator[Row]:
-    """Target after target within a load, so that what drifts drifts for all of them."""
+    """Measure one target after another within each load, so that a drift of the machine affects all of them."""
     for repeat in range(args.repeats):
         for load in loads_of(args):
             for target, about in zip(targets, described, strict=True):
@@ -81,7 +81,7 @@ async def _measured(
 
 
 def too_much(loads: Sequence[Load], about: Mapping[str, Any]) -> list[str]:
-    """What the server says it will refuse."""
+    """Notes on loads beyond the server's own limits."""
     limits = {
         "sessions (--max-sessions)": about.get("max_sessions"),
         "streams (--num-slots, --max-queued-streams)": about.get("max_streams"),
@@ -96,7 +96,7 @@ def too_much(loads: Sequence[Load], about: Mapping[str, Any]) -> list[str]:
 
 @asynccontextmanager
 async def _targets(args: argparse.Namespace) -> AsyncIterator[list[Target]]:
-    """Those that run already, or one of its own, or with --server-arguments both."""
+    """The servers given by address; without any, or with --server-arguments, a server started for this run."""
     running = targets_of(args)
     if running and args.server_arguments is None:
         yield running
@@ -112,7 +112,7 @@ async def _crew(args: argparse.Namespace) -> AsyncIterator[Crew]:
 
 
 async def _describe(target: Target) -> dict[str, Any]:
-    """What a server says of itself."""
+    """The capabilities that a server reports."""
     if target.protocol == "openai":
         return {"model": target.model}
     async with SpeechClient(target.address) as client:
@@ -137,13 +137,13 @@ def _about(args: argparse.Namespace, described: Sequence[dict[str, Any]]) -> dic
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Results of several runs in one table."""
+    """Print the results of several runs in one table; return the exit status."""
     rows = []
     for path in args.compare:
         try:
             summary = json.loads(path.read_text(encoding="utf-8"))["summary"]
         except (ValueError, LookupError, TypeError):
-            raise ValueError(f"{path} is no result of --json") from None
+            raise ValueError(f"{path} was not written by --json") from None
         rows += [{**row, "target": f"{row['target']} ({path.stem})"} for row in summary]
     print(report.table(rows))
     comparable = _complain(rows, args.max_difference)
@@ -153,7 +153,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _complain(rows: Sequence[Row], max_difference: float) -> bool:
-    """Whether all may be compared; what may not is said."""
+    """Print which rows cannot be compared; return whether all can."""
     complaints = report.incomparable(rows, max_difference)
     for complaint in complaints:
         print(complaint)

@@ -1,4 +1,4 @@
-"""The client processes: started once, given their shares of one load after another, stopped."""
+"""The client processes: starts them once, gives them their shares of one load after another, and stops them."""
 
 import asyncio
 import contextlib
@@ -15,9 +15,9 @@ from sonorant.bench.records import LENGTH, packed, unpacked
 from sonorant.bench.speakers import UtteranceFailed
 
 STREAMS_PER_PROCESS = 100
-MAX_IN_FLIGHT = 4096  # of an open loop, over all processes
-START_DELAY_S = 0.2  # from the word to go until the first utterance
-EXPECTED_S = 2.0  # how long an utterance of an open loop is taken to last, for the number of processes
+MAX_IN_FLIGHT = 4096  # utterances of an open loop at the same time, over all processes
+START_DELAY_S = 0.2  # from the start message until the first utterance
+EXPECTED_S = 2.0  # assumed duration of an utterance of an open loop, to choose the number of processes
 
 
 class Crew:
@@ -25,7 +25,7 @@ class Crew:
         self._processes = processes
 
     async def run(self, target: Target, load: Load, speech: Speech, timeout_s: float, of: int) -> list[Measured]:
-        """The load, by `of` of the processes. Raises UtteranceFailed if the target cannot be reached."""
+        """Run the load on `of` of the processes. Raises UtteranceFailed if the target cannot be reached."""
         shares = [Share(target, load, speech, timeout_s, MAX_IN_FLIGHT // of, index, of) for index in range(of)]
         crew = self._processes[:of]
         for answer in await asyncio.gather(*map(_ask, crew, shares)):
@@ -37,7 +37,7 @@ class Crew:
 
 
 def num_processes(load: Load) -> int:
-    """How many this load needs, up to half of the cores: the server needs some, too."""
+    """How many processes this load needs, up to half of the cores, because the server needs some, too."""
     streams = load.amount * EXPECTED_S if load.kind == "open" else load.amount
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores // 2, round(streams / STREAMS_PER_PROCESS)))
@@ -58,7 +58,7 @@ async def crew_of(size: int) -> AsyncIterator[Crew]:
     finally:
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
-                process.kill()  # it holds nothing but connections
+                process.kill()  # it has nothing to clean up but connections
         for process in processes:
             await process.wait()
 

@@ -1,4 +1,4 @@
-"""Where and with what a number was measured."""
+"""Describes the machine and the software of a measurement."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ _PACKAGES = ("sonorant", "grpcio", "protobuf", "uvloop", "numpy", "torch", "trit
 
 
 def environment() -> dict[str, Any]:
-    """Commit (COMMIT_VARIABLE where there is no work tree), machine and versions, of the measuring side."""
+    """The client's commit (from COMMIT_VARIABLE if there is no work tree), machine and versions."""
     return {
         "commit": os.environ.get(COMMIT_VARIABLE) or _first_line("git", "describe", "--always", "--dirty"),
         "cpu": _cpu_model(),
@@ -29,7 +29,7 @@ def environment() -> dict[str, Any]:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Of what was asked for: results of equal hashes come from the same load."""
+    """A hash of the settings: results with equal hashes come from the same load."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -46,7 +46,7 @@ def _first_line(*command: str) -> str | None:
 
 
 def _lines(*command: str) -> list[str]:
-    """What the command prints here; nothing if there is no such command or it fails."""
+    """The lines that the command prints; none if there is no such command or it fails."""
     if shutil.which(command[0]) is None:
         return []
     result = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""An utterance through a Sonorant server."""
+"""Speaks utterances through a Sonorant server."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, Utteran
 
 @asynccontextmanager
 async def grpc_speaker(target: Target, speech: Speech) -> AsyncIterator["GrpcSpeaker"]:
-    """Connected. Raises UtteranceFailed if there is no such server."""
+    """Connect and yield a speaker. Raises UtteranceFailed if the server cannot be reached."""
     async with SpeechClient(target.address) as client:
         try:
             await client.capabilities()
@@ -28,7 +28,7 @@ async def grpc_speaker(target: Target, speech: Speech) -> AsyncIterator["GrpcSpe
 
 
 class GrpcSpeaker:
-    """Speak, or with `whole_text` SynthesizeStream; both in the streaming layout, so that they do the same work."""
+    """Calls Speak, or with `whole_text` SynthesizeStream; both use the streaming layout, so the work is the same."""
 
     def __init__(self, client: SpeechClient, speech: Speech, *, whole_text: bool) -> None:
         self._client = client
@@ -67,10 +67,11 @@ class GrpcSpeaker:
             finally:
                 if sending is not None:
                     sending.cancel()
-                    await asyncio.gather(sending, return_exceptions=True)  # what ended it, the reader knows better
+                    await asyncio.gather(sending, return_exceptions=True)  # the reader reports the error
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        """The next utterance is sent once one begins to be heard, so that the server always knows what comes next."""
+        """Speak one utterance after another. Each is sent when the one before begins, so the server always knows what
+        comes next."""
         try:
             listener = _listener(meter)
             listener.text_sent()
@@ -89,7 +90,7 @@ class GrpcSpeaker:
         raise UtteranceFailed("ENDED", "the server ended the session")
 
     async def _send_words(self, session: Session, words: Sequence[str]) -> None:
-        """All but the first, which has been sent."""
+        """Send all words but the first, which was sent with the call, then finish."""
         begin_s = time.monotonic()
         for number, word in enumerate(words[1:], 1):
             await asyncio.sleep(begin_s + number / self._speech.words_per_s - time.monotonic())
@@ -117,7 +118,7 @@ _WORD = re.compile(rf"[{_IDEOGRAPHS}]\W*|[^{_IDEOGRAPHS}\s]+\s*|\s+")
 
 
 def words_of(text: str) -> list[str]:
-    """With what follows each up to the next; scripts without spaces by the character."""
+    """Cut a text before each word, or before each character in scripts without spaces."""
     return _WORD.findall(text)
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark asks of a server: how much at once, for how long, which speech. Values, passed between processes."""
+"""The values that describe a benchmark: load, speech, target and each process's share. They are sent to processes."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,13 +11,13 @@ Protocol = Literal["speak", "synthesize-stream", "openai"]
 class Load:
     """
     closed  `amount` speakers, each of which begins its next utterance when the one before is over
-    open    `amount` utterances per second begin, at random and whatever the server does
+    open    `amount` utterances per second begin at random, whatever the server does
     paced   `amount` listeners in sessions of their own, each hearing one utterance after another without a pause
     """
 
     kind: LoadKind
     amount: float
-    seconds: float  # measured, after the warm-up
+    seconds: float  # measured time, after the warm-up
     warm_up_s: float
 
     def __str__(self) -> str:
@@ -26,14 +26,14 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """What each utterance is. Utterance n of a load says the n-th text with seed `seed` + n."""
+    """What is spoken, and how. Utterance n of a load is the n-th text with seed `seed` + n."""
 
     texts: tuple[str, ...]
     seed: int
     voice: str = ""
     language: str = ""
     num_frames: int = 0  # exact length in codec frames; 0 = the model decides
-    max_lead_ms: int = 0  # 0 = as fast as the server can; of paced loads the lead in use
+    max_lead_ms: int = 0  # 0 = as fast as the server can; never 0 in paced loads
     words_per_s: float = 0.0  # 0 = the whole text at once
 
 
@@ -42,9 +42,9 @@ class Target:
     """A server under test."""
 
     protocol: Protocol
-    address: str  # HOST:PORT; of openai the base URL, with /v1
-    model: str = ""  # named in requests, by openai only
-    extra_body: tuple[tuple[str, object], ...] = ()  # more fields for the requests, of openai only
+    address: str  # HOST:PORT; for openai the base URL, with /v1
+    model: str = ""  # name in requests; openai only
+    extra_body: tuple[tuple[str, object], ...] = ()  # more fields of requests; openai only
 
     def __str__(self) -> str:
         return f"{self.protocol} {self.address}"
@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one of several client processes does of a load: every `of`-th speaker or utterance, from `index` on."""
+    """One client process's share of a load: every `of`-th speaker or utterance, from `index` on."""
 
     target: Target
     load: Load

@@ -1,4 +1,4 @@
-"""One process's share of a load, put on a server and measured."""
+"""Puts one process's share of a load on a server and measures it."""
 
 import asyncio
 import time
@@ -10,20 +10,20 @@ from sonorant.bench.speakers import SAMPLE_RATE_HZ, Speaker, UtteranceFailed
 from sonorant.client.playback import PlaybackMeter, PlaybackReport
 
 PROBE_S = 0.01
-AFTER_FAILURE_S = 0.1  # before a speaker of a closed loop tries again, so that refusals are no load of their own
+AFTER_FAILURE_S = 0.1  # pause of a closed loop's speaker after a failure, so that refusals do not become a load
 
 
 @dataclass(slots=True)
 class Outcome:
-    """One utterance; of a paced load one session."""
+    """The outcome of one utterance, or of one session in a paced load."""
 
-    planned_s: float  # when it was to begin
+    planned_s: float  # when it should have begun
     begun_s: float  # when the client began it
     ended_s: float
     counted: bool  # planned within the measured time
-    status: str  # OK, or what went wrong in one word
+    status: str  # OK, or the error in one word
     message: str
-    window_audio_s: float  # of it that arrived within the measured time
+    window_audio_s: float  # audio that arrived within the measured time
     opening_s: float  # from `planned_s` until the text was sent; NaN if it never was
     report: PlaybackReport
 
@@ -31,12 +31,12 @@ class Outcome:
 @dataclass(slots=True)
 class Measured:
     outcomes: list[Outcome] = field(default_factory=list)
-    lags_s: list[float] = field(default_factory=list)  # by how much the event loop was late, every 10 ms
-    cpu_s: float = 0.0  # of this process within the measured time
+    lags_s: list[float] = field(default_factory=list)  # how late the event loop was, every 10 ms
+    cpu_s: float = 0.0  # CPU time of this process within the measured time
 
 
 async def measure(share: Share, speaker: Speaker, start_s: float) -> Measured:
-    """The load is kept up until every utterance that counts is over; what else is running then is dropped."""
+    """Keep up the load until every utterance that counts is over, then cancel the others."""
     return await _Run(share, speaker, start_s).measure()
 
 
@@ -48,7 +48,7 @@ class _Run:
         self._begin_s = start_s + share.load.warm_up_s
         self._end_s = self._begin_s + share.load.seconds
         self._result = Measured()
-        self._num_in_flight = 0  # of an open loop
+        self._num_in_flight = 0  # utterances of an open loop that are not over
         self._num_due = 0  # utterances that count and are not over
         self._all_over = asyncio.Event()
 
@@ -70,7 +70,7 @@ class _Run:
         return self._result
 
     async def _closed(self) -> None:
-        """Speakers come one after another in the first half of the warm-up, so as not to begin in step for ever."""
+        """Start the speakers one after another in the first half of the warm-up, so that they do not stay in step."""
         share = self._share
         concurrency = int(share.load.amount)
 
@@ -111,7 +111,7 @@ class _Run:
                 tasks.create_task(utterance(number, planned_s, counted))
 
     async def _paced(self) -> None:
-        """Listeners come one after another during the warm-up, and all go at the end."""
+        """Start the listeners one after another during the warm-up; all of them stop at the end."""
         share = self._share
         num_listeners = int(share.load.amount)
 
@@ -126,13 +126,13 @@ class _Run:
                 tasks.create_task(listener(number))
 
     def _due(self, planned_s: float) -> bool:
-        """Whether an utterance that begins then counts; if it does, it is waited for."""
+        """Whether an utterance with this beginning counts; if so, note that `measure` must wait for it."""
         counted = self._begin_s <= planned_s < self._end_s
         self._num_due += counted
         return counted
 
     async def _utterance(self, number: int, planned_s: float, counted: bool) -> bool:
-        """Whether it went well."""
+        """Speak and record one utterance; return whether it succeeded."""
         texts = self._share.speech.texts
         meter = PlaybackMeter(SAMPLE_RATE_HZ)
         begun_s = time.monotonic()
@@ -144,7 +144,7 @@ class _Run:
         except UtteranceFailed as error:
             failure = error
         except TimeoutError:
-            failure = UtteranceFailed("TIMEOUT", f"not over after {self._share.timeout_s:g} s")
+            failure = UtteranceFailed("TIMEOUT", f"the utterance was not over after {self._share.timeout_s:g} s")
         finally:
             self._record(planned_s, begun_s, counted, meter, failure)
         return failure is None
@@ -160,7 +160,7 @@ class _Run:
         except UtteranceFailed as error:
             failure = error
         except TimeoutError:
-            pass  # heard to the end
+            pass  # the session lasted to the end, as it should
         self._record(planned_s, begun_s, True, meter, failure, until_s=self._end_s)
 
     def _record(
@@ -174,7 +174,7 @@ class _Run:
     ) -> None:
         report = meter.report(until_s)
         if failure is None and not report.audio_s:
-            failure = UtteranceFailed("NO_AUDIO", "ended without any audio")
+            failure = UtteranceFailed("NO_AUDIO", "the utterance ended without any audio")
         self._result.outcomes.append(
             Outcome(
                 planned_s=planned_s,
@@ -202,6 +202,6 @@ class _Run:
 
 
 async def _sleep_until(then_s: float) -> None:
-    """Not before: timers of uvloop are whole milliseconds, so the rest is spent looking at the clock between events."""
-    while (left_s := then_s - time.monotonic()) > 0:  # noqa: ASYNC110  it is the time that is awaited
+    """Sleep until then, never shorter. Timers of uvloop have whole milliseconds, so poll the clock for the rest."""
+    while (left_s := then_s - time.monotonic()) > 0:  # noqa: ASYNC110  there is no event to wait for but the time
         await asyncio.sleep(left_s if left_s > 0.001 else 0)

@@ -1,7 +1,7 @@
-"""The official package on the same texts, in JSON for `sonorant bench --compare`: `python -m sonorant.bench.official`.
+"""Measures the official package on the same texts, for `sonorant bench --compare`: `python -m sonorant.bench.official`.
 
-Needs qwen-tts beside sonorant. The package returns whole utterances, so its time to first audio is the time to all of
-it. A batch begins and ends together; it is what a server without continuous batching could do with so many at once.
+Needs qwen-tts beside sonorant. The package returns whole utterances, so its time to first audio is the time to all
+audio. A batch begins and ends together, as in a server without continuous batching.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def measure(speak: Speak, spoken: Sequence[str], batch: int, seconds: float) -> Row:
-    """Batch after batch, whole ones until the time is over, after one that does not count."""
+    """Measure whole batches until the time is over, after one for warming up."""
     load = Load("closed", batch, seconds, 0.0)
     speak([spoken[n % len(spoken)] for n in range(batch)])
     outcomes: list[Outcome] = []
@@ -58,13 +58,14 @@ def _outcome(samples: Any, sample_rate_hz: int, planned_s: float, ended_s: float
 
 
 def _throughput(outcomes: Sequence[Outcome], took_s: float) -> Row:
-    """Over whole batches, since the time ends within one."""
+    """Throughput over the time of whole batches, because the last one ends after `seconds`."""
     audio_s = sum(outcome.window_audio_s for outcome in outcomes)
     return {"audio_s_per_s": float(f"{audio_s / took_s:.4g}"), "per_s": float(f"{len(outcomes) / took_s:.4g}")}
 
 
 def load(args: argparse.Namespace) -> Speak:
-    """The package's own defaults but for a fixed length, which it has no setting for."""
+    """Load the package's model with its own defaults. A fixed length needs a patch: the package has no setting for
+    it."""
     import torch
     from qwen_tts import Qwen3TTSModel
 
@@ -74,7 +75,7 @@ def load(args: argparse.Namespace) -> Speak:
     language = args.text_language if args.text_language in texts.LANGUAGES[:2] else "auto"
     if args.frames:
         generate = model.model.talker.generate
-        # The frame after the last is the end, which may not come before.
+        # One more for the end token, which must not come earlier.
         fixed = {"min_new_tokens": args.frames + 1, "max_new_tokens": args.frames + 1}
         model.model.talker.generate = lambda *values, **named: generate(*values, **named | fixed)
 
@@ -99,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--text-language", choices=(*texts.LANGUAGES, "any"), default="english")
     add("--text-length", choices=(*texts.LENGTHS, "any"), default="medium")
     add("--voice", default="", metavar="NAME")
-    add("--seed", type=int, default=0, metavar="N", help="of the order of texts")
+    add("--seed", type=int, default=0, metavar="N", help="seed of the order of texts")
     add("--json", type=Path, metavar="FILE")
     return parser
 

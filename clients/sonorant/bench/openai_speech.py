@@ -1,4 +1,4 @@
-"""An utterance through a server that streams PCM in answer to POST /v1/audio/speech. Needs aiohttp."""
+"""Speaks utterances through a server that streams PCM in answer to POST /v1/audio/speech. Needs aiohttp."""
 
 import os
 import time
@@ -19,8 +19,8 @@ MAX_ERROR_CHARS = 300
 async def openai_speaker(target: Target, speech: Speech) -> AsyncIterator["OpenAiSpeaker"]:
     key = os.environ.get(KEY_VARIABLE)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    connector = aiohttp.TCPConnector(limit=0)  # the load says how many at once
-    timeout = aiohttp.ClientTimeout(total=None)  # so does it for this
+    connector = aiohttp.TCPConnector(limit=0)  # the load limits the number of connections
+    timeout = aiohttp.ClientTimeout(total=None)  # and the time
     async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as session:
         yield OpenAiSpeaker(session, target, speech)
 
@@ -34,7 +34,7 @@ class OpenAiSpeaker:
             "voice": speech.voice,
             "response_format": "pcm",  # 16-bit little-endian samples at 24 kHz, by the protocol
             "stream": True,
-            "stream_format": "audio",  # bytes; without it vLLM-Omni takes `stream` to mean events
+            "stream_format": "audio",  # bytes; without it, vLLM-Omni takes `stream` to mean server-sent events
             **dict(target.extra_body),
         }
 
@@ -54,4 +54,4 @@ class OpenAiSpeaker:
             raise UtteranceFailed(type(error).__name__, f"{self._url}: {error}") from None
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        raise UtteranceFailed("UNSUPPORTED", "paced loads need a server that keeps the pace in one session")
+        raise UtteranceFailed("UNSUPPORTED", "paced loads need sessions, which this protocol does not have")

@@ -1,4 +1,4 @@
-"""Rows as pictures, four on one page. Needs matplotlib: pip install 'sonorant[bench]'."""
+"""Draws rows as four plots on one page. Needs matplotlib: pip install 'sonorant[bench]'."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ _THROUGHPUT = {"audio_s_per_s": "audio received"}
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """TTFA of each load as a distribution, its p95 by rate, audio-s/s by concurrency, continuity by load."""
+    """Plot the distribution of TTFA per load, its p95 by rate, audio-s/s by concurrency, and continuity by load."""
     figure, ((ttfa, by_rate), (throughput, continuity)) = plt.subplots(2, 2, figsize=(13, 9), layout="constrained")
     several = len({row["target"] for row in rows}) > 1
     for row in rows:

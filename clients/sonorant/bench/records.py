@@ -1,4 +1,4 @@
-"""How the client processes and their parent talk: pickles with their length before them, over pipes."""
+"""The messages between the client processes and their parent: pickles over pipes, each after its length."""
 
 import pickle
 import struct
@@ -22,6 +22,6 @@ def send(stream: IO[bytes], record: object) -> None:
 
 
 def receive(stream: IO[bytes]) -> Any:
-    """None at the end of the stream."""
+    """Return the next message, or None at the end of the stream."""
     header = stream.read(LENGTH.size)
     return unpacked(stream.read(*LENGTH.unpack(header))) if header else None

@@ -1,4 +1,4 @@
-"""Rows as tables, several repeats as one row, and whether rows may be compared at all. Pure."""
+"""Prints rows as tables, merges repeats into one row, and checks whether rows are comparable. Pure."""
 
 import statistics
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-COLUMNS = {  # of the table; the JSON has every field
+COLUMNS = {  # columns of the table; the JSON has every field
     "load": "load",
     "ok": "ok",
     "failed": "failed",
@@ -29,7 +29,7 @@ COLUMNS = {  # of the table; the JSON has every field
 
 
 def table(rows: Sequence[Row]) -> str:
-    """A line per row, grouped by target, with what is wrong with it behind it."""
+    """One line per row, grouped by target; failures and other remarks are at its end."""
     targets = list(dict.fromkeys(row["target"] for row in rows))
     lines = [[*COLUMNS.values(), ""]]
     for target in targets:
@@ -40,7 +40,8 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns of right-aligned cells; the first and the last are left-aligned, and lines of one cell take no part."""
+    """Align cells in columns: to the left in the first and the last column, to the right in the others. Lines with only
+    one cell do not widen columns."""
     full = [line for line in lines if any(line[1:])]
     widths = [max(len(line[column]) for line in full) for column in range(len(full[0]))]
     shown = []
@@ -52,7 +53,7 @@ def aligned(lines: Sequence[Sequence[str]]) -> str:
 
 
 def merged(repeats: Sequence[Row]) -> Row:
-    """One row for several repeats of a load: medians, and of every number [min, median, max] in `spread`."""
+    """Merge several repeats of a load into one row of medians; `spread` has [min, median, max] of every number."""
     if len(repeats) == 1:
         return repeats[0]
     first = repeats[0]
@@ -74,7 +75,7 @@ def merged(repeats: Sequence[Row]) -> Row:
 
 
 def spread_table(rows: Sequence[Row]) -> str:
-    """Of the most telling numbers: the least, the median and the most of the repeats."""
+    """A table of the most important numbers: smallest, median and largest of the repeats."""
     keys = ("ttfa_ms_p50", "ttfa_ms_p95", "audible_ms_p95", "rtf_p95", "audio_s_per_s")
     lines = [["load", *(COLUMNS[key] if key != "ttfa_ms_p95" else "TTFA p95" for key in keys), ""]]
     for row in rows:
@@ -84,7 +85,8 @@ def spread_table(rows: Sequence[Row]) -> str:
 
 
 def capacity(rows: Sequence[Row], target: str, audible_p95_ms: float) -> float | None:
-    """The highest rate that this target bears: up to it nothing fails, nobody waits, and first sounds come in time."""
+    """The highest rate that this target sustains: up to it nothing fails, no listener waits, and the first sound comes
+    in time. None if it sustains none of the rates."""
     borne = None
     for row in sorted((row for row in rows if row["target"] == target and row["kind"] == "open"), key=_amount):
         audible_ms = row["audible_ms_p95"]
@@ -95,7 +97,8 @@ def capacity(rows: Sequence[Row], target: str, audible_p95_ms: float) -> float |
 
 
 def incomparable(rows: Sequence[Row], max_difference: float) -> list[str]:
-    """A message for each row whose audio is longer or shorter than the others': early ends look like speed."""
+    """A message for each row whose audio is longer or shorter than that of the others: ending early looks like
+    speed."""
     known = [row for row in rows if row["mean_audio_s"] and row["kind"] != "paced"]
     if not known:
         return []

@@ -1,15 +1,15 @@
-"""What speaks one utterance through a server, whatever its protocol."""
+"""The interface of speakers, which speak utterances through a server, each in one protocol."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from sonorant.client.playback import PlaybackMeter
 
-SAMPLE_RATE_HZ = 24_000  # asked for, or what the protocol has
+SAMPLE_RATE_HZ = 24_000  # requested, or fixed by the protocol
 
 
 class UtteranceFailed(Exception):
-    """`status` is one word for tables; the message says more."""
+    """`status` is one word for tables; the message has the details."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(message)
@@ -18,10 +18,10 @@ class UtteranceFailed(Exception):
 
 class Speaker(Protocol):
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        """The `number`-th utterance, from its first text to its last audio. Raises UtteranceFailed."""
+        """Speak the `number`-th utterance, from its first text to its last audio. Raises UtteranceFailed."""
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        """The `number`-th session: utterance after utterance at the pace of a listener, until cancelled.
+        """Run the `number`-th session: utterance after utterance at the pace of a listener, until cancelled.
 
-        `text` gives that of utterance 0, 1, ... Raises UtteranceFailed.
+        `text` returns the text of utterance 0, 1, ... Raises UtteranceFailed.
         """

@@ -1,4 +1,4 @@
-"""One row of results out of what the client processes measured. Pure."""
+"""Makes one row of results from the measurements of the client processes. Pure."""
 
 import math
 from collections import Counter
@@ -15,19 +15,20 @@ CONTINUITY_MS = (50, 100, 200)
 
 
 def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_client_lag_ms: float) -> Row:
-    """
+    """Fields of the row that are not obvious:
+
     ttfa_ms          opening the call -> first sample received
     audible_ms       opening the call -> first sound heard, by a listener without a start buffer
     text_ttfa_ms     first text sent -> first sample received
-    planned_ttfa_ms  planned beginning -> first sample received: a late client included
-    planned_audible_ms  the same to the first sound
+    planned_ttfa_ms  planned beginning -> first sample received; includes the delay of a late client
+    planned_audible_ms  planned beginning -> first sound heard
     opening_ms       opening the call -> first text sent
     end_to_end_ms    first text sent -> last sample received
     underruns        share of utterances (paced: of sessions) in which that listener had to wait
-    gap_ms           the longest of those waits, 0 without any; `gap_total_ms` all of them together
-    c50, c100, c200  share without a wait of more than so many ms
-    audio_s_per_s    audio that arrived within the measured time, of all utterances, over that time
-    client           what the measuring itself was like; see `client_verdict`
+    gap_ms           the longest of those waits, 0 without any; `gap_total_ms` is their sum
+    c50, c100, c200  share without a wait of more than 50, 100, 200 ms
+    audio_s_per_s    audio of all utterances that arrived within the measured time, over that time
+    client           how well the client itself kept up; see `client_verdict`
     """
     outcomes = [outcome for part in parts for outcome in part.outcomes]
     counted = [outcome for outcome in outcomes if outcome.counted]
@@ -84,15 +85,15 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
 
 
 def client_verdict(client: Row, max_lag_ms: float) -> str:
-    """Empty if the client kept up, otherwise what it was too late with: then the numbers are partly its own."""
-    for name, what in (("lag_ms_p99", "looking at what had arrived"), ("late_ms_p99", "beginning utterances")):
+    """Empty if the client kept up; otherwise what it did too late, as its delay is then a part of the numbers."""
+    for name, what in (("lag_ms_p99", "reading what had arrived"), ("late_ms_p99", "beginning utterances")):
         if client[name] is not None and client[name] > max_lag_ms:
             return f"invalid: the client was up to {client[name]:g} ms (p99) late in {what}"
     return ""
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """By nearest rank: one of the values. Of none, NaN."""
+    """Percentile by nearest rank, so always one of the values; NaN without values."""
     if not values:
         return math.nan
     ordered = sorted(values)
@@ -100,7 +101,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def share_of(flags: Any) -> float | None:
-    """Of the true ones; None of none."""
+    """Share of true flags; None without flags."""
     flags = list(flags)
     return _rounded(sum(flags) / len(flags)) if flags else None
 

@@ -1,4 +1,4 @@
-"""What is spoken: sentences made for this benchmark, by language and length, in texts.tsv."""
+"""The texts to speak: sentences written for this benchmark, by language and length, in texts.tsv."""
 
 import random
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ LENGTHS = ("short", "medium", "long")
 
 
 def texts(language: str, length: str, seed: int) -> tuple[str, ...]:
-    """Those of a class, in an order of the seed's; "any" takes all languages or lengths."""
+    """The texts of a language and length ("any" = all of them), in an order that depends on the seed."""
     chosen = [
         text
         for text_language, text_length, text in _all()
@@ -20,7 +20,7 @@ def texts(language: str, length: str, seed: int) -> tuple[str, ...]:
 
 
 def default_language(served: Sequence[str]) -> str:
-    """English where the server speaks it or does not say what it speaks, else what it does."""
+    """English if the server speaks it or does not say what it speaks, otherwise Chinese."""
     return "english" if not served or "english" in served else "chinese"
 
 

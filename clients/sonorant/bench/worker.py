@@ -1,9 +1,9 @@
-"""One of the client processes: takes shares of loads on stdin, answers with what its utterances were like on stdout.
+"""A client process: reads its share of each load from stdin and writes its measurements to stdout.
 
-    in   share       out  None once connected, or the status and message that say why not
-    in   start_s     out  Measured, when all that counts is over
+    in   share       out  None once connected, or the status and message of the error
+    in   start_s     out  Measured, when all utterances that count are over
 
-Times are of CLOCK_MONOTONIC, which all processes of a machine share.
+Times are those of CLOCK_MONOTONIC, which all processes of a machine share.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                 if start_s is None:
                     return
                 gc.collect()
-                gc.disable()  # what it would cost is a gap in everything that is measured; a load is over in minutes
+                gc.disable()  # a collection would delay everything that is measured; a load lasts only minutes
                 try:
                     measured = await measure(share, speaker, start_s)
                 finally:
@@ -44,7 +44,7 @@ async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
 @asynccontextmanager
 async def _speaker(share: Share) -> AsyncIterator[Speaker]:
-    """Raises UtteranceFailed if the server cannot be reached."""
+    """Yield a speaker for the share's protocol. Raises UtteranceFailed if the server cannot be reached."""
     if share.target.protocol == "openai":
         try:
             from sonorant.bench.openai_speech import openai_speaker  # aiohttp is an extra
@@ -58,11 +58,11 @@ async def _speaker(share: Share) -> AsyncIterator[Speaker]:
 
 
 def main() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: not to outlive a parent that was killed
-    stdout, sys.stdout = sys.stdout.buffer, sys.stderr  # what a library prints is no record
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: do not outlive a parent that was killed
+    stdout, sys.stdout = sys.stdout.buffer, sys.stderr  # keep what libraries print out of the records
     serving = _serve(sys.stdin.buffer, stdout)
     try:
-        import uvloop  # an extra: without it the client is late sooner, and says so
+        import uvloop  # an extra: without it, the client is late under less load, and its row says so
     except ImportError:
         asyncio.run(serving)
     else:

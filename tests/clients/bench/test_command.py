@@ -93,7 +93,7 @@ async def test_a_server_that_is_not_there_is_one_line() -> None:
 
 async def test_what_does_not_go_together_is_said_at_once() -> None:
     status, _, log = await bench("--openai", "http://127.0.0.1:9/v1", "--paced", "2")
-    assert status == 1 and "--paced needs servers" in log
+    assert status == 1 and "--paced needs sessions" in log
     status, _, log = await bench("--server", "127.0.0.1:9", "--paced", "2", "--max-lead-ms", "0")
     assert status == 1 and "--paced needs a pace" in log
     status, _, log = await bench("--server", "127.0.0.1:9", "--rpc", "synthesize-stream", "--words-per-s", "3")
@@ -122,7 +122,7 @@ def test_numbers_that_make_no_load_are_refused(arguments: str, capsys: pytest.Ca
         ("--json /none/x.json", "/none is not a folder, x.json cannot be written there"),
         ("--plot /none/x.png", "/none is not a folder"),
         ("--plot x.png", "--plot needs matplotlib"),
-        ("--compare /dev/null", "/dev/null is no result of --json"),
+        ("--compare /dev/null", "/dev/null was not written by --json"),
     ],
 )
 async def test_results_that_cannot_be_had_are_refused_before_anything_is_measured(
