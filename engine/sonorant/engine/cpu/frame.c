@@ -263,8 +263,8 @@ static void keep_top_p(float *scores, int64_t n, float top_p, float highest, Can
   }
 }
 
-// Samples an id from scores [n], which it changes. `room` is for n candidates and n floats. Returns -1 if a score is NaN
-// or +infinity, or if all are -infinity.
+// Samples an id from scores [n], which it changes. `room` is for n candidates and n floats. Returns -1 if a score is
+// NaN or +infinity, or if all are -infinity.
 static int64_t drawn(float *scores, int64_t n, const Sampling *how, int64_t slot, float uniform, char *room) {
   int64_t best = 0;
   float highest = -INFINITY;
