@@ -1,4 +1,4 @@
-"""Fixtures of the tests of worker processes, whose entries run in the test's own."""
+"""Fixtures for tests of worker processes, whose entry functions run in the test's own process."""
 
 import gc
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 
 @pytest.fixture(scope="session", autouse=True)
 def one_fork_server() -> Iterator[None]:
-    """For all engines of the test process: torch is imported once, if at all."""
+    """Keep one fork server for all engines of the test process, so that torch is imported at most once."""
     WORKERS.hold()
     yield
     WORKERS.release()
@@ -23,14 +23,14 @@ def one_fork_server() -> Iterator[None]:
 
 @pytest.fixture
 async def fork_server(one_fork_server: None) -> None:
-    """It runs, so that it is there before as well as after whatever the test starts."""
+    """A fork server that runs already, so that it is among the children both before and after the test."""
     if WORKERS.pid is None:
         (await WORKERS.fork("first", leave, (), [], {}, timeout_s=60)).close()
 
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[Connection, Connection]]:
-    """What a worker is ready by: the parent's end and the worker's."""
+    """The connection on which a worker reports that it is ready: the parent's end and the worker's."""
     reader, writer = Pipe(duplex=False)
     yield reader, writer
     reader.close()

@@ -1,4 +1,4 @@
-"""Processes with an engine or an encoder in them, which tests kill. Not beside those: they would import pytest."""
+"""Processes with an engine or an encoder that tests kill. They have a module of their own to avoid importing pytest."""
 
 import asyncio
 from multiprocessing.connection import Connection
@@ -16,7 +16,7 @@ def leave(ready: Connection) -> None:
 
 
 def run_engine(config: EngineConfig, ready: Connection) -> None:
-    """Start an engine and a stream, tell the workers' pids once it speaks, and keep it going."""
+    """Start an engine and a stream, send the workers' pids once it speaks, and keep it speaking."""
 
     async def main() -> None:
         engine = await Engine.start(config)
@@ -32,7 +32,7 @@ def run_engine(config: EngineConfig, ready: Connection) -> None:
 
 
 def run_encoder(config: EngineConfig, ready: Connection) -> None:
-    """Have a recording encoded, tell the encoder's pid, and wait."""
+    """Have a recording encoded, send the encoder's pid, and wait."""
 
     async def main() -> None:
         encoder = OnDemandEncoder(config, load_checkpoint(config.model))

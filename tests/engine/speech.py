@@ -22,7 +22,7 @@ def speech(engine: Engine, *, non_streaming_mode: bool = False, **sampling: Any)
 
 @dataclass
 class Heard:
-    """All that came from a stream, checked for order."""
+    """Everything that came from a stream, checked for order."""
 
     end: StreamEnd
     chunks: list[PcmChunk] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Heard:
 
 
 def assert_same_speech(one: Int16Array, other: Int16Array) -> None:
-    """Equal to 1e-4 of full scale: the decoder's sums may be taken in another order in another batch."""
+    """Check that samples agree to 1e-4 of full scale: in another batch the decoder's sums may have another order."""
     assert len(one) == len(other)
     assert np.abs(one.astype(np.int32) - other).max() <= 3
 
@@ -62,6 +62,6 @@ async def say(engine: Engine, text: str, params: SynthesisParams | None = None) 
 
 
 async def until_idle(engine: Engine) -> None:
-    """Everything that was opened has ended, in the workers too."""
+    """Check that everything that was opened has ended, in the workers, too."""
     while engine.num_streams:  # noqa: ASYNC110
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What follows from a card, and how many listeners measured times bear."""
+"""The sizes chosen for a GPU, and how many listeners can be served with measured times."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The codec out of compiled functions makes what plain operations make, in chunks and company of any kind."""
+"""Code2Wav by compiled functions makes the same as by plain operations, in any chunks and beside any other streams."""
 
 import dataclasses
 from pathlib import Path
@@ -41,7 +41,7 @@ def codes() -> Int16Array:
 
 @pytest.fixture(scope="module")
 def expected(folder: Path, codes: Int16Array) -> np.ndarray:
-    """[rows, samples] by plain operations, all frames at once."""
+    """Samples [rows, samples] made by plain operations, all frames at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner_module, "fits", lambda decoder: False)
         return new_runner(folder).decode([0, 1, 2], codes)

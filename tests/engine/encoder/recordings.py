@@ -24,7 +24,7 @@ def audio_file(samples: np.ndarray, rate_hz: int = 24000, kind: str = "WAV", sub
 
 
 def wav_that_claims(num_data_bytes: int, data: bytes, *, rate_hz: int = 24000, channels: int = 1) -> bytes:
-    """16 bit, with that length in its header whatever follows."""
+    """A 16 bit file with the given length in its header, whatever follows."""
     block = 2 * channels
     head = struct.pack("<HHIIHH", 1, channels, rate_hz, rate_hz * block, block, 16)
     return b"".join(

@@ -62,7 +62,7 @@ def is_running(pid: int) -> bool:
 
 
 async def has_begun(encoder: OnDemandEncoder, job: "asyncio.Task[Answer]") -> None:
-    """The process, stopped before, has been sent something."""
+    """Wait until something was sent to the process, which was stopped before."""
     await asyncio.sleep(0.2)
     assert not job.done()
 

@@ -37,7 +37,7 @@ class Encoder:
 
 @asynccontextmanager
 async def serving(encoder: Encoder) -> AsyncIterator[Ask]:
-    """Asks one recording at a time; leaving it is the departure of the engine, upon which the loop returns."""
+    """Sends one recording at a time. Leaving the context closes the engine's side, so that the loop returns."""
     ours, theirs = socket.socketpair()
     with theirs, theirs.makefile("rwb") as stream:
         thread = threading.Thread(target=serve, args=(stream, encoder))

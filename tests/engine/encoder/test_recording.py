@@ -66,7 +66,7 @@ def test_what_was_uploaded_is_told() -> None:
 
 @pytest.mark.slow
 def test_thousands_of_rates_leave_nothing_behind() -> None:
-    """Each has a resampler of its own, which costs less than a millisecond and is not kept."""
+    """Each recording gets its own resampler, which costs less than a millisecond and is not kept."""
 
     def read(rate_hz: int) -> None:
         assert read_recording(as_float(noise(0.01, rate_hz), rate_hz), RATE_HZ).info.sample_rate_hz == rate_hz
@@ -161,7 +161,7 @@ def noise_bytes(seconds: float) -> bytes:
 
 
 def test_a_decompression_bomb_is_not_decoded_to_its_end() -> None:
-    """Twenty minutes of a tone, with a header that speaks of two seconds, or of no length at all."""
+    """Twenty minutes of a tone, with a header that says two seconds, or no length at all."""
     flac = audio_file(np.tile(noise(0.01), 100 * 60 * 20), kind="FLAC")
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert read_upload(flac_that_claims(2 * RATE_HZ, flac), RATE_HZ).info.duration_ms == 2000

@@ -1,4 +1,5 @@
-"""What the child processes of these tests run; apart from the tests, so that children do not import pytest."""
+"""Functions that the child processes of these tests run. They have a module of their own so that children do not import
+pytest."""
 
 import asyncio
 import ctypes
@@ -49,14 +50,14 @@ class EchoPair:
 
 
 def parent_of_echo(ready: Connection) -> None:
-    """Start a child of its own, tell its pid, and hang."""
+    """Start another child, send its pid, and hang."""
     pair = EchoPair(ring_bytes=4096)
     ready.send(pair.child.pid)
     pair.inbox.wait()
 
 
 def tell_fds(heartbeat: Heartbeat, ready: Connection) -> None:
-    """Open descriptors, and which of them a child of this child would inherit."""
+    """Send the open descriptors, and those of them that a child of this child would inherit."""
     fds = [int(name) for name in os.listdir("/proc/self/fd")]
     ready.send([(fd, os.get_inheritable(fd)) for fd in fds if _is_open(fd)])
 
@@ -94,7 +95,7 @@ def leave_with_seven(ready: Connection) -> None:
 
 
 def tell_variables(ready: Connection) -> None:
-    """As a C library reads them."""
+    """Send two environment variables as a C library reads them."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_char_p
     one, both = getenv(b"OF_ONE"), getenv(b"OF_ALL")
@@ -102,7 +103,7 @@ def tell_variables(ready: Connection) -> None:
 
 
 def parent_of_forked(ready: Connection) -> None:
-    """Have a worker forked, tell its pid and the fork server's, and hang."""
+    """Have a worker forked, send its pid and the fork server's, and hang."""
 
     async def main() -> None:
         server = ForkServer()

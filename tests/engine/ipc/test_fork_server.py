@@ -26,7 +26,7 @@ TIMEOUT_S = 60.0
 
 @pytest.fixture
 def server() -> Iterator[ForkServer]:
-    """Nothing is left of it, nor of its workers."""
+    """A fork server. At the end the test fails if files or processes of it or its workers are left."""
     files, others = open_files(), child_pids()
     server = ForkServer("json", "no.such.module")
     server.hold()

@@ -1,4 +1,4 @@
-"""What a worker has done is told in numbers that fit each other."""
+"""The counters of a worker's heartbeat agree with each other."""
 
 import time
 from collections.abc import Iterator

@@ -122,7 +122,7 @@ def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Tape:
-    """In place of a ring's words, its memory and its fence: which of them was touched, in order."""
+    """Replaces a ring's words, memory and fence, and records in which order they are used."""
 
     def __init__(self, ring: Ring) -> None:
         self.seen: list[str] = []
@@ -155,7 +155,7 @@ class _Taped:
 
 
 def test_a_fence_stands_wherever_arm_could_reorder() -> None:
-    """Between the loads and stores of the data and those of head and tail, on both sides, in both directions."""
+    """There is a fence between accesses to data and to head or tail, on both sides and in both directions."""
     writer = Ring(CAPACITY_BYTES)
     reader = _second_side(writer)
     writing, reading = Tape(writer), Tape(reader)
@@ -186,11 +186,11 @@ def test_a_fence_leaves_its_lock_taken() -> None:
 
 
 def _second_side(ring: Ring) -> Ring:
-    """The same memory mapped once more, with a place of its own: what the other process has."""
+    """Map the same memory once more, with a position of its own, as the other process has it."""
     (fd,) = ring.fds()
     return _inherited(os.dup(fd))
 
 
 def _drain_other_side(ring: Ring) -> None:
-    """Free everything, as a reader would that keeps up."""
+    """Free everything, as a reader that keeps up would."""
     ring._words[HEAD_WORD] = ring._words[TAIL_WORD]

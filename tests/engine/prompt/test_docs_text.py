@@ -28,7 +28,7 @@ TAILS = {
 
 
 def table(title: str) -> list[list[str]]:
-    """Cells of the table below a line."""
+    """Return the cells of the table below a line."""
     lines = DOC[DOC.index(title) + len(title) :].lstrip().split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
@@ -65,7 +65,7 @@ def test_tails(tokenizer: Tokenizer, title: str) -> None:
 
 
 def layout(tokenizer: Tokenizer, task: str, given: dict[str, object]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Rows of the prompt of "Hello" or "Hello world", and what trails, in the words of the document."""
+    """Return the prompt's rows for "Hello" or "Hello world", and what trails, in the words of the document."""
     checkpoint = load_checkpoint(resolve_model(f"qwen3-tts-12hz-1.7b-{task}"))
     x_vector = np.zeros(2048, np.float32) if task == "base" else None
     params = SynthesisParams(checkpoint.default_sampling, x_vector=x_vector, **given)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ def offsets_of(tokenizer: Tokenizer, pieces: list[str]) -> TokenOffsets:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_each_token_begins_at_its_characters(tokenizer: Tokenizer, text: str) -> None:
-    """Taken from the bytes of all tokens joined, which are the text's in NFC."""
+    """Compute the offsets from the bytes of all tokens joined, which are those of the text in NFC."""
     offsets = offsets_of(tokenizer, [text])
     ids = tokenizer.encode(text)
     before = b""
@@ -49,7 +49,7 @@ def test_each_token_begins_at_its_characters(tokenizer: Tokenizer, text: str) ->
 def test_the_cutting_makes_no_difference(
     tokenizer: Tokenizer, small_tokenizer: Tokenizer, text: str, data: st.DataObject
 ) -> None:
-    """Also where a character has several tokens."""
+    """Also if a character has several tokens."""
     tokenizer = data.draw(st.sampled_from([tokenizer, small_tokenizer]))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]

@@ -17,7 +17,7 @@ CARDS = {"0": ("Large", 141 * GIB), "1": ("Small", 24 * GIB), "GPU-beef": ("Name
 
 
 class Nvml:
-    """As much of it as is asked for."""
+    """A stand-in for NVML with the functions that are used."""
 
     def nvmlInit_v2(self) -> int:
         return 0

@@ -1,6 +1,7 @@
 """The whole cycle in one thread: commands on ring A, both loops with fake runners, audio on ring C.
 
-The workers may die at any point: what was on its way is lost, and streams go on behind the frames that were heard."""
+The workers may die at any point: records on their way are lost, and streams continue after the frames that were heard.
+"""
 
 import contextlib
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class Listener:
         return (self.text_ended or self.num_frames <= len(self.text)) and self.num_frames < self.granted
 
     def opening(self) -> OpenStream:
-        """Of the stream as it is now."""
+        """The record that opens the stream in its present state."""
         return reopened(self.command, self.text, self.text_ended, self.granted, self.codes)
 
 
@@ -95,7 +96,7 @@ class Cycle:
         self.code2wav = FakeCode2WavRunner(config, config.talker.num_slots)
 
     def die(self) -> None:
-        """Both workers; what they have not been heard to say is lost."""
+        """Both workers die; records that were not read yet are lost."""
         self.start()
         for listener in self.listeners.values():
             if listener.end is None:
@@ -105,7 +106,7 @@ class Cycle:
                 self._go_on(listener)
 
     def _go_on(self, listener: Listener) -> None:
-        """Open it, unless it is, or has nothing to go on with."""
+        """Open the listener's stream, unless it is open or has nothing to do next."""
         if not listener.is_open and listener.end is None and listener.can_go_on:
             listener.is_open, listener.first = True, None
             self.commands.publish([listener.opening()])
@@ -143,7 +144,7 @@ class Cycle:
             listener.end = StreamEnd(FinishReason.CANCELLED, listener.num_frames, 0.0, 0.0)
 
     def take(self, stream_id: int, at_most: int) -> int:
-        """The listener takes frames that it has been sent, and grants as many."""
+        """The listener takes frames that were sent to it, and grants as many."""
         listener = self.listeners[stream_id]
         count = min(at_most, listener.num_frames - listener.num_taken)
         if count:
@@ -192,7 +193,7 @@ class Cycle:
                 assert listener.num_frames - listener.num_taken <= listener.command.credit_frames, "beyond the credit"
 
     def settle(self) -> None:
-        """Everybody says all they have to say and takes all there is, until nothing moves. The clock stands still."""
+        """End all texts, run both workers and take all audio until nothing moves. The clock stands still."""
         for stream_id in self.listeners:
             self.end_text(stream_id)
         while True:
@@ -204,7 +205,7 @@ class Cycle:
                 return
 
     def check_end(self) -> None:
-        """Every stream has been answered in full, and nothing is held for any."""
+        """Check that every stream was answered in full, and that the workers hold nothing for any."""
         assert self.scheduler.num_streams == self.batcher.num_streams == 0
         self.scheduler.check_conservation()
         self.batcher.check_conservation()

@@ -103,7 +103,7 @@ async def test_a_prompt_that_was_there_before_is_not_computed_again(engine: Engi
 
 
 async def work_when_idle(engine: Engine) -> Mapping[str, Work]:
-    """A step is counted after its audio is on its way, so what has been heard may not be counted yet."""
+    """Wait until the counters stand still: a step is counted only after its audio was sent."""
     before = None
     while before != (work := engine.stats().work):
         before = work

@@ -38,7 +38,7 @@ def began(started: Path) -> bool:
 
 
 def left(started: Path) -> list[str]:
-    """Of a daemon, if it began."""
+    """Return what is left of a daemon: its process and its files. Nothing if it has not begun."""
     return left_of(*daemon(started)) if began(started) else []
 
 

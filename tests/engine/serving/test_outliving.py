@@ -37,7 +37,7 @@ def config(model: Path) -> EngineConfig:
 
 
 def sessions(engine: Engine) -> list[Session]:
-    """Both layouts, greedy and sampled; of a Base checkpoint clones with and without transcript."""
+    """Both prompt layouts, greedy and sampled; for a Base checkpoint clones with and without a transcript."""
     made = []
     rng = np.random.default_rng(0)
     for n in range(8):
@@ -67,7 +67,7 @@ async def undisturbed(engine: Engine, session: Session) -> Heard:
 
 
 async def disturbed(engine: Engine, session: Session, begun: asyncio.Barrier, ended: asyncio.Event) -> Heard:
-    """Most of the text before the workers are ended, up to the middle of a word, and the rest of it behind."""
+    """Most of the text, up to the middle of a word, comes before the workers die, and the rest of it after."""
     half = len(session.text) - 8
     is_whole = session.params.non_streaming_mode or session.params.reference_codes is not None  # needs it to begin
     chunks: list[PcmChunk] = []
@@ -149,7 +149,7 @@ async def test_one_that_hangs_is_replaced_and_takes_no_utterance_along(clones: t
 
 @pytest.mark.parametrize("cut", [7, -2])
 async def test_a_stream_may_begin_behind_frames_of_another(clones: tuple[Engine, list[Heard]], cut: int) -> None:
-    """Behind more of them, too, than the decoder sees, which is 26 here: the first ones are not decoded again."""
+    """Also after more frames than the decoder looks back, which is 26 here: the first ones are not decoded again."""
     engine, expected = clones
     for session, whole in zip(sessions(engine), expected, strict=True):
         known = codes_of(whole)[:cut]

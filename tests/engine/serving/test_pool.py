@@ -344,7 +344,7 @@ def test_the_talkers_of_a_gpu_share_its_memory(custom_voice: Path) -> None:
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_starting_can_be_cancelled(custom_voice: Path, has_begun: bool) -> None:
-    """Before any worker is there, or when one is."""
+    """Cancelled before any worker has started, or when one has."""
     while True:
         task = asyncio.create_task(EnginePool.start([config(custom_voice)] * 2))
         await asyncio.sleep(0)

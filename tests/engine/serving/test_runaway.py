@@ -15,7 +15,7 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
 def write_silent_checkpoint(folder: Path) -> Path:
-    """The same with a codec whose last layer is zero."""
+    """The same checkpoint with a codec whose last layer is zero."""
     model = write_tiny_checkpoint(folder)
     file = model / "speech_tokenizer" / "model.safetensors"
     tensors = load_file(file)
@@ -44,7 +44,7 @@ async def spoken(engine: Engine, **sampling: object) -> Heard:
 
 @pytest.mark.slow
 async def test_a_model_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    """Random weights: what it says has nothing to do with its text, and no end token comes."""
+    """With random weights the speech has nothing to do with the text, and no end token comes."""
     async with running(write_tiny_checkpoint(tmp_path)) as engine:
         heard = await spoken(engine, do_sample=False, subtalker_do_sample=False)
     assert heard.end.reason is FinishReason.RUNAWAY

@@ -14,7 +14,7 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
 async def work_when_idle(engine: Engine) -> Work:
-    """Of the talker, with all steps in it: one is counted after its audio is on its way."""
+    """Return the talker's totals once all steps are in them: a step is counted only after its audio was sent."""
     await asyncio.sleep(0.5)
     return engine.stats().work["talker"]
 

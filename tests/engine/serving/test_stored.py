@@ -50,7 +50,7 @@ async def engine() -> AsyncIterator[Engine]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def spoken(engine: Engine) -> list[Heard]:
-    """Of different lengths: in less than a chunk, in some, and beyond the credit."""
+    """Speech of three lengths: less than a chunk, several chunks, and more than the credit."""
     return [
         await say(engine, "One, two, three, and four of them.", speech(engine, seed=length, max_frames=length, **LONG))
         for length in (1, 30, 70)
@@ -65,7 +65,7 @@ def codes_of(heard: Heard) -> Int16Array:
 
 
 async def listen(stream: StoredStream, segments: Sequence[Heard]) -> None:
-    """Take all, granting what was taken, and find what was spoken."""
+    """Take all audio, granting what was taken, and check that it is what was spoken."""
     chunks: list[PcmChunk] = []
     while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):
         chunks.append(event)
@@ -171,7 +171,7 @@ async def test_codes_that_no_stream_made_are_refused(engine: Engine, spoken: lis
 
 @pytest.mark.slow
 async def test_the_pair_whose_codec_it_is(tmp_path: Path) -> None:
-    """Two checkpoints, each of which decodes its own, and nobody a third's."""
+    """Each of two checkpoints decodes its own codes, and neither those of a third one."""
     models = [BUILTIN_VOICE_DIR, write_tiny_checkpoint(tmp_path / "tiny")]
     states: asyncio.Queue[object] = asyncio.Queue()
     pool = await EnginePool.start([config(model) for model in models], states.put_nowait)

@@ -59,7 +59,7 @@ def worker_pids(engine: Engine) -> list[int]:
 
 @pytest.fixture
 def assert_no_children(fork_server: None) -> Callable[[], None]:
-    """Whether the test's own are gone; a server that tests share may be there."""
+    """Check that the test's own child processes are gone. A fork server that tests share may still run."""
     others = child_pids()
 
     def check() -> None:
@@ -143,7 +143,7 @@ async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_a
 
 
 async def speaking_streams(engine: Engine) -> list[EngineStream]:
-    """In all stages: speaking, out of credit, out of text, without any text."""
+    """Return streams in all stages: speaking, out of credit, out of text, without any text."""
     endless = speech(engine, max_frames=400, ignore_eos=True)
     streams = [engine.open(endless) for _ in range(4)]
     for stream in streams[:2]:
@@ -233,7 +233,7 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
             raise RuntimeError("nobody expected this")
 
     async def lose_a_stream() -> list[PcmChunk | StreamEnd]:
-        """Its records are then what nobody can take; what came of it and of another."""
+        """Make the engine forget one of two streams, so that its records raise; return the events of both."""
         streams = [engine.open(speech(engine)) for _ in range(2)]
         for stream in streams:
             stream.push_text("Hello there.")
@@ -343,7 +343,7 @@ def test_no_worker_outlives_a_killed_parent() -> None:
 
 
 def test_ring_sizes_hold_all_that_may_be_in_flight() -> None:
-    """As many one-frame records as there is credit for, of every stream, and the largest record of each ring."""
+    """Rings hold as many one-frame records as all streams have credit for, and the largest record of each ring."""
     checkpoint = load_checkpoint(BUILTIN_VOICE_DIR)
     sizes = RingSizes.of(CONFIG, checkpoint)
     codes = np.zeros((1, checkpoint.talker.num_codebooks), np.int16)
