@@ -1,5 +1,6 @@
 """Who is let in next, where several callers wait for slots or for KV pages."""
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from tests.engine.talker.hand_driven import Talker, ends
 from tests.fakes import open_stream
 
 ONE, OTHER, THIRD = 1, 2, 3  # callers
+ONE_FRAME = np.ones((1, 16), np.int16)
 
 
 def opening(stream_id: int, caller: int) -> OpenStream:
@@ -166,6 +168,40 @@ def test_pages_that_streams_of_a_caller_share_count_once() -> None:
     assert pages.open_shared(ONE, *range(11, 40)) == list(range(11, 26)), "with the last it has 32"
     assert pages.end(10) == [26], "what was its is the others', too"
     assert pages.end(*range(11, 27)) == list(range(27, 40)), "and pages of one who has left are new to the next"
+
+
+def prefilled(talker: Talker, num: int) -> list[int]:
+    """The first streams whose prompts are in, in order."""
+    done: list[int] = []
+    while len(done) < num:
+        talker.step()
+        done += [stream.stream_id for stream in talker.plan.streams if stream.num_frames == 1]
+    return done
+
+
+def test_long_prompts_of_one_caller_are_prefilled_after_the_first_ones_of_others() -> None:
+    talker = Talker(num_slots=16, num_pages=500, max_prefill_rows=32)
+    talker.send(*(open_stream(id_, num_rows=80, caller=ONE) for id_ in (10, 11, 12)))
+    talker.step()
+    talker.send(*(open_stream(id_, num_rows=9, caller=OTHER) for id_ in (20, 21)))
+    assert prefilled(talker, 5) == [10, 20, 11, 21, 12]
+
+
+def test_where_all_are_one_caller_prompts_are_prefilled_in_order() -> None:
+    talker = Talker(num_slots=16, num_pages=500, max_prefill_rows=32)
+    talker.send(*(open_stream(id_, num_rows=rows) for id_, rows in ((10, 80), (11, 80), (20, 9))))
+    assert prefilled(talker, 3) == [10, 11, 20]
+
+
+def test_streams_that_go_on_are_prefilled_before_new_ones_of_others() -> None:
+    talker = Talker(num_slots=16, num_pages=500, max_prefill_rows=32)
+    talker.send(*(open_stream(id_, num_rows=79, trailing=(11,), known_codes=ONE_FRAME, caller=ONE) for id_ in (10, 11)))
+    talker.send(open_stream(20, num_rows=9, caller=OTHER))
+    order: list[int] = []
+    for _ in range(6):
+        talker.step()
+        order += [stream.stream_id for stream in talker.plan.streams if stream.stream_id not in order]
+    assert order == [10, 11, 20]
 
 
 @given(

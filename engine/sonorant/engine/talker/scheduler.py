@@ -9,7 +9,7 @@ One turn: pass each command to `on_record`, ask `next_step` what to run, have th
   opens it again behind its frames once there is text.
 * Prompts with the same beginning share the pages that hold it, and only the rest of their rows is prefilled.
 * Prompt rows share a budget per step: a long prompt is prefilled in pieces beside the live streams, without stalling
-  them.
+  them. Callers take turns here, too.
 * A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. One frame
   number, `stop_at`, combines all its limits. Only commands change it, so a step costs one comparison per row.
 * A stream that has far more frames than its text can take is ended as a runaway. From half of that limit on, it is a
@@ -44,7 +44,7 @@ from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow, StepPlan
 from sonorant.engine.talker.slots import SlotState
 from sonorant.engine.talker.stream import NEVER, NO_SLOT, Stream
 from sonorant.engine.talker.timed_text import TimedText
-from sonorant.engine.talker.waiting import WaitingStreams
+from sonorant.engine.talker.waiting import WaitingStreams, by_turns
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 
 NO_SCORES = "the model's scores are not finite: use other sampling settings, or another voice"
@@ -275,7 +275,7 @@ class Scheduler:
         """Return the prompt rows of this step. Streams that reach the end of their prompts are added to `stepped`."""
         rows = []
         budget = self._max_prefill_rows
-        for stream in list(self._prefilling.values()):
+        for stream in by_turns(self._prefilling.values()):
             if not budget:
                 break
             start = stream.num_rows_done

@@ -102,3 +102,20 @@ class WaitingStreams:
 def _leaves_enough(num: int, num_held: int, num_free: int, num_all: int) -> bool:
     """Whether a caller with `num_held` slots or pages may take `num` more."""
     return num_held + num <= num_all // MANY or num_free - num >= num_all // FOR_OTHERS
+
+
+def by_turns(streams: Iterable[Stream]) -> list[Stream]:
+    """Sort streams: the first one of each caller, then the second one of each, and so on.
+
+    Those that go on behind frames made before, and those of nobody in particular, count as first ones.
+    """
+    num_before: Counter[int] = Counter()
+
+    def turn(stream: Stream) -> int:
+        caller = stream.open.caller
+        if not caller or stream.first_frame:
+            return 1
+        num_before[caller] += 1
+        return num_before[caller]
+
+    return sorted(streams, key=turn)
