@@ -163,7 +163,7 @@ class FakeEngine(FakeWorkers):
 
     def info_for_codec(self, codec: str) -> EngineInfo:
         if codec != CODEC:
-            raise CodecDiffers(f"the codes were made with codec {codec}, and this server has {CODEC}")
+            raise CodecDiffers(f"the codes were made with codec {codec}, but this server has {CODEC}")
         return self.info
 
     def open_stored(

@@ -231,7 +231,7 @@ class EnginePool:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
         if spare and sum(load.room for load in loads) <= spare:
-            raise EngineOverloaded("all streams are in use or reserved for others; try again later")
+            raise EngineOverloaded("all streams are in use, or kept for others; try again later")
         return pairs[index].engine.open(params, credit_frames, known_codes, caller=caller)
 
     def info_for_codec(self, codec: str) -> EngineInfo:
