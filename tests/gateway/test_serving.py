@@ -133,7 +133,7 @@ def test_settings_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str])
     for arguments, complaint in (
         (["--listen", "8000"], "is not HOST:PORT"),
         (["--tls-key", "key.pem"], "TLS needs both"),
-        (["--processes", "0"], "whole number from 1"),
+        (["--processes", "0"], "whole number of at least 1"),
         (["--default-format", "midi"], "invalid choice"),
         (["--drain-grace-s", "never"], "number of seconds"),
         (["--serve", "1:2"], "unrecognized"),

@@ -1,1 +1,2 @@
-"""The gateway: a process of its own that speaks the protocols people's clients know, and gRPC to Sonorant's servers."""
+"""The gateway: a process of its own that offers the protocols of common clients and calls Sonorant's servers by
+gRPC."""

@@ -1,4 +1,4 @@
-"""`sonorant-gateway`, as a program: ended by Ctrl-C without a traceback from its first moment on."""
+"""The program `sonorant-gateway`. Ctrl-C ends it without a traceback at any time, even while it is starting."""
 
 import os
 import signal
@@ -6,9 +6,9 @@ import sys
 
 
 def main() -> None:
-    # Importing takes most of a second: until then as for any program, and no KeyboardInterrupt out of an import.
+    # Importing takes most of a second. Until then Ctrl-C simply ends the process, without a KeyboardInterrupt in it.
     usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # gRPC's newer way of reading from a client's socket takes two more threads to each message: a fifth of its cost.
+    # gRPC's newer way to read from a client's socket uses two more threads per message, which is a fifth of its cost.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_for_all_other_endpoints")
     try:
         from sonorant.gateway import main as program

@@ -1,4 +1,4 @@
-"""The HTTP application: which path is whose."""
+"""The HTTP application: which handler serves which path."""
 
 import asyncio
 

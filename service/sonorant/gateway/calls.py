@@ -1,7 +1,7 @@
-"""Who calls, and what of that goes on to the server with every RPC: the key, the request id, the trace. Pure.
+"""The identity of a caller, which goes to the server with every RPC: API key, request id and trace. Pure.
 
-Keys are checked by the server alone; the gateway passes on what it got. Browsers cannot set headers on a WebSocket, so
-there the key may come as a subprotocol, `sonorant-key.KEY`, and never in the URL, which ends up in logs.
+Only the server checks keys; the gateway passes them on. Browsers cannot set headers on a WebSocket, so there the key
+may come as a subprotocol, `sonorant-key.KEY`. It never comes in the URL, which ends up in logs.
 """
 
 import re
@@ -14,7 +14,7 @@ from sonorant.gateway.errors import Refusal
 SUBPROTOCOL = "sonorant"
 KEY_SUBPROTOCOL = "sonorant-key."
 
-_KEY = re.compile(r"[!-~]{1,512}")  # printable ASCII; more would not fit into gRPC's metadata
+_KEY = re.compile(r"[!-~]{1,512}")  # printable ASCII; a longer key would not fit into gRPC's metadata
 _REQUEST_ID = re.compile(r"[!-~]{1,64}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -36,11 +36,11 @@ class Call:
 
 
 def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> Call:
-    """Raises Refusal for a key that nobody can have."""
+    """Read the caller's identity from the headers. Raises Refusal for an impossible key."""
     key = _key(headers, subprotocols)
     if key and not _KEY.fullmatch(key):
         raise Refusal(
-            401, "the API key has characters that no key has; send it as it was given", code="invalid_api_key"
+            401, "the API key has characters that no key can have; send it as it was given", code="invalid_api_key"
         )
     wanted = headers.get("X-Request-Id", "")
     request_id = wanted if _REQUEST_ID.fullmatch(wanted) else new_request_id()

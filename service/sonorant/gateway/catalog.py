@@ -1,4 +1,4 @@
-"""What the servers offer, remembered for a while: names of models and voices that requests are checked against."""
+"""Caches what the servers offer: the names of models and voices that requests are checked against."""
 
 import time
 from dataclasses import dataclass
@@ -17,29 +17,31 @@ OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 class Catalog:
     models: tuple[str, ...]  # the checkpoints' own names and OpenAI's
     presets: tuple[str, ...]  # voices of the checkpoints
-    only_designs: bool  # nobody speaks but who is described
+    only_designs: bool  # True = the only voices are those made from a description
     read_s: float
 
     def has_model(self, name: str) -> bool:
-        """By the last part: "Qwen/Qwen3-TTS-12Hz-0.6B-Base" is also that of a folder of this name."""
+        """Whether there is such a model. Only the last part of a name counts: "Qwen/Qwen3-TTS-12Hz-0.6B-Base" also
+        means a checkpoint in a folder of this name."""
         return _last(name) in {_last(model) for model in self.models}
 
 
 class Catalogs:
-    """The latest one. Nothing in it is of one caller alone, so whoever is let in by a server may renew it for all."""
+    """Holds the latest catalog. It contains nothing that belongs to one caller, so any caller that a server admits may
+    renew it for all."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._latest: Catalog | None = None
 
     async def get(self, call: Call) -> Catalog:
-        """Raises Refusal."""
+        """Return the catalog, read again if it is older than `FRESH_S`. Raises Refusal."""
         if self._latest is None or time.monotonic() - self._latest.read_s > FRESH_S:
             self._latest = await self.read(call)
         return self._latest
 
     async def read(self, call: Call) -> Catalog:
-        """As it is now, and as this caller may see it. Raises Refusal."""
+        """Read the catalog from the servers now, with this caller's key. Raises Refusal."""
         request = GetCapabilitiesRequest()
         able = await self._servers.unary(lambda server: server.speech.GetCapabilities, request, call)
         voices = await self._servers.unary(

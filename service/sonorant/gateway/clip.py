@@ -1,4 +1,4 @@
-"""A whole text in, its audio out over HTTP as it is made: what the doors of OpenAI and of Cartesia have in common."""
+"""Speaks a whole text and streams its audio over HTTP; used by the OpenAI and the Cartesia endpoints."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,7 +15,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest, 
 async def spoken(
     request: web.Request, upstream: SynthesizeStreamRequest
 ) -> AsyncGenerator[SynthesizeStreamResponse, None]:
-    """What the server answers; nothing for a text without anything to say, which is silence rather than an error."""
+    """Yield the server's answers; none for a text with nothing to speak, which is silence here and not an error."""
     with request.app[METRICS].speaking(request[DOOR]) as speaking:
         try:
             async with aclosing(request.app[SERVERS].clip(upstream, request[CALL])) as messages:
@@ -31,7 +31,8 @@ async def spoken(
 async def answer_with_bytes(
     request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
 ) -> web.StreamResponse:
-    """Begins with the first audio, so that what is wrong before it is an error; after it, the connection is cut off."""
+    """Answer with the encoded audio. The answer begins with the first audio: a failure before that is an HTTP error, a
+    failure after it cuts the connection off."""
     async with (
         Answer(request, {"Content-Type": content_type}) as answer,
         aclosing(spoken(request, upstream)) as messages,

@@ -1,4 +1,4 @@
-"""What every handler finds in its application and its request, by typed keys."""
+"""Typed keys for the values that handlers find in their application and their request."""
 
 from aiohttp import web
 
@@ -16,4 +16,4 @@ LARGE_BODIES = web.AppKey("large_bodies", LargeBodies)
 METRICS = web.AppKey("metrics", Metrics)
 
 CALL = web.RequestKey("call", Call)
-DOOR = web.RequestKey("door", str)  # which protocol the request came by, for metrics
+DOOR = web.RequestKey("door", str)  # the protocol of the request, for metrics

@@ -1,4 +1,4 @@
-"""Several gateway processes on one port. The kernel deals connections out; one that dies is replaced."""
+"""Runs several gateway processes on one port. The kernel distributes connections; a process that dies is replaced."""
 
 import ctypes
 import logging
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_crew(config: GatewayConfig) -> int:
-    """Until a signal; the exit status. Signals go on to every process."""
+    """Run the processes until a signal, which is passed on to each of them; return the exit status."""
     logs.set_up()
     crew: dict[int, BaseProcess] = {}
     stopping = False
@@ -60,7 +60,7 @@ def run_crew(config: GatewayConfig) -> int:
                 mark_process_dead(process.pid)  # type: ignore[no-untyped-call]
                 if not stopping:
                     log.error(
-                        "gateway process %s ended with status %s; another takes its place",
+                        "gateway process %s ended with status %s; starting another one",
                         process.pid,
                         process.exitcode,
                     )
@@ -83,13 +83,15 @@ def _work(config: GatewayConfig, parent: int) -> None:
 
 
 def _with_ports(config: GatewayConfig, stack: ExitStack) -> GatewayConfig:
-    """Port 0 made a port, held so that all may have the same. Raises CannotListen."""
+    """Replace port 0 by a free port, and hold all ports, so that every process listens on the same ones. Raises
+    CannotListen."""
     wyoming = config.wyoming_listen and _hold(config.wyoming_listen, "--wyoming-listen", stack)
     return replace(config, listen=_hold(config.listen, "--listen", stack), wyoming_listen=wyoming)
 
 
 def _hold(address: str, flag: str, stack: ExitStack) -> str:
-    """Bound, but not listening: connections never come here."""
+    """Bind a socket to the address, without listening, so that no connections come here; return the address with its
+    port."""
     host, port = split_address(address)
     holder = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

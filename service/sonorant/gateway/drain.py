@@ -1,4 +1,4 @@
-"""Sockets that stay open from one utterance to the next end when the gateway is about to go: once they are idle."""
+"""Ends sockets that stay open between utterances when the gateway shuts down: each as soon as it is idle."""
 
 import asyncio
 from typing import Protocol
@@ -9,13 +9,13 @@ DRAINING = web.AppKey("draining", asyncio.Event)
 
 
 class Conversation(Protocol):
-    """What has a socket to itself."""
+    """A conversation on a socket of its own."""
 
     async def run(self) -> None:
-        """Until either side has closed the socket."""
+        """Serve until either side has closed the socket."""
 
     async def go_away(self) -> None:
-        """Finish what is spoken, take nothing new, and close."""
+        """Finish what is being spoken, accept nothing new, and close."""
 
 
 class Conversations:
@@ -28,5 +28,5 @@ CONVERSATIONS = web.AppKey("conversations", Conversations)
 
 async def end_conversations(app: web.Application) -> None:
     app[DRAINING].set()
-    # At the same time: a peer that does not answer is waited for.
+    # At the same time, because closing waits for a peer that does not answer.
     await asyncio.gather(*(conversation.go_away() for conversation in app[CONVERSATIONS].open))

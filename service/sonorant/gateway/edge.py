@@ -1,4 +1,4 @@
-"""Around every request: who calls, from which page, and how an error looks. The outermost code that strangers meet."""
+"""The middleware around every request: identifies the caller, checks the page's origin, and formats errors."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -22,7 +22,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @web.middleware
 async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[DOOR] = next((door for path, door in _DOORS.items() if request.path.startswith(path)), "other")
-    status = 499  # what proxies log for a caller who hung up
+    status = 499  # as proxies log a caller who hung up
     try:
         response = await _answer(request, handler)
         status = response.status
@@ -48,7 +48,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except UnicodeEncodeError:
         refusal = Refusal(400, HALF_A_PAIR)
     except ConnectionError:
-        raise  # the caller has gone
+        raise  # the caller is gone
     except Exception:
         log.exception("%s failed", request.path, extra={"request_id": request[CALL].request_id})
         refusal = Refusal(500, f"internal error, request_id={request[CALL].request_id}")
@@ -58,16 +58,16 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 def _explained(request: web.Request, error: web.HTTPException) -> str:
     match error.status:
         case 404:
-            return f"there is nothing at {request.path[:100]!r}; GET /openapi.json says what there is"
+            return f"there is nothing at {request.path[:100]!r}; GET /openapi.json lists all paths"
         case 405:
-            return f"{request.method} is not for {request.path[:100]!r}"
+            return f"{request.path[:100]!r} does not take {request.method}; GET /openapi.json lists the methods"
         case 413:
             return "the body is too large; send less"
     return error.reason
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """To every answer, errors and streams included."""
+    """Add headers to every answer, errors and streams included."""
     if CALL in request:
         response.headers["X-Request-Id"] = request[CALL].request_id
     response.headers["Server"] = "sonorant"
@@ -83,16 +83,17 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 
 def _allowed_headers(request: web.Request) -> str:
-    """Those that the page wants to send: SDKs say in headers of their own what they run on."""
+    """The headers that the page asks to send: SDKs describe their platform in headers of their own."""
     wanted = request.headers.get("Access-Control-Request-Headers", "")
     return wanted if wanted and wanted.isascii() else _ALLOWED_HEADERS
 
 
 def _check_origin(request: web.Request) -> None:
-    """A page of somebody else must not speak through a gateway that its visitor can reach; browsers name the page."""
+    """Raise Refusal for a page of another origin, which must not use a gateway that its visitor can reach. Browsers
+    send the origin."""
     origin = request.headers.get("Origin")
     if origin and origin.partition("://")[2] != request.host and not _is_allowed(request, origin):
-        message = f"pages of {origin[:100]!r} may not call; start the gateway with --cors-origin {origin[:100]}"
+        message = f"pages from {origin[:100]!r} are not allowed; start the gateway with --cors-origin {origin[:100]}"
         raise Refusal(403, message, code="origin_not_allowed")
 
 

@@ -1,7 +1,7 @@
-"""From the server's 16-bit samples to the bytes of a format, piece by piece. PyAV's wheel brings its encoders along.
+"""Encodes the server's 16-bit samples in an audio format, piece by piece. PyAV's wheel contains the encoders.
 
 PCM and WAV cost nothing here. The others are compressed in a thread: a tenth of a second of MP3 takes a millisecond or
-two, which listeners to others would hear; PyAV lets go of the interpreter meanwhile.
+two, which would delay the audio of other listeners. PyAV releases the interpreter's lock meanwhile.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ import numpy as np
 SILENCE_MS = 20
 NATIVE_RATE_HZ = 24_000
 _UNKNOWN_SIZE = 0xFFFFFFFF
-# The format's number in WAV, and the bytes of a sample.
+# The number of each format in WAV, and its bytes per sample.
 _WAV_FORMATS = {"pcm_s16le": (1, 2), "pcm_f32le": (3, 4), "pcm_alaw": (6, 1), "pcm_mulaw": (7, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     content_type: str
-    container: str = ""  # of FFmpeg; "" = none is needed
+    container: str = ""  # FFmpeg's name; "" = FFmpeg is not needed
     codec: str = ""
     bitrate_bps: int = 0
     options: tuple[tuple[str, str], ...] = ()
-    rates_hz: tuple[int, ...] = ()  # () = any that the server has
+    rates_hz: tuple[int, ...] = ()  # () = any rate that the server supports
 
 
 FORMATS = {
-    # Without the frame that would have to be written again at the end, when it is long gone.
+    # Without the Xing frame, which would have to be rewritten at the end, after it was sent.
     "mp3": Format("audio/mpeg", "mp3", "libmp3lame", 64_000, (("write_xing", "0"), ("id3v2_version", "0"))),
-    # A page per packet, so that nothing waits for a second of audio.
+    # One page per packet, so that no audio waits until a page of a second is full.
     "opus": Format(
         "audio/ogg", "ogg", "libopus", 32_000, (("page_duration", "20000"),), (8_000, 16_000, 24_000, 48_000)
     ),
@@ -45,14 +45,15 @@ FORMATS = {
 
 class Encoder(Protocol):
     async def encode(self, pcm: bytes) -> bytes:
-        """What can be sent so far; `pcm` is whole 16-bit little-endian samples."""
+        """Encode whole 16-bit little-endian samples; return the bytes that can be sent so far."""
 
     async def finish(self) -> bytes:
-        """The rest. At least 20 ms of audio have gone out then, since clients take an empty answer for a fault."""
+        """Return the rest. If there was no audio, this is 20 ms of silence: clients treat an empty answer as a
+        fault."""
 
 
 def encoder(name: str, rate_hz: int, *, whole: bool = False) -> Encoder:
-    """`whole` = everything is collected and sent at once, so that a WAV file can say how long it is."""
+    """Make an encoder for a format of FORMATS. `whole`: collect everything, so that a WAV header has the length."""
     audio = FORMATS[name]
     if audio.codec:
         return _Compressed(audio, rate_hz)
@@ -60,12 +61,14 @@ def encoder(name: str, rate_hz: int, *, whole: bool = False) -> Encoder:
 
 
 def raw_encoder(encoding: str, rate_hz: int, *, wav: bool = False) -> Encoder:
-    """Bytes by Cartesia's names, bare or as WAV; what comes in is G.711 already where that is asked for."""
+    """Make an encoder for one of Cartesia's encodings, bare or as WAV. For G.711, the server sends it already
+    encoded."""
     return _Raw(encoding, rate_hz, wav_header(rate_hz, encoding=encoding) if wav else b"")
 
 
 def wav_header(rate_hz: int, num_bytes: int | None = None, encoding: str = "pcm_s16le") -> bytes:
-    """The canonical 44 bytes, two more for what is not PCM; None = length unknown, as a stream must say."""
+    """The canonical WAV header of 44 bytes, two more for encodings other than PCM. None = unknown length, in a
+    stream."""
     tag, width = _WAV_FORMATS[encoding]
     fmt = struct.pack("<HHIIHH", tag, 1, rate_hz, rate_hz * width, width, 8 * width) + (b"" if tag == 1 else b"\0\0")
     riff_size = _UNKNOWN_SIZE if num_bytes is None else 20 + len(fmt) + num_bytes
@@ -129,7 +132,7 @@ class _Collected:
 
 
 class _Written:
-    """What FFmpeg writes to; it cannot be rewound, as an answer on its way cannot."""
+    """The file that FFmpeg writes to. It cannot seek, because bytes that were sent cannot be changed."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

@@ -1,7 +1,7 @@
-"""What a caller is told when something cannot be done, and the one table from gRPC statuses to HTTP ones.
+"""The errors that callers get, and the one table from gRPC statuses to HTTP statuses.
 
-The shape is OpenAI's, `{"error": {message, type, param, code}}`, since that is what most clients can read. There is no
-422: the stock clients do not know it.
+Errors have OpenAI's shape, `{"error": {message, type, param, code}}`, because most clients can read it. 422 is never
+used, because the stock clients do not know it.
 """
 
 import math
@@ -14,14 +14,14 @@ from google.rpc import status_pb2
 from sonorant.client import SpeechError
 from sonorant.client.errors import from_status as speech_error
 
-RETRY_DEFAULT_S = 1.0  # where the server names no time
+RETRY_DEFAULT_S = 1.0  # if the server gives no time
 
 _STATUSES: dict[grpc.StatusCode, int] = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
     grpc.StatusCode.OUT_OF_RANGE: 400,
     grpc.StatusCode.UNIMPLEMENTED: 400,
-    grpc.StatusCode.ALREADY_EXISTS: 400,  # not 409, which the OpenAI SDK sends again
+    grpc.StatusCode.ALREADY_EXISTS: 400,  # not 409, after which the OpenAI SDK retries
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.NOT_FOUND: 404,
@@ -38,7 +38,7 @@ _TYPES = {
     503: "server_error",
 }
 _CODES = {"API_KEY_MISSING": "invalid_api_key", "API_KEY_UNKNOWN": "invalid_api_key"}
-# The server's paths, by what callers of the doors call them. The longest match counts.
+# The gateway's parameter for each path of a server's field. The longest match counts.
 _PARAMS = {
     "text": "input",
     "config.voice.voice_id": "voice",
@@ -54,7 +54,7 @@ _PARAMS = {
     "config": "",
 }
 
-_PATH = re.compile(r"((?:config|text|voice)[a-z_.\[\]0-9]*): ")  # that the server begins its message with
+_PATH = re.compile(r"((?:config|text|voice)[a-z_.\[\]0-9]*): ")  # at the beginning of a server's message
 
 
 class Refusal(Exception):
@@ -83,7 +83,7 @@ class Refusal(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """When to come back, in seconds and, for the OpenAI SDK, in milliseconds."""
+        """When to retry, in seconds and, for the OpenAI SDK, in milliseconds."""
         if self.retry_after_s is None:
             return {}
         return {
@@ -107,12 +107,13 @@ def from_speech_error(error: SpeechError) -> Refusal:
 
 
 def from_status(status: status_pb2.Status) -> Refusal:
-    """Of an utterance that failed within a call."""
+    """The Refusal for an utterance that failed within a call."""
     return from_speech_error(speech_error(status))
 
 
 def param_of(field: str) -> str:
-    """`config.sampling.temperature` is `temperature` to callers, and so is what a session has as `config.synthesis`."""
+    """The caller's parameter for a server's field: `temperature` for `config.sampling.temperature`, and for
+    `config.synthesis.sampling.temperature`, its path in a session."""
     field = field.replace("config.synthesis", "config", 1)
     for path in sorted(_PARAMS, key=len, reverse=True):
         if field == path or field.startswith(f"{path}."):

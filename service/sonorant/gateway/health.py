@@ -1,4 +1,4 @@
-"""/health, /ready and /metrics: whether the process lives, whether to send it calls, and what it has counted."""
+"""/health, /ready and /metrics: whether the process is alive, whether to send it calls, and its metrics."""
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST

@@ -1,4 +1,4 @@
-"""Reading and writing HTTP so that nobody can make us wait or remember for ever."""
+"""Reads and writes HTTP with limits, so that no caller can hold time or memory for ever."""
 
 import asyncio
 import json
@@ -19,24 +19,24 @@ BODY_TIMEOUT_S = 60.0
 LARGE_BODY_BYTES = 64 * 1024  # more than any text
 MAX_LARGE_BODIES = 16
 MAX_VALUES = 70_000  # in one message: 32 texts with an embedding of 2,048 numbers each
-MAX_UINT32 = 2**32 - 1  # of the server's fields
-MAX_ESCAPES = 400_000  # a recording of 8 MiB whose slashes are all escaped has half of them
-HALF_A_PAIR = "half of a surrogate pair is no character; send whole ones"
+MAX_UINT32 = 2**32 - 1  # largest value of the server's fields
+MAX_ESCAPES = 400_000  # a recording of 8 MiB with all slashes escaped has half as many
+HALF_A_PAIR = "half of a surrogate pair is not a character; send whole pairs"
 EVENT_STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for so long has gone
+WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for this long is gone
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class LargeBodies:
-    """Strangers may send much before anybody looks at their key: only so many bodies at once may be large."""
+    """Limits how many large bodies are read at the same time, because a body is read before its key is checked."""
 
     def __init__(self) -> None:
         self._num = 0
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Raises Refusal if there is none."""
+        """Hold one of the places while a large body is read. Raises Refusal if all are taken."""
         if self._num >= MAX_LARGE_BODIES:
             message = f"{MAX_LARGE_BODIES} large bodies are being read already; send it again soon"
             raise Refusal(429, message, code="too_many_large_bodies", retry_after_s=1.0)
@@ -48,12 +48,12 @@ class LargeBodies:
 
 
 async def read_json(request: web.Request, large: LargeBodies) -> Any:
-    """Raises Refusal."""
+    """Read the body as JSON. Raises Refusal."""
     return decode(await read_body(request, large))
 
 
 async def read_body(request: web.Request, large: LargeBodies) -> bytes:
-    """Raises Refusal."""
+    """Read the body. Raises Refusal."""
     data = bytearray()
     with ExitStack() as stack:
         async with arriving():
@@ -68,7 +68,7 @@ async def read_body(request: web.Request, large: LargeBodies) -> bytes:
 
 @asynccontextmanager
 async def arriving() -> AsyncIterator[None]:
-    """While a body is read. Raises Refusal if that takes too long, or the body is damaged."""
+    """A context for reading a body. Raises Refusal if it takes too long, or if the body is damaged."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             yield
@@ -79,7 +79,7 @@ async def arriving() -> AsyncIterator[None]:
 
 
 def decode(data: bytes | str) -> Any:
-    """JSON of strangers, of few enough values that nobody else notices. Raises Refusal."""
+    """Parse JSON, with so few values that parsing does not delay other callers. Raises Refusal."""
     try:
         text = data if isinstance(data, str) else data.decode()
         if text.count(",") + text.count("[") + text.count("{") > MAX_VALUES or text.count("\\") > MAX_ESCAPES:
@@ -97,7 +97,7 @@ def decode(data: bytes | str) -> Any:
 
 
 def parse(model: type[Body], data: Any) -> Body:
-    """JSON as what it is to be. Raises Refusal."""
+    """Validate JSON against a model. Raises Refusal."""
     if not isinstance(data, dict):
         raise Refusal(400, "the body must be a JSON object")
     try:
@@ -109,19 +109,19 @@ def parse(model: type[Body], data: Any) -> Body:
 
 
 def _told(data: Any) -> Any:
-    """null says as much as a field that is left out: clients write it for what nobody set."""
+    """Drop null fields: clients send null for a field that is not set."""
     return {name: value for name, value in data.items() if value is not None} if isinstance(data, dict) else data
 
 
 class Patience:
-    """Cuts a connection off whose listener takes nothing for WRITE_TIMEOUT_S. `with` it around every write.
+    """Cuts a connection off if its listener takes nothing for WRITE_TIMEOUT_S. Use it with `with` around every write.
 
-    One timer per connection looks now and then; a timeout around each write would cost a tenth of its chunk.
+    One timer per connection checks now and then; a timeout around each write would cost a tenth of the chunk's time.
     """
 
     def __init__(self, request: web.BaseRequest) -> None:
         self._transport = request.transport
-        self._since_s = 0.0  # 0 = nothing waits
+        self._since_s = 0.0  # 0 = no write is waiting
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 4, self._look)
 
@@ -142,7 +142,8 @@ class Patience:
 
 
 class Answer:
-    """A streamed answer; its head goes out with the first data, or with what raises before it."""
+    """A streamed answer. Its headers are sent with the first data, so an exception before that can still be an
+    error."""
 
     def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
         self._request = request
@@ -153,7 +154,7 @@ class Answer:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """A failure after the beginning cuts the connection off, so that nobody takes what was sent for the whole."""
+        """If it fails after the beginning, cut the connection off, so that nobody mistakes a part for the whole."""
         self._patience.end()
         if kind is not None and self._response.prepared:
             abort(self._request)
@@ -163,7 +164,7 @@ class Answer:
         return self._response.prepared
 
     async def write(self, data: bytes) -> None:
-        """Waits until the listener has taken most of what went before."""
+        """Send data; wait until the listener has taken most of what was sent before."""
         if data:
             with self._patience:
                 if not self._response.prepared:

@@ -1,7 +1,7 @@
-"""JSON as it goes out, and audio in it.
+"""Writes JSON messages, with and without audio.
 
-Base64 has no character that JSON escapes, so audio is spliced in behind the fields before it: a third of the time of
-encoding the whole message. Pure.
+Base64 has no characters that JSON escapes, so audio is appended to the encoded fields before it. This takes a third of
+the time of encoding the whole message. Pure.
 """
 
 import binascii
@@ -12,7 +12,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class JsonText(bytes):
-    """JSON in UTF-8, ready to be sent: on a WebSocket a text frame, where plain bytes are a binary one."""
+    """JSON in UTF-8, ready to be sent. On a WebSocket it is a text frame, while plain bytes are a binary frame."""
 
 
 def json_text(message: dict[str, Any]) -> JsonText:
@@ -20,7 +20,7 @@ def json_text(message: dict[str, Any]) -> JsonText:
 
 
 def head_of(message: dict[str, Any], field: str) -> bytes:
-    """All of a message up to the audio, which `field` will have; for `with_audio`."""
+    """The beginning of a message up to the audio, which will be in `field`; for `with_audio`."""
     return _ENCODER.encode({**message, field: ""})[:-2].encode()
 
 

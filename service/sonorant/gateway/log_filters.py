@@ -1,17 +1,17 @@
-"""Which records are worth a line in the gateway's log."""
+"""Decides which records go into the gateway's log."""
 
 import logging
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-# UnicodeEncodeError: aiohttp repeats an `Expect` that is no text. In handlers it is answered by `edge`.
-# ConnectionError: they hung up before the answer.
+# UnicodeEncodeError: aiohttp repeats an `Expect` header that is not text. In handlers, `edge` answers it.
+# ConnectionError: the caller hung up before the answer.
 _OF_STRANGERS = (HttpProcessingError, web.RequestPayloadError, UnicodeEncodeError, ConnectionError)
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Not what aiohttp makes of what is no HTTP: an error with a traceback, and with bytes of the request, which may be
-    somebody's key, or of who has gone. Any stranger could fill a disk with them."""
+    """Return False for aiohttp's records about callers who hung up or sent something other than HTTP. These have a
+    traceback and bytes of the request, which may be a key, and any stranger could fill a disk with them."""
     error = record.exc_info[1] if record.exc_info else None
     return record.name != "aiohttp.server" or not isinstance(error, _OF_STRANGERS)

@@ -1,4 +1,4 @@
-"""What `sonorant-gateway` does: one process, or a crew of them."""
+"""Runs `sonorant-gateway`, in one process or in several."""
 
 import sys
 

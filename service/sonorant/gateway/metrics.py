@@ -1,4 +1,4 @@
-"""What is counted, for Prometheus. Several processes on one port count into files, and each answers for all of them."""
+"""Metrics for Prometheus. Several processes on one port count into shared files, and each reports the sum of all."""
 
 import os
 import time
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-SHARED_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # the library's own
+SHARED_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # defined by prometheus_client
 _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 
 
@@ -16,17 +16,17 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "gateway_requests", "HTTP requests that are over.", ["door", "status"], registry=registry
+            "gateway_requests", "HTTP requests that have ended.", ["door", "status"], registry=registry
         )
         self._first_audio_s = Histogram(
             "gateway_first_audio_seconds",
-            "From the request (or the first text of it) to the first audio from the server.",
+            "From the request (or its first text) to the first audio from the server.",
             ["door"],
             buckets=_SECONDS,
             registry=registry,
         )
         self._audio_bytes = Counter(
-            "gateway_audio_bytes", "From the servers, before it is encoded.", ["door"], registry=registry
+            "gateway_audio_bytes", "Audio from the servers, before encoding.", ["door"], registry=registry
         )
         self._streams = Gauge(
             "gateway_streams", "Utterances being spoken.", ["door"], registry=registry, multiprocess_mode="livesum"
@@ -48,7 +48,7 @@ class Metrics:
 
     @contextmanager
     def speaking(self, door: str) -> Iterator["Spoken"]:
-        """While an utterance is spoken."""
+        """A context for the time in which an utterance is spoken."""
         streams = self._streams.labels(door)
         streams.inc()
         try:
@@ -58,7 +58,7 @@ class Metrics:
 
 
 class Spoken:
-    """What is measured of one utterance; its clock begins now."""
+    """Measures one utterance, from its creation on."""
 
     def __init__(self, first_audio_s: Histogram, audio_bytes: Counter) -> None:
         self._first_audio_s: Histogram | None = first_audio_s

@@ -1,4 +1,4 @@
-"""/openapi.json: what there is over HTTP, made of the very models that read it; /docs shows it."""
+"""/openapi.json, a description of all HTTP paths, made from the models that parse the requests; /docs shows it."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -18,11 +18,11 @@ _REF = "#/components/schemas/{model}"
 _DOCS = Path(__file__).with_name("docs.html")
 _ERRORS = {
     "400": "A field is wrong; `param` names it.",
-    "401": "The key is missing, or nobody has it.",
-    "403": "The key is not for this voice, or the page not allowed.",
+    "401": "The API key is missing or unknown.",
+    "403": "The API key may not use this voice, or the page may not call.",
     "404": "No such model or voice.",
     "413": "Too large.",
-    "429": "All places are taken; `Retry-After` says when to come back.",
+    "429": "The server is full, or a limit is reached; `Retry-After` says when to retry.",
     "503": "No server is ready; try again.",
 }
 _AUDIO: dict[str, Any] = {audio.content_type: {} for audio in FORMATS.values()} | {"text/event-stream": {}}
@@ -30,13 +30,13 @@ _VOICE_FORM = {
     "type": "object",
     "required": ["name"],
     "properties": {
-        "name": {"type": "string", "description": "What the voice is called; its id is made of it."},
+        "name": {"type": "string", "description": "The name of the voice; its id is derived from it."},
         "audio_sample": {"type": "string", "format": "binary", "description": "A recording of its speaker."},
-        "consent": {"type": "string", "description": "Who agreed to the cloning and how; needed for recordings."},
+        "consent": {"type": "string", "description": "Who agreed to the cloning, and how; required for recordings."},
         "ref_text": {"type": "string", "description": "What is said in the recording."},
         "speaker_description": {"type": "string"},
-        "speaker_embedding": {"type": "string", "description": "A JSON list of numbers, in place of a recording."},
-        "prompt": {"type": "string", "description": "A description, in place of a recording (VoiceDesign)."},
+        "speaker_embedding": {"type": "string", "description": "A JSON list of numbers, instead of a recording."},
+        "prompt": {"type": "string", "description": "A description, instead of a recording (VoiceDesign)."},
     },
 }
 
@@ -72,7 +72,7 @@ def _paths() -> dict[str, Any]:
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
     return {
         "/v1/audio/speech": {
-            "post": _operation("Speak a text", "The audio, as it is made.", _AUDIO, body=SpeechRequest)
+            "post": _operation("Speak a text", "The audio, as it is generated.", _AUDIO, body=SpeechRequest)
         },
         "/v1/audio/speech/batch": {
             "post": _operation("Speak several texts", "All of the audio, in base64.", body=BatchRequest)
@@ -81,20 +81,20 @@ def _paths() -> dict[str, Any]:
             "get": _operation("WebSocket: text in while audio comes out", "The first message is a StreamConfig.", {})
         },
         "/v1/audio/voices": {
-            "get": _operation("Voices there are", "Names and objects."),
-            "post": _operation("Make a voice", "The voice.", form=True),
+            "get": _operation("List voices", "Names and objects."),
+            "post": _operation("Create a voice", "The voice.", form=True),
         },
         "/v1/audio/voices/{name}": {
             "get": {**_operation("One voice", "The voice."), "parameters": [name]},
-            "delete": {**_operation("Delete a voice", "It is gone."), "parameters": [name]},
+            "delete": {**_operation("Delete a voice", "The voice is deleted."), "parameters": [name]},
         },
-        "/v1/models": {"get": _operation("Models there are", "Names.")},
+        "/v1/models": {"get": _operation("List models", "Names.")},
         "/v1/models/{name}": {"get": {**_operation("One model", "The model."), "parameters": [name]}},
         "/open-webui/audio/speech": {
-            "post": _operation("Speak a text, for Open WebUI", "The audio, as it is made.", _AUDIO, body=SpeechRequest)
+            "post": _operation("Speak a text, for Open WebUI", "The audio.", _AUDIO, body=SpeechRequest)
         },
-        "/open-webui/audio/voices": {"get": _operation("Voices there are, for Open WebUI", "Objects.")},
-        "/open-webui/audio/models": {"get": _operation("Models there are, for Open WebUI", "Objects.")},
+        "/open-webui/audio/voices": {"get": _operation("List voices, for Open WebUI", "Objects.")},
+        "/open-webui/audio/models": {"get": _operation("List models, for Open WebUI", "Objects.")},
         "/tts/websocket": {"get": _operation("WebSocket of Cartesia's clients", "Each message is a Message.", {})},
         "/tts/bytes": {
             "post": _operation("Speak a text, for Cartesia's clients", "The audio.", _AUDIO, body=Generation)
@@ -104,9 +104,9 @@ def _paths() -> dict[str, Any]:
                 "Speak a text, for Cartesia's clients", "Events.", {"text/event-stream": {}}, body=Message
             )
         },
-        "/health": {"get": _operation("Whether the process lives", "It does.")},
+        "/health": {"get": _operation("Whether the process is alive", "It is.")},
         "/ready": {"get": _operation("Whether to send calls here", "Yes; 503 = no.")},
-        "/metrics": {"get": _operation("For Prometheus", "Metrics.", {"text/plain": {}})},
+        "/metrics": {"get": _operation("Metrics for Prometheus", "Metrics.", {"text/plain": {}})},
     }
 
 

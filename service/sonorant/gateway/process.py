@@ -1,4 +1,4 @@
-"""One gateway process from its start to its end: signals around what serves."""
+"""Runs one gateway process from its start to its end, and handles its signals."""
 
 import asyncio
 import gc
@@ -18,17 +18,17 @@ log = logging.getLogger("sonorant.gateway")
 
 
 def run_process(config: GatewayConfig, *, shared: bool = False) -> int:
-    """Until a signal; the exit status. `shared`: other processes listen on the same ports."""
+    """Serve until a signal; return the exit status. `shared`: other processes listen on the same ports."""
     logs.set_up(is_news)
     try:
         return uvloop.run(_serve(config, shared))
     except asyncio.CancelledError:
-        log.warning("stopped at once by a signal")
+        log.warning("stopped at once by a second signal")
         return 1
 
 
 async def _serve(config: GatewayConfig, shared: bool) -> int:
-    """The first signal drains, the second one stops at once."""
+    """Serve until the first signal, which drains; the second one stops at once."""
     drain = asyncio.Event()
     main_task = asyncio.current_task()
     assert main_task is not None
@@ -46,6 +46,6 @@ async def _serve(config: GatewayConfig, shared: bool) -> int:
         log.error("%s", in_words(error))
         return 1
     gc.collect()
-    gc.freeze()  # what lives now lives on: full collections, for which all audio waits, need not look at it again
+    gc.freeze()  # these objects stay for good, so full collections, for which all audio waits, can skip them
     await gateway.run(drain)
     return 0

@@ -1,6 +1,6 @@
-"""The gRPC servers behind the gateway: which of them serve, which one takes the next call, and the calls themselves.
+"""The gRPC servers behind the gateway: follows which of them serve, chooses one for each call, and makes the calls.
 
-A call that a server turns away before it has said anything, because it is going or gone, is made to another one.
+If a server is gone or shutting down and refuses a call before it has answered anything, the call goes to another one.
 """
 
 import asyncio
@@ -37,15 +37,15 @@ class Server:
     speech: TextToSpeechServiceStub
     voices: VoiceServiceStub
     serving: bool = False
-    running: int = 0  # calls of ours that speak
+    running: int = 0  # our calls that are being spoken
     health_metadata: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 class Servers:
-    """Use as a context: while it is open, the health of every server is followed."""
+    """All servers. Use it as a context: while it is open, it follows the health of every server."""
 
     def __init__(self, targets: Sequence[str], access: Access) -> None:
-        """`access`: TLS, and the key for health checks where those need one; callers bring their own keys."""
+        """`access`: TLS, and the key for health checks if they need one; calls carry the callers' own keys."""
         bare = Access("", access.tls, access.ca, access.certificate, access.key)
         metadata = (("authorization", f"Bearer {access.api_key}"),) if access.api_key else ()
         self.all = [_server(target, bare, metadata) for target in targets]
@@ -67,7 +67,7 @@ class Servers:
         return any(server.serving for server in self.all)
 
     async def unary(self, method: Callable[[Server], Callable[..., Awaitable[Any]]], request: Any, call: Call) -> Any:
-        """The answer of the first server, in the order given, that serves. Raises Refusal."""
+        """Make a unary call to the first server, in the given order, that serves. Raises Refusal."""
 
         async def ask(server: Server) -> Any:
             return await method(server)(request, metadata=call.metadata)
@@ -77,7 +77,7 @@ class Servers:
     async def clip(
         self, request: SynthesizeStreamRequest, call: Call
     ) -> AsyncGenerator[SynthesizeStreamResponse, None]:
-        """Everything that SynthesizeStream answers. Raises Refusal. Leaving it early cancels the call."""
+        """Yield all responses of SynthesizeStream. Raises Refusal. Leaving it early cancels the call."""
 
         async def begin(server: Server) -> tuple[Server, Any, Any]:
             stream = server.speech.SynthesizeStream(request, metadata=call.metadata)
@@ -101,8 +101,8 @@ class Servers:
             stream.cancel()
 
     async def speak(self, config: SpeakConfig, call: Call, first: Sequence[SpeakRequest] = ()) -> "Speaking":
-        """A Speak RPC that has been let in. `first`: what is said already; it goes with the call, which saves a round
-        trip. Raises Refusal. To be closed."""
+        """Open a Speak RPC that a server has accepted; the caller must close it. `first`: requests that are known
+        already; they are sent with the call, which saves a round trip. Raises Refusal."""
 
         async def begin(server: Server, first: Sequence[SpeakRequest]) -> Speaking:
             speaking = Speaking(server, server.speech.Speak(metadata=call.metadata))
@@ -119,7 +119,7 @@ class Servers:
             except grpc.aio.AioRpcError as error:
                 if not first or error.code() is not grpc.StatusCode.INTERNAL or not is_lost(error):
                     raise
-            # A refusal may have come during a write, which overwrites what the server said: ask, and hear it out.
+            # A refusal may have come during a write, which overwrites the server's status. Try again and read it first.
             speaking = await begin(server, ())
             for request in first:
                 await speaking.send(request)
@@ -129,7 +129,8 @@ class Servers:
         return opened
 
     async def _first(self, ask: Callable[[Server], Awaitable[_Opened]], *, by_load: bool = True) -> _Opened:
-        """Of the first server that serves and takes it: in the order given, or those with the fewest calls first."""
+        """Call `ask` with one serving server after another until one accepts: in the given order, or `by_load` those
+        with the fewest calls first."""
         order = sorted(self.all, key=lambda server: server.running) if by_load else self.all
         last = Refusal(
             503, "no Sonorant server is ready; try again soon", code="server_unavailable", retry_after_s=HEALTH_RETRY_S
@@ -157,26 +158,27 @@ class Speaking:
         server.running += 1
 
     async def begin(self, config: SpeakConfig, first: Sequence[SpeakRequest]) -> None:
-        """Raises what the server refuses it with, so that nothing is lost in a call that was not let in."""
-        with suppress(asyncio.InvalidStateError):  # over already: what is read tells why
+        """Send the first requests and wait for the session. Raises the server's refusal, so that no request is lost in
+        a call that was refused."""
+        with suppress(asyncio.InvalidStateError):  # the call is over already; reading from it says why
             for request in (SpeakRequest(config=config), *first):
                 await self._stream.write(request)
         await self._stream.read()  # the session
 
     async def send(self, request: SpeakRequest) -> None:
-        """Nothing is said of a call that is over: what is read from it tells."""
+        """Send a request. If the call is over, ignore it: reading from the call says why."""
         with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
             async with self._writing:
                 await self._stream.write(request)
 
     async def finish(self) -> None:
-        """No more text."""
+        """Half-close the call: no more requests will come."""
         with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
             async with self._writing:
                 await self._stream.done_writing()
 
     async def read(self) -> SpeakResponse | None:
-        """None at the end. Raises Refusal."""
+        """The next response, or None at the end. Raises Refusal."""
         try:
             response = await self._stream.read()
         except grpc.aio.AioRpcError as error:
@@ -184,7 +186,7 @@ class Speaking:
         return None if response is grpc.aio.EOF else response
 
     def close(self) -> None:
-        """Stops what is still spoken."""
+        """Cancel the call, with everything that is still being spoken."""
         if self._open:
             self._open = False
             self._server.running -= 1
@@ -203,7 +205,7 @@ def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str],
 
 
 async def _watch(server: Server) -> None:
-    """Keep `serving` true to what the server's health service says."""
+    """Set `serving` to what the server's health service says, for ever."""
     stub = health_pb2_grpc.HealthStub(server.channel)
     while True:
         call = stub.Watch(
@@ -214,7 +216,7 @@ async def _watch(server: Server) -> None:
                 _tell(server, response.status == health_pb2.HealthCheckResponse.SERVING)
             _tell(server, False)
         except grpc.aio.AioRpcError as error:
-            # A server whose health is not for us may serve all the same: calls will tell.
+            # If we may not see its health, the server may still serve: assume so, and let calls find out.
             hidden = error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
             _tell(server, hidden)
         finally:
@@ -225,4 +227,4 @@ async def _watch(server: Server) -> None:
 def _tell(server: Server, serving: bool) -> None:
     if serving != server.serving:
         server.serving = serving
-        log.info("the server at %s %s", server.target, "serves" if serving else "does not serve")
+        log.info("the server at %s %s", server.target, "is ready" if serving else "is not ready")

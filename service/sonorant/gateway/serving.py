@@ -1,4 +1,4 @@
-"""One gateway process: listens, serves until it is told to drain, finishes what is running."""
+"""One gateway process: listens, serves until it has to drain, and finishes the running calls."""
 
 import asyncio
 import json
@@ -22,16 +22,16 @@ from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-LINGER_S = 2.0  # for the rest of a body that nobody reads
-KEEPALIVE_S = 75.0  # of connections without a request, or with one whose head does not come to its end
+LINGER_S = 2.0  # how long to wait for the rest of a body that nobody reads
+KEEPALIVE_S = 75.0  # how long a connection may have no request, or one with incomplete headers
 
 
 class CannotListen(Exception):
-    """An address is taken or not ours; the message says which, and the flag to change it."""
+    """An address is in use or not of this host; the message names it, and the flag to change it."""
 
 
 def listening_socket(address: str, flag: str, *, shared: bool) -> socket.socket:
-    """`shared`: other processes may listen on the same port. Raises CannotListen."""
+    """Listen on an address. `shared`: other processes may listen on the same port. Raises CannotListen."""
     host, port = split_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -41,17 +41,17 @@ def listening_socket(address: str, flag: str, *, shared: bool) -> socket.socket:
 
 
 class _Full(asyncio.Protocol):
-    """For who comes when there is no place."""
+    """Closes a connection at once, because there are too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
 
 
 class Gateway:
-    """Binds when made, serves in `run`."""
+    """Binds its ports when it is created, and serves in `run`."""
 
     def __init__(self, config: GatewayConfig, *, shared: bool = False) -> None:
-        """Raises CannotListen or TlsError; OSError or ValueError for the way to the servers."""
+        """Raises CannotListen or TlsError; OSError or ValueError if the TLS settings for the servers are wrong."""
         self._config = config
         self._access = Access.from_environment()
         self._access.check()
@@ -78,7 +78,7 @@ class Gateway:
             app = make_app(config, servers, Metrics())
             runner = web.AppRunner(
                 app,
-                handler_cancellation=True,  # a caller who hangs up takes the call with them
+                handler_cancellation=True,  # if the caller hangs up, the call ends
                 access_log=None,
                 keepalive_timeout=KEEPALIVE_S,
                 lingering_time=LINGER_S,
@@ -109,6 +109,6 @@ class Gateway:
 
 
 def announce(event: str, **more: object) -> None:
-    """One JSON object per line on stdout, for whoever started the gateway."""
-    # In one piece: several processes write to the same stdout.
+    """Print an event as one line of JSON on stdout, for the program that started the gateway."""
+    # In a single write, because several processes share stdout.
     print(json.dumps({"event": event, **more}) + "\n", end="", flush=True)

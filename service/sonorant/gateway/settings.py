@@ -1,4 +1,4 @@
-"""The settings of the gateway, from the command line; anything that is wrong ends the process here."""
+"""The gateway's settings, parsed from the command line; a wrong setting ends the process here."""
 
 import argparse
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 class GatewayConfig:
     listen: str = "127.0.0.1:8000"
     servers: tuple[str, ...] = ("127.0.0.1:50051",)
-    wyoming_listen: str | None = None  # no Wyoming
-    wyoming_key: str = ""  # Home Assistant sends none
+    wyoming_listen: str | None = None  # None = do not serve Wyoming
+    wyoming_key: str = ""  # for all Wyoming callers, because Home Assistant sends no key
     processes: int = 1
     default_format: str = "mp3"  # of POST /v1/audio/speech
     cors_origins: tuple[str, ...] = ()
@@ -26,14 +26,14 @@ class GatewayConfig:
 
 
 def parse_args(argv: Sequence[str] | None = None) -> GatewayConfig:
-    """Exits with status 2 and a message on anything that is wrong."""
+    """Parse the command line. Exits with status 2 and a message if something is wrong."""
     parser = argparse.ArgumentParser(
         prog="sonorant-gateway",
-        description="Lets clients of OpenAI, vLLM-Omni, SGLang-Omni, Cartesia and Home Assistant call Sonorant's gRPC "
-        "servers unchanged, by HTTP, WebSocket and Wyoming.",
-        epilog="The environment configures the way to the servers, as for `sonorant`: SONORANT_CLIENT_TLS, "
+        description="Lets unchanged clients of OpenAI, vLLM-Omni, SGLang-Omni, Cartesia and Home Assistant call "
+        "Sonorant's gRPC servers, by HTTP, WebSocket and Wyoming.",
+        epilog="The environment configures the connection to the servers, as for `sonorant`: SONORANT_CLIENT_TLS, "
         "SONORANT_CLIENT_CA, SONORANT_CLIENT_CERTIFICATE, SONORANT_CLIENT_KEY, and SONORANT_CLIENT_API_KEY for health "
-        "checks. Callers' own keys are passed on. docs/gateway.md says more.",
+        "checks. Callers' own API keys are passed on. See docs/gateway.md.",
         allow_abbrev=False,
     )
     default = GatewayConfig()
@@ -133,7 +133,7 @@ def _address(text: str) -> str:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""WebSockets of strangers: accepted only with a key that a server knows, never waited for without end."""
+"""WebSockets: accepts them only with a key that a server knows, and limits how long it waits for callers."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,8 @@ GOING_AWAY = 1001
 
 
 def conversing(kind: Callable[[web.Request, web.WebSocketResponse], Conversation]) -> Handler:
-    """Handles a socket by having such a conversation on it: counted, and told when the gateway is about to go."""
+    """Make a handler that runs a conversation on each socket. The conversation is counted, and told when the gateway
+    shuts down."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         socket = await _accept(request)
@@ -40,9 +41,9 @@ def conversing(kind: Callable[[web.Request, web.WebSocketResponse], Conversation
 
 
 async def _accept(request: web.Request) -> web.WebSocketResponse:
-    """Raises Refusal, which is then the answer to the handshake."""
+    """Accept a WebSocket. Raises Refusal, which then answers the handshake."""
     if request.app[DRAINING].is_set():
-        raise Refusal(503, "this gateway is about to go; connect again", code="draining", retry_after_s=1.0)
+        raise Refusal(503, "this gateway is shutting down; connect again", code="draining", retry_after_s=1.0)
     await request.app[SERVERS].unary(
         lambda server: server.speech.GetCapabilities, GetCapabilitiesRequest(), request[CALL]
     )
@@ -54,22 +55,23 @@ async def _accept(request: web.Request) -> web.WebSocketResponse:
 
 
 async def receive(socket: web.WebSocketResponse, timeout_s: float) -> dict[str, Any] | None:
-    """The next message; None if the other side has gone. Raises Refusal for what is none, TimeoutError."""
+    """The next message, or None if the other side is gone. Raises TimeoutError, or Refusal if it is not a JSON
+    object."""
     async with asyncio.timeout(timeout_s):
         message = await socket.receive()
     match message.type:
         case WSMsgType.TEXT:
             data = decode(message.data)
             if not isinstance(data, dict):
-                raise Refusal(400, "a message is a JSON object")
+                raise Refusal(400, "a message must be a JSON object")
             return data
         case WSMsgType.BINARY:
-            raise Refusal(400, "messages are JSON in text frames; binary ones are not taken")
+            raise Refusal(400, "messages must be JSON in text frames, not in binary ones")
     return None
 
 
 class Sender:
-    """Writes to a socket, waiting until the listener has taken most of what went before."""
+    """Writes to a socket; waits until the listener has taken most of what was sent before."""
 
     def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._socket = socket

@@ -1,4 +1,4 @@
-"""/: a page to try the voices in a browser. Of the machine nothing but the files in page/ can be asked for."""
+"""Serves /, a page to try the voices in a browser. Only the files in page/ can be requested."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from sonorant.gateway.errors import Refusal
 
 _FOLDER = Path(__file__).with_name("page")
 _FILES = {path.name: path for path in _FOLDER.glob("*.*") if path.suffix in (".html", ".js", ".css", ".svg")}
-# Nothing of anybody else's is loaded; recordings and made-up audio are blobs.
+# The page loads nothing from other hosts; recordings and generated audio are blobs.
 _POLICY = (
     "default-src 'self'; connect-src 'self' ws: wss:; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "media-src 'self' blob:"

@@ -33,7 +33,7 @@ class Certificates:
                     self._load()
                     log.info("the TLS certificate was read again")
                 except TlsError as error:
-                    log.error("TLS goes on with the certificate it has: %s", error)
+                    log.error("the new TLS certificate cannot be used, keeping the old one: %s", error)
 
     def _load(self) -> None:
         try:

@@ -1,9 +1,9 @@
-"""Names of voices as other protocols have them, and who speaks here for each. Pure."""
+"""Maps the voice names of other protocols to voices of the server. Pure."""
 
 import re
 from collections.abc import Sequence
 
-# OpenAI's voices; some clients (Pipecat's OpenAI service among them) refuse all others before they send.
+# OpenAI's voices; some clients, such as Pipecat's OpenAI service, do not send any other name.
 OPENAI_VOICES = (
     "alloy",
     "ash",
@@ -20,14 +20,14 @@ OPENAI_VOICES = (
     "verse",
 )
 DEFAULT_VOICE = "default"
-MAX_NAME_CHARS = 1024  # that are looked at
+MAX_NAME_CHARS = 1024  # the rest of a name is ignored
 
 _ID = re.compile(r"[a-z][a-z0-9-]{2,62}")
 _OTHER = re.compile(r"[^a-z0-9-]+")
 
 
 def resolve_voice(name: str, presets: Sequence[str] = ()) -> str:
-    """The id of a voice of the server; "" = its default. OpenAI's names are spread over the presets there are."""
+    """The server's voice id for a name; "" = its default voice. OpenAI's names are spread over the presets."""
     name = name.strip().lower()
     if name in ("", DEFAULT_VOICE):
         return ""
@@ -39,7 +39,7 @@ def resolve_voice(name: str, presets: Sequence[str] = ()) -> str:
 
 
 def voice_id(name: str) -> str:
-    """The id that a voice made under this name gets: "My Voice" -> "my-voice". "" if nothing of the name can be one."""
+    """The id for a new voice with this name: "My Voice" -> "my-voice". "" if no character of the name can be used."""
     slug = _OTHER.sub("-", name[:MAX_NAME_CHARS].strip().lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"v-{slug}" if slug else ""
     return slug[:63]

@@ -1,1 +1,1 @@
-"""The door for clients of Cartesia: many texts at once over one WebSocket, token by token, and whole ones by HTTP."""
+"""The endpoints for Cartesia's clients: many texts at once, token by token, over a WebSocket; whole texts by HTTP."""

@@ -1,4 +1,4 @@
-"""What Cartesia's clients get, on a WebSocket and as server-sent events. Pure."""
+"""The messages to Cartesia's clients, on a WebSocket and as server-sent events. Pure."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from sonorant.tts.v1.synthesis_pb2 import Marks
 
 
 def chunk_head(context_id: str) -> bytes:
-    """Of a chunk's message up to its audio, for `with_audio`."""
+    """The beginning of a chunk's message up to its audio, for `with_audio`."""
     return head_of(part("chunk", context_id, step_time=0), "data")
 
 
 def part(kind: str, context_id: str, **more: Any) -> dict[str, Any]:
-    """A message that others follow."""
+    """A message that is not the last one of its context."""
     return {"type": kind, "context_id": context_id, "status_code": 206, "done": False, **more}
 
 
@@ -31,7 +31,7 @@ def done_message(context_id: str) -> dict[str, Any]:
 
 
 def error_message(refusal: Refusal, context_id: str | None) -> dict[str, Any]:
-    """Without `done`, which LiveKit would take for success."""
+    """An error message. It has no `done`, which LiveKit would take for success."""
     return {
         "type": "error",
         "context_id": context_id,

@@ -19,7 +19,7 @@ async def tts_bytes(request: web.Request) -> web.StreamResponse:
     upstream = SynthesizeStreamRequest(config=config, text=body.transcript)
     if output.container == "mp3":
         if output.encoding != "pcm_s16le":
-            raise Refusal(400, "output_format: mp3 takes pcm_s16le", param="output_format")
+            raise Refusal(400, "output_format: the container mp3 needs encoding pcm_s16le", param="output_format")
         encode = encoder("mp3", output.sample_rate)
     else:
         encode = raw_encoder(output.encoding, output.sample_rate, wav=output.container == "wav")

@@ -1,4 +1,5 @@
-"""One context of Cartesia's: a text that comes piece by piece, and its audio. It is one Speak call to a server."""
+"""A context of Cartesia's protocol: a text that comes piece by piece, and its audio. It is one Speak call to a
+server."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -27,15 +28,15 @@ class Context:
         self._encode = raw_encoder(first.output_format.encoding, first.output_format.sample_rate)
         self._feed = Feed()
         self._chunk_head = chunk_head(context_id)
-        self._last = ""  # of the text
+        self._last = ""  # last character of the text so far
         self._num_flushes = 0
         self._ended = self._cancelled = False
         self.failed = False
 
     def put(self, message: Message) -> None:
-        """Raises Refusal if too much text waits already, or the text has ended."""
+        """Take a message. Raises Refusal if too much text waits already, or if the text has ended."""
         if self._cancelled:
-            return  # the rest of its text is not spoken
+            return  # the rest of a cancelled text is not spoken
         if self._ended:
             raise Refusal(400, f"context {self.context_id!r} has ended; use a new context_id for a new text")
         if message.transcript:
@@ -54,13 +55,13 @@ class Context:
         self._feed.put(SpeakRequest(cancel=Cancel()))
 
     def _joined(self, transcript: str) -> str:
-        """Verbatim, but that sentences sent one by one are not grown together."""
+        """The text as it is, but with a space between sentences that were sent one by one without any."""
         apart = self._last in _SENTENCE_ENDS and transcript[0].isalnum()
         self._last = transcript[-1]
         return f" {transcript}" if apart else transcript
 
     async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
-        """Speak to the end, `done` excluded; what goes wrong is told to the caller. Raises ConnectionError if they have
+        """Speak to the end and send everything but `done`, errors included. Raises ConnectionError if the caller is
         gone."""
         try:
             speaking = await servers.speak(self._config, call, self._feed.take_first())
@@ -84,7 +85,7 @@ class Context:
                         case "done" if response.done.HasField("error"):
                             raise from_status(response.done.error)
                         case "done":
-                            self._feed.end()  # not before: after it, a call takes no cancel
+                            self._feed.end()  # only now, because a cancel could not be sent after it
         except Refusal as refusal:
             await self._fail(refusal, send)
         finally:

@@ -1,4 +1,4 @@
-"""POST /tts/sse: a whole text, as server-sent events."""
+"""POST /tts/sse: speaks a whole text and answers with server-sent events."""
 
 import secrets
 from contextlib import aclosing

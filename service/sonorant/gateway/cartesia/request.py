@@ -1,4 +1,4 @@
-"""What Cartesia's clients send, and what it asks of the server. Unknown fields are dropped. Pure."""
+"""The requests of Cartesia's clients, and their translation for the server. Unknown fields are ignored. Pure."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,7 +13,7 @@ from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
 
 BUFFER_MS = 3000  # Cartesia's own default
-LEAST_BUFFER_MS = 10  # that a server takes; 0 is "do not wait" to Cartesia
+LEAST_BUFFER_MS = 10  # the server's minimum; 0 means "do not wait" in Cartesia's protocol
 MOST_BUFFER_MS = 60_000
 _ENCODINGS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_s16le", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
 
@@ -23,7 +23,7 @@ class _Message(BaseModel):
 
 
 def _voice(value: Any) -> Any:
-    """Its id alone is taken, too."""
+    """Accept an id alone as a voice, too."""
     return {"id": value} if isinstance(value, str) else value
 
 
@@ -51,10 +51,10 @@ class Generation(_Message):
     output_format: OutputFormat = OutputFormat()
     language: str | None = None
     locale: str | None = Field(default=None, description="Another name of `language`.")
-    generation_config: GenerationConfig | None = Field(default=None, description="Of it, `speed` is served.")
+    generation_config: GenerationConfig | None = Field(default=None, description="Only its `speed` is used.")
 
     def check_text(self) -> None:
-        """Raises Refusal for a text without anything in it."""
+        """Raise Refusal if the text is empty."""
         if not self.transcript.strip():
             raise Refusal(400, "transcript: nothing to say; send a text", param="transcript")
 
@@ -69,13 +69,13 @@ class Generation(_Message):
         )
         if self.voice.mode == "embedding":
             if not self.voice.embedding:
-                raise Refusal(400, "voice.embedding: mode embedding needs one", param="voice")
+                raise Refusal(400, "voice.embedding: send one, or another voice.mode", param="voice")
             config.voice.speaker_embedding.values.extend(self.voice.embedding)
         return config
 
 
 class Message(Generation):
-    """One message of the WebSocket; with a whole text the body of POST /tts/sse."""
+    """One message on the WebSocket; with a whole text, also the body of POST /tts/sse."""
 
     context_id: str | None = Field(default=None, min_length=1, max_length=128)
     more: bool = Field(default=False, alias="continue")
@@ -86,9 +86,7 @@ class Message(Generation):
 
     def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
         if self.output_format.container != "raw":
-            raise Refusal(
-                400, "output_format.container: only raw is for the WebSocket and events", param="output_format"
-            )
+            raise Refusal(400, "output_format.container: the WebSocket and events take only raw", param="output_format")
         delay_ms = BUFFER_MS if self.max_buffer_delay_ms is None else self.max_buffer_delay_ms
         return SpeakConfig(
             synthesis=self.to_config(catalog),

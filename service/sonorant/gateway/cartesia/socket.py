@@ -1,7 +1,7 @@
-"""GET /tts/websocket: contexts side by side on one socket.
+"""GET /tts/websocket: several contexts at the same time on one socket.
 
-Some clients (LiveKit's among them) do not say that a listener interrupted; what is then spoken in vain is bounded by
-the lead that the server keeps, and by the number of contexts.
+Some clients, such as LiveKit's, do not report that the listener interrupted. What is then spoken for nothing is limited
+by the server's lead and by the number of contexts.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
 
 MAX_CONTEXTS = 8
 MAX_REMEMBERED = 256
-IDLE_S = 300.0  # as Cartesia has it
+IDLE_S = 300.0  # as in Cartesia's protocol
 
 
 class _Conversation:
@@ -34,7 +34,7 @@ class _Conversation:
         self._dead: deque[str] = deque(
             maxlen=MAX_REMEMBERED
         )  # failed or cancelled: the rest of their texts is not spoken
-        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)  # spoken to their end: a cancel comes too late for them
+        self._over: deque[str] = deque(maxlen=MAX_REMEMBERED)  # spoken to their end: too late for a cancel
 
     async def go_away(self) -> None:
         if not self._contexts:
@@ -57,7 +57,7 @@ class _Conversation:
                 except Refusal as refusal:
                     await self._sender.send(error_message(refusal, context_id if isinstance(context_id, str) else None))
         except ConnectionError:
-            pass  # they have gone
+            pass  # the caller is gone
         finally:
             self._sender.end()
             for task in self._tasks:
@@ -78,12 +78,12 @@ class _Conversation:
             pass
         elif message.transcript.strip():
             await self._open(context_id, message)
-        elif not message.more:  # the end of a context in which nothing was said
+        elif not message.more:  # the end of a context without any text
             await self._sender.send(done_message(context_id))
 
     async def _open(self, context_id: str, message: Message) -> None:
         if self._request.app[DRAINING].is_set():
-            raise Refusal(503, "this gateway is about to go; connect again", code="draining", retry_after_s=1.0)
+            raise Refusal(503, "this gateway is shutting down; connect again", code="draining", retry_after_s=1.0)
         if len(self._contexts) >= MAX_CONTEXTS:
             raise Refusal(
                 429, f"{MAX_CONTEXTS} contexts are open on this socket; end or cancel one", code="too_many_contexts"
@@ -101,7 +101,7 @@ class _Conversation:
         try:
             try:
                 await context.run(app[SERVERS], self._request[CALL], app[METRICS], self._sender.send)
-            finally:  # before they hear of it, since they may use the name again at once
+            finally:  # before the caller gets `done`, because it may use the id again at once
                 del self._contexts[context.context_id]
                 (self._dead if context.failed else self._over).append(context.context_id)
             if not context.failed:

@@ -1,1 +1,1 @@
-"""The door for clients of OpenAI, vLLM-Omni and SGLang-Omni: HTTP, server-sent events and vLLM-Omni's WebSocket."""
+"""The endpoints for clients of OpenAI, vLLM-Omni and SGLang-Omni: HTTP, server-sent events, vLLM-Omni's WebSocket."""

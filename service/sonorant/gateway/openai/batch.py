@@ -1,4 +1,4 @@
-"""POST /v1/audio/speech/batch: several texts in one request, as vLLM-Omni has it. One that fails fails alone."""
+"""POST /v1/audio/speech/batch: several texts in one request, as in vLLM-Omni. If one fails, the others go on."""
 
 import asyncio
 import base64
@@ -21,15 +21,15 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 MAX_ITEMS = 32  # as in vLLM-Omni
 MAX_AT_ONCE = 4
-MAX_AUDIO_BYTES = 32 * 1024 * 1024  # of all items together: they are answered at once
+MAX_AUDIO_BYTES = 32 * 1024 * 1024  # for all items together, because they are in one answer
 _WHO_SPEAKS = {"voice", "speaker"}  # two names of one field
 
 
 class BatchRequest(VoiceFields):
-    """POST /v1/audio/speech/batch. What is said beside the items holds for each that does not say otherwise."""
+    """POST /v1/audio/speech/batch. Fields beside `items` are defaults for every item."""
 
     items: list[dict[str, Any]] = Field(
-        min_length=1, max_length=MAX_ITEMS, description="Each has an `input`, and any field of a SpeechRequest."
+        min_length=1, max_length=MAX_ITEMS, description="Each has an `input` and may have any field of SpeechRequest."
     )
     response_format: ResponseFormat = "wav"
 
@@ -48,14 +48,14 @@ async def speech_batch(request: web.Request) -> web.Response:
 
 
 def merged(shared: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
-    """An item with what holds for all. Pure."""
+    """An item with the shared defaults filled in. Pure."""
     own = {name: value for name, value in item.items() if value is not None}
     hidden = {"items"} | (_WHO_SPEAKS if own.keys() & _WHO_SPEAKS else set())
     return {**{name: value for name, value in shared.items() if name not in hidden}, **own}
 
 
 class _Answers:
-    """To one request."""
+    """Answers the items of one request."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request

@@ -1,4 +1,4 @@
-"""GET /v1/models: the checkpoints, and the names that OpenAI's clients send."""
+"""GET /v1/models: the checkpoints, and the model names that OpenAI's clients send."""
 
 from typing import Any
 
@@ -17,12 +17,14 @@ async def model(request: web.Request) -> web.Response:
     catalog = await request.app[CATALOGS].read(request[CALL])
     name = request.match_info["name"]
     if not catalog.has_model(name):
-        raise Refusal(404, f"there is no model {name[:80]!r}", param="model", code="model_not_found")
+        raise Refusal(
+            404, f"there is no model {name[:80]!r}; GET /v1/models lists them", param="model", code="model_not_found"
+        )
     return web.json_response(_model(name))
 
 
 async def root(request: web.Request) -> web.Response:
-    """LiveKit's OpenAI plugin asks for it, to have a connection when it is needed."""
+    """LiveKit's OpenAI plugin requests this path to open a connection in advance."""
     return web.json_response({"object": "list", "data": []})
 
 

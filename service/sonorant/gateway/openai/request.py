@@ -1,6 +1,6 @@
-"""The body of POST /v1/audio/speech in the fields of OpenAI, vLLM-Omni and SGLang-Omni, and what it asks for.
+"""The body of POST /v1/audio/speech with the fields of OpenAI, vLLM-Omni and SGLang-Omni, and its translation.
 
-Its schema goes into the OpenAPI document. Unknown fields are dropped, as vLLM-Omni drops them. Pure.
+Its schema is a part of the OpenAPI document. Unknown fields are ignored, as in vLLM-Omni. Pure.
 """
 
 import base64
@@ -18,14 +18,14 @@ from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
 ResponseFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 TaskType = Literal["CustomVoice", "VoiceDesign", "Base"]
-MAX_REF_AUDIO_BYTES = 8 * 1024 * 1024 - 64 * 1024  # what one message to the server takes, with room for the rest
+MAX_REF_AUDIO_BYTES = 8 * 1024 * 1024 - 64 * 1024  # the limit of a message to the server, less room for other fields
 ONLY_DATA = (
     "only data: URIs are read (data:audio/wav;base64,...); links and files are not, so send the recording itself"
 )
 
 
 def _voice_name(value: Any) -> Any:
-    """OpenAI takes `{"id": "..."}`, too."""
+    """The name in a voice; OpenAI also accepts `{"id": "..."}`."""
     return value.get("id") if isinstance(value, dict) else value
 
 
@@ -37,7 +37,7 @@ class Reference(BaseModel):
 
 
 class VoiceFields(BaseModel):
-    """Who speaks and how: what the HTTP door and the WebSocket have in common."""
+    """Who speaks, and how: the fields that HTTP requests and the WebSocket have in common."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, protected_namespaces=())
 
@@ -48,41 +48,41 @@ class VoiceFields(BaseModel):
         None,
         validation_alias=AliasChoices("voice", "speaker"),
         description="A voice of GET /v1/audio/voices, one of OpenAI's thirteen names, or `default`. "
-        "An object with an `id` is taken, too, and `speaker` is another name of the field.",
+        "An object with an `id` is accepted, too, and `speaker` is another name of the field.",
     )
     instructions: str | None = Field(
         None, description="Style in plain language; with a VoiceDesign checkpoint, the description of the voice."
     )
     speed: float | None = Field(default=None, description="0.5 (half as fast) to 2 (twice as fast), at the same pitch.")
     sample_rate: int | None = Field(
-        None, ge=1, description="In hertz; default 24000. 8000, 16000, 22050, 24000, 44100 and 48000 are served."
+        None, ge=1, description="In hertz: 8000, 16000, 22050, 24000, 44100 or 48000. Default: 24000."
     )
     language: str | None = Field(default=None, description='"English", "en", or "Auto": the model decides.')
     task_type: TaskType | None = Field(
-        default=None, description="Checked against the other fields; they say it by themselves."
+        default=None, description="Only checked against the other fields, which already determine the task."
     )
     ref_audio: str | Annotated[list[str], Field(fail_fast=True)] | None = Field(
         default=None, description=f"A recording to clone: {ONLY_DATA}."
     )
     ref_text: str | None = Field(default=None, description="What is said in the recording.")
     references: list[Reference] | None = Field(
-        None, max_length=1, description="SGLang-Omni's way to say ref_audio and ref_text."
+        None, max_length=1, description="SGLang-Omni's form of ref_audio and ref_text."
     )
     x_vector_only_mode: bool | None = Field(
-        None, description="Clone the voice alone, not the manner; ref_text is not used."
+        None, description="Clone only the voice, not the manner; ref_text is ignored."
     )
     speaker_embedding: Annotated[list[float], Field(fail_fast=True)] | None = Field(
-        default=None, max_length=8192, description="In place of a recording."
+        default=None, max_length=8192, description="A speaker embedding, instead of a recording."
     )
     max_new_tokens: int | None = Field(
-        default=None, ge=1, le=4096, description="Codec frames, of 80 ms, after which to stop."
+        default=None, ge=1, le=4096, description="Stop after this many codec frames of 80 ms."
     )
     seed: int | None = Field(default=None, description="The same seed and request give the same audio.")
     non_streaming_mode: bool | None = Field(
         default=None, description="Qwen3-TTS's prompt layout; default: the checkpoint's."
     )
     initial_codec_chunk_frames: int | None = Field(
-        None, ge=0, description="Taken, without effect: audio begins with one frame."
+        None, ge=0, description="Accepted without effect: audio always begins with one frame."
     )
     temperature: float | None = None
     top_p: float | None = None
@@ -94,9 +94,9 @@ class VoiceFields(BaseModel):
         return self.sample_rate or NATIVE_RATE_HZ
 
     def to_config(self, catalog: Catalog, encoding: str) -> SynthesisConfig:
-        """Raises Refusal."""
+        """Translate the fields for the server. Raises Refusal."""
         if self.model and not catalog.has_model(self.model):
-            message = f"model: there is no {self.model[:80]!r}; there are {', '.join(catalog.models)}"
+            message = f"model: there is no model {self.model[:80]!r}; use one of {', '.join(catalog.models)}"
             raise Refusal(404, message, param="model", code="model_not_found")
         reference, transcript = self._reference()
         design = self._design(catalog, reference)
@@ -129,7 +129,7 @@ class VoiceFields(BaseModel):
             )
             if self.speaker_embedding:
                 config.voice.speaker_embedding.values.extend(self.speaker_embedding)
-        except (ValueError, OverflowError) as error:  # a number that does not fit into its field
+        except (ValueError, OverflowError) as error:  # a number does not fit into its field
             raise Refusal(400, f"a number is out of range: {error}") from None
         return config
 
@@ -138,10 +138,13 @@ class VoiceFields(BaseModel):
         return (self.voice or DEFAULT_VOICE).lower() not in (DEFAULT_VOICE, *OPENAI_VOICES)
 
     def _design(self, catalog: Catalog, reference: bytes | None) -> str:
-        """The instructions where they are the voice: VoiceDesign, said or the only thing that can be meant."""
+        """The instructions if they describe the voice: with task_type VoiceDesign, or if nothing else is possible."""
         if self.task_type == "VoiceDesign":
             if reference or self.speaker_embedding or self._names_a_voice:
-                message = "task_type: VoiceDesign makes the voice of instructions; leave out who else speaks"
+                message = (
+                    "task_type: VoiceDesign makes the voice from instructions; leave out voice, ref_audio and "
+                    "speaker_embedding"
+                )
                 raise Refusal(400, message, param="task_type")
             if not self.instructions:
                 raise Refusal(400, "instructions: VoiceDesign needs a description of the voice", param="instructions")
@@ -150,15 +153,15 @@ class VoiceFields(BaseModel):
         return self.instructions or "" if meant and not self._names_a_voice else ""
 
     def _reference(self) -> tuple[bytes | None, str]:
-        """The recording to clone and what is said in it."""
+        """The recording to clone, and its transcript."""
         audio, text, where = self.ref_audio, self.ref_text, "ref_audio"
         if self.references:
             if audio:
-                raise Refusal(400, "references and ref_audio say the same; send one of them", param="references")
+                raise Refusal(400, "references and ref_audio mean the same; send one of them", param="references")
             audio, text, where = self.references[0].audio_path, self.references[0].text, "references"
         if isinstance(audio, list):
             if len(audio) != 1:
-                raise Refusal(400, f"{where}: one recording is taken, not {len(audio)}", param=where)
+                raise Refusal(400, f"{where}: send one recording, not {len(audio)}", param=where)
             (audio,) = audio
         if not audio:
             return None, ""
@@ -169,16 +172,16 @@ class VoiceFields(BaseModel):
         return _recording(audio, where), "" if self.x_vector_only_mode else text or ""
 
     def _sampling(self) -> dict[str, Any]:
-        """What is left out is the checkpoint's own."""
+        """The sampling settings that were sent; the others keep the checkpoint's defaults."""
         given: dict[str, Any] = {
             "temperature": self.temperature,
             "top_p": self.top_p,
-            "top_k": max(self.top_k, 0) if self.top_k is not None else None,  # -1 is off, in SGLang
+            "top_k": max(self.top_k, 0) if self.top_k is not None else None,  # in SGLang, -1 = off
             "repetition_penalty": self.repetition_penalty,
             "seed": self.seed % 2**32 if self.seed is not None else None,
             "max_frames": self.max_new_tokens,
         }
-        if self.temperature == 0:  # greedy, as everybody else means it
+        if self.temperature == 0:  # other servers take this as greedy
             given |= {"temperature": None, "do_sample": False, "subtalker_do_sample": False}
         elif self.temperature is not None:
             given["do_sample"] = True
@@ -190,7 +193,7 @@ class SpeechRequest(VoiceFields):
 
     input: str = Field(description="The text.")
     response_format: ResponseFormat | None = Field(
-        None, description="Default: mp3, or what the gateway was started with."
+        None, description="Default: mp3, unless the gateway was started with another one."
     )
     stream_format: Literal["audio", "sse"] | None = Field(
         default=None, description="Bytes, or server-sent events with base64."
@@ -198,7 +201,7 @@ class SpeechRequest(VoiceFields):
     stream: bool = Field(default=False, description="Without stream_format: true = sse, as in vLLM-Omni.")
     word_timestamps: bool = Field(
         False,
-        description="When each word is heard, as JSON in the header X-Word-Timestamps. The answer then comes whole.",
+        description="Return when each word is heard, in the header X-Word-Timestamps. The answer is not streamed.",
     )
 
     @property
@@ -213,13 +216,13 @@ def _recording(uri: str, where: str) -> bytes:
     if len(data) > MAX_REF_AUDIO_BYTES * 4 // 3:
         raise Refusal(
             413,
-            f"{where}: longer than {MAX_REF_AUDIO_BYTES} bytes; send less, or keep it with POST /v1/audio/voices",
+            f"{where}: more than {MAX_REF_AUDIO_BYTES} bytes; send a shorter recording",
             param=where,
         )
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise Refusal(400, f"{where}: what follows the comma is not base64", param=where) from None
+        raise Refusal(400, f"{where}: the part after the comma is not base64", param=where) from None
 
 
 assert set(FORMATS) == set(get_args(ResponseFormat))

@@ -1,4 +1,4 @@
-"""POST /v1/audio/speech: a whole text in, audio out as it is made, as bytes or as server-sent events."""
+"""POST /v1/audio/speech: speaks a whole text and streams its audio, as bytes or as server-sent events."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Mark, SynthesisSt
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 _DELTA_HEAD = head_of({"type": "speech.audio.delta"}, "audio")
-MAX_TIMESTAMPS_BYTES = 4096  # of a header that proxies let through
+MAX_TIMESTAMPS_BYTES = 4096  # proxies let headers of this size through
 
 
 async def speech(request: web.Request) -> web.StreamResponse:
@@ -38,13 +38,13 @@ async def speech(request: web.Request) -> web.StreamResponse:
 
 
 def check_format(body: SpeechRequest, name: str) -> None:
-    """Whether there is a text, and the format has its rate. Raises Refusal."""
+    """Raise Refusal if there is no text, or if the format does not support the sample rate."""
     if not body.input.strip():
         raise Refusal(400, "input: nothing to say; send a text", param="input", code="empty_input")
     rates_hz = FORMATS[name].rates_hz
     if rates_hz and body.rate_hz not in rates_hz:
         rates = ", ".join(map(str, rates_hz))
-        raise Refusal(400, f"sample_rate: {name} has {rates} Hz, not {body.rate_hz}", param="sample_rate")
+        raise Refusal(400, f"sample_rate: {name} supports {rates} Hz, not {body.rate_hz}", param="sample_rate")
 
 
 async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder) -> web.StreamResponse:
@@ -60,7 +60,7 @@ async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encod
             if rest := await encode.finish():
                 await answer.write(_delta(rest))
         except Refusal as refusal:
-            if answer.begun:  # LiveKit takes no notice of it, which is why the connection is cut off as well
+            if answer.begun:  # LiveKit ignores this event, so the connection is cut off as well
                 await answer.write(_event({"type": "error", **refusal.body}))
             raise
         await answer.write(_event({"type": "speech.audio.done", "usage": usage(stats)}))
@@ -70,7 +70,7 @@ async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encod
 async def _whole(
     request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
 ) -> web.Response:
-    """With the times of the words in a header, which comes before the audio."""
+    """Answer with the whole audio, and with the times of its words in a header."""
     data, words = bytearray(), []
     async with aclosing(spoken(request, upstream)) as messages:
         async for message in messages:
@@ -100,7 +100,7 @@ def _event(payload: dict[str, Any]) -> bytes:
 
 
 def usage(stats: SynthesisStats) -> dict[str, int]:
-    """Characters in, codec frames out."""
+    """OpenAI's usage: characters as input tokens, codec frames as output tokens."""
     return {
         "input_tokens": stats.input_chars,
         "output_tokens": stats.codec_frames,

@@ -1,24 +1,24 @@
-"""Text that comes in pieces, cut where sentences or clauses end, as vLLM-Omni cuts it. Pure."""
+"""Cuts text that comes in pieces where sentences or clauses end, as vLLM-Omni does. Pure."""
 
 import re
 from typing import Literal
 
 Granularity = Literal["none", "sentence", "clause"]
 
-# A mark of Latin scripts ends a unit only before white space, since it also stands in numbers and abbreviations; the
-# others are never anything else. What closes a quotation belongs to what it closes.
+# A punctuation mark of Latin scripts ends a unit only before white space, because it also occurs in numbers and
+# abbreviations; the other marks always end one. A closing quote or bracket belongs to the unit that it closes.
 _CLOSING = "\"'”’»)\\]}』」）】"
 _MARKS: dict[Granularity, tuple[str, str]] = {
     "sentence": (".!?", "。！？…।॥؟"),
     "clause": (".!?,;:", "。！？…।॥؟，；：、،؛"),
 }
 _SHORT = re.compile(r"(?:\b(?:dr|mr|mrs|ms|prof|st|no|vs|etc|e\.g|i\.e|approx|fig)|\b[a-z])\.$", re.IGNORECASE)
-_SHORT_CHARS = 8  # the longest that it finds
+_SHORT_CHARS = 8  # length of its longest match
 
 
 def _ends(latin: str, others: str) -> re.Pattern[str]:
-    """From the first mark to the last of what closes. Possessive, and never from the middle of a run: a text of nothing
-    but marks takes as long as any other."""
+    """A pattern from the first mark to the last closing character. It is possessive and never begins in the middle of a
+    run, so a text of nothing but marks takes no longer than any other."""
     ends = [rf"(?<![{marks}])[{marks}]++[{_CLOSING}]*+(?={then})" for marks, then in ((latin, r"\s"), (others, "."))]
     return re.compile("|".join(ends), re.DOTALL)
 
@@ -30,10 +30,10 @@ class Splitter:
     def __init__(self, granularity: Granularity) -> None:
         self._ends = _ENDS[granularity]
         self._held = ""
-        self._seen = 0  # of what is held, where no end was found
+        self._seen = 0  # length of the held text that was searched already
 
     def feed(self, text: str) -> list[str]:
-        """Units that are complete, without white space around them."""
+        """Take more text; return the units that are complete now, without white space around them."""
         self._held += text
         units, begin = [], 0
         for found in self._ends.finditer(self._held[self._seen :]):
@@ -43,7 +43,7 @@ class Splitter:
                     units.append(unit)
                 begin = end
         self._held = self._held[begin:]
-        self._seen = max(0, len(self._held) - 16)  # marks may go on, and closing ones still follow
+        self._seen = max(0, len(self._held) - 16)  # more marks or closing characters may still follow
         return units
 
     def rest(self) -> list[str]:

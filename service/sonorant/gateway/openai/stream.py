@@ -1,7 +1,7 @@
 """GET /v1/audio/speech/stream: vLLM-Omni's WebSocket, and SGLang-Omni's, which differs a little.
 
-Where both wait for the end of a sentence, or of everything, this speaks words as they come. `input.cancel` is an
-addition: it stops what is spoken, and `session.done` then says what was heard.
+Both wait for the end of a sentence, or of the text; this one speaks words as they come. `input.cancel` is an addition:
+it stops the speech, and `session.done` then says what was heard.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ from sonorant.tts.v1.speak_pb2 import SpeakConfig
 
 CONFIG_TIMEOUT_S = 10.0
 IDLE_S = 120.0
-MAX_TEXT_BYTES = 128 * 1024  # of one message
-MAX_UTTERANCES = 16  # begun and not over
+MAX_TEXT_BYTES = 128 * 1024  # per message
+MAX_UTTERANCES = 16  # that have begun and are not over
 
 
 class _Conversation:
@@ -33,12 +33,12 @@ class _Conversation:
         self._config: StreamConfig | None = None
         self._speak_config = SpeakConfig()
         self._is_sglang = False
-        self._utterances: deque[Utterance] = deque()  # not over; the first one is heard
-        self._current: Utterance | None = None  # which text is for
+        self._utterances: deque[Utterance] = deque()  # those that are not over; the first one is being spoken
+        self._current: Utterance | None = None  # the utterance that takes text
         self._num_utterances = 0
         self._num_commits = 0
         self._committed_sentences = 0
-        self._new = asyncio.Event()  # for the speaker
+        self._new = asyncio.Event()  # set while there are utterances to speak
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -54,27 +54,27 @@ class _Conversation:
             await self._idle.wait()
             await self._socket.close()
         except ConnectionError:
-            pass  # they have gone
+            pass  # the caller is gone
         finally:
             self._sender.end()
             speaker.cancel()
             await asyncio.gather(speaker, return_exceptions=True)
 
     async def _take_next(self) -> bool:
-        """False when nothing more is to be read."""
+        """Read and handle one message; return False if no more should be read."""
         try:
             message = await receive(self._socket, CONFIG_TIMEOUT_S if self._config is None else IDLE_S)
             if message is None:
-                raise ConnectionResetError("the other side has gone")
+                raise ConnectionResetError("the other side is gone")
             return await self._take(message)
         except TimeoutError:
             if self._utterances:
                 return True
-            await self._sender.send({"type": "error", "message": "nothing came for too long", "code": "idle_timeout"})
+            await self._sender.send({"type": "error", "message": "no message for too long", "code": "idle_timeout"})
             return False
         except Refusal as refusal:
             await self._sender.send(error_message(refusal))
-            return self._config is not None  # without one there is nothing to go on with
+            return self._config is not None  # without a config the session cannot go on
 
     async def _take(self, message: dict[str, Any]) -> bool:
         kind = message.get("type")
@@ -98,16 +98,16 @@ class _Conversation:
                 utterance.cancel(played_ms)
             self._current = None
         elif kind == "session.close":
-            if self._current is not None:  # its text ends here, or it would be waited for
+            if self._current is not None:  # end its text, or the speaker would wait for more
                 self._current.end()
             return False
         else:
-            raise Refusal(400, f"there is no message {str(kind)[:40]!r}", param="type")
+            raise Refusal(400, f"there is no message type {str(kind)[:40]!r}", param="type")
         return True
 
     async def _configure(self, message: dict[str, Any]) -> None:
         if self._current is not None:
-            raise Refusal(400, "session.config is for between utterances; send input.done first", param="type")
+            raise Refusal(400, "session.config cannot come within an utterance; send input.done first", param="type")
         config, self._is_sglang = parse_config(message)
         catalog = await self._request.app[CATALOGS].get(self._request[CALL])
         self._speak_config = config.to_speak_config(catalog)
@@ -131,7 +131,7 @@ class _Conversation:
             self._utterance().add(text)
 
     async def _commit(self) -> None:
-        """SGLang-Omni's `input.commit`: answered once all so far was spoken."""
+        """SGLang-Omni's `input.commit`: it is answered once all text so far was spoken."""
         utterance = self._utterance()
         num_sentences = utterance.finish_sentence()
         message = {
@@ -148,10 +148,10 @@ class _Conversation:
             await self._sender.send(message)
 
     def _utterance(self) -> Utterance:
-        """That text is for; a new one if there is none."""
+        """The utterance that takes text; a new one if there is none."""
         if self._current is None:
             if self._request.app[DRAINING].is_set():
-                raise Refusal(503, "this gateway is about to go; connect again", code="draining")
+                raise Refusal(503, "this gateway is shutting down; connect again", code="draining")
             if len(self._utterances) >= MAX_UTTERANCES:
                 raise Refusal(429, f"{MAX_UTTERANCES} utterances wait; send more when one is done", code="too_many")
             assert self._config is not None
@@ -163,7 +163,7 @@ class _Conversation:
         return self._current
 
     async def _speak(self) -> None:
-        """One utterance after the other, since what is sent does not say whose audio it is."""
+        """Speak one utterance after the other, because audio messages do not name their utterance."""
         app = self._request.app
         while True:
             await self._new.wait()

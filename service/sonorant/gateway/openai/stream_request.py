@@ -14,10 +14,10 @@ from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_
 
 
 class StreamConfig(VoiceFields):
-    """`session.config`, the first message; again between utterances."""
+    """`session.config`, the first message; it may come again between utterances."""
 
-    response_format: ResponseFormat = Field(default="wav", description="Of what is sent; pcm with stream_audio.")
-    stream_audio: bool = Field(default=False, description="As it is made; else each text as one file.")
+    response_format: ResponseFormat = Field(default="wav", description="Audio format; must be pcm with stream_audio.")
+    stream_audio: bool = Field(default=False, description="Send audio as it is generated; else one file per text.")
     split_granularity: Granularity | None = Field(
         default=None,
         description="none: words are spoken as they come, without waiting for the end of anything, as one text. "
@@ -25,23 +25,24 @@ class StreamConfig(VoiceFields):
     )
     word_timestamps: bool = Field(
         default=False,
-        description="Audio then comes as audio.chunk, and all words behind the last one.",
+        description="Send audio as audio.chunk messages, and all words after the last one.",
     )
     early_word_timestamps: bool = Field(
-        default=False, description="With word_timestamps: each word comes with the audio it begins in. Sonorant's own."
+        default=False,
+        description="With word_timestamps: send each word with the audio that it begins in. A Sonorant extension.",
     )
     max_lead_ms: int = Field(
         default=0,
         ge=0,
         le=MAX_UINT32,
-        description="How far audio may be sent ahead of its listener; 0 = no limit. Sonorant's own.",
+        description="How far audio may be sent ahead of its listener; 0 = no limit. A Sonorant extension.",
     )
 
     def check(self) -> None:
         if (self.stream_audio or self.word_timestamps) and self.response_format != "pcm":
-            raise Refusal(400, "response_format: stream_audio and word_timestamps take pcm", param="response_format")
+            raise Refusal(400, "response_format: stream_audio and word_timestamps need pcm", param="response_format")
         if self.word_timestamps and not self.stream_audio:
-            raise Refusal(400, "word_timestamps: only with stream_audio", param="word_timestamps")
+            raise Refusal(400, "word_timestamps: set stream_audio, too", param="word_timestamps")
 
     def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
         return SpeakConfig(
@@ -52,7 +53,8 @@ class StreamConfig(VoiceFields):
 
 
 def parse_config(message: dict[str, Any]) -> tuple[StreamConfig, bool]:
-    """And whether it is SGLang-Omni's dialect, which nests the fields in `session`. Raises Refusal."""
+    """Parse `session.config`; also return whether it is SGLang-Omni's dialect, which nests the fields in `session`.
+    Raises Refusal."""
     nested = isinstance(message.get("session"), dict)
     config = parse(StreamConfig, {**message, **message["session"]} if nested else message)
     config.check()

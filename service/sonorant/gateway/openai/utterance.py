@@ -23,9 +23,9 @@ from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, 
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, Mark, UtteranceDone
 
 DOOR = "stream"
-MAX_SENTENCES = 16  # with a server at once
+MAX_SENTENCES = 16  # sent to the server and not done
 MAX_CHARS = 256 * 1024
-MAX_COMMITS = 1000  # that wait to be answered
+MAX_COMMITS = 1000  # without an answer yet
 Send = Callable[[dict[str, Any] | bytes], Awaitable[None]]
 
 
@@ -37,16 +37,16 @@ class Utterance:
         self._speak_config = speak_config
         self._splitter = None if config.split_granularity in (None, "none") else Splitter(config.split_granularity)
         self._feed = Feed()
-        self._texts: list[str] = []  # of each sentence
-        self._commits: deque[tuple[int, dict[str, Any]]] = deque()  # to be told once so many sentences are over
+        self._texts: list[str] = []  # the text of each sentence
+        self._commits: deque[tuple[int, dict[str, Any]]] = deque()  # messages to send once that many sentences are done
         self._cancelled = False
         self._spoken: list[str] = []
         self._num_chars = 0
-        self._num_sent = 0  # sentences, where the text is cut into some
+        self._num_sent = 0  # sentences sent to the server, if the text is split
         self._num_done = 0
 
     def add(self, text: str) -> None:
-        """Raises Refusal for more text than anybody says in one go."""
+        """Append text. Raises Refusal if the utterance gets too long."""
         self._num_chars += len(text)
         if self._num_chars > MAX_CHARS:
             raise Refusal(413, f"more than {MAX_CHARS} characters in one utterance; send input.done now and then")
@@ -59,13 +59,13 @@ class Utterance:
         self._feed.put(SpeakRequest(utterance_id="0", text=text))
 
     def finish_sentence(self) -> int:
-        """What was sent is all of its sentence; how many sentences there are now."""
+        """End the current sentence; return how many sentences there are now."""
         if self._splitter is not None:
             self._say(self._splitter.rest())
         return len(self._texts)
 
     def commit(self, message: dict[str, Any]) -> bool:
-        """The message is to be told once all so far was spoken; False if that is so already. Raises Refusal."""
+        """Send the message once all text so far was spoken; return False if it was spoken already. Raises Refusal."""
         if self._num_done >= len(self._texts):
             return False
         if len(self._commits) >= MAX_COMMITS:
@@ -90,7 +90,7 @@ class Utterance:
         self._finish_if_over()
 
     def _finish_if_over(self) -> None:
-        """Not before, since after the end of its requests a call takes no cancel."""
+        """End the call's requests once the utterance is over; not earlier, because a cancel could not be sent then."""
         num_expected = self._num_sent if self._cancelled and self._splitter else len(self._texts)
         if self._ended and self._num_done >= num_expected:
             self._feed.end()
@@ -100,7 +100,7 @@ class Utterance:
         self._send_sentences()
 
     def _send_sentences(self) -> None:
-        """As many as the server takes at once."""
+        """Send as many sentences as the server takes at once."""
         while self._num_sent < len(self._texts) and self._num_sent - self._num_done < MAX_SENTENCES:
             sentence_id = str(self._num_sent)
             self._feed.put(SpeakRequest(utterance_id=sentence_id, text=self._texts[self._num_sent]))
@@ -108,7 +108,7 @@ class Utterance:
             self._num_sent += 1
 
     async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
-        """Speak to the end, `session.done` included; what goes wrong is told. Raises ConnectionError."""
+        """Speak to the end and send all messages, `session.done` and errors included. Raises ConnectionError."""
         failed = False
         try:
             await self._speak(servers, call, metrics, send)
@@ -181,13 +181,13 @@ class Sentence:
 
     def __init__(self, utterance_index: int, index: int, text: str, config: StreamConfig, send: Send) -> None:
         self.index = index
-        self.marks: list[Mark] = []  # not told yet
+        self.marks: list[Mark] = []  # not sent yet
         self._ids = {"utterance_index": utterance_index, "sentence_index": index}
         self._text = text
         self._config = config
         self._send = send
         self._encode: Encoder = encoder(config.response_format, config.rate_hz, whole=not config.stream_audio)
-        self._file = bytearray()  # where it is sent as one
+        self._file = bytearray()  # the audio, if it is sent as one file
         self._num_chunks = 0
         self._num_bytes = 0
         self._begun = False
@@ -242,7 +242,7 @@ class Sentence:
         await self._send_chunk(data, self._ms(begin), words)
 
     async def _send_chunk(self, data: bytes, begin_ms: int, words: list[Mark] | None) -> None:
-        """`words`: None = they come later."""
+        """Send audio with its words; None = the words come later."""
         message = {
             "type": "audio.chunk",
             **self._ids,

@@ -1,6 +1,6 @@
-"""/v1/audio/voices: what there is, and voices made of recordings, in the fields of OpenAI and vLLM-Omni.
+"""/v1/audio/voices: lists, creates and deletes voices, with the fields of OpenAI and vLLM-Omni.
 
-The two differ in the answers as well; one object that has the fields of both suits either.
+The answers of the two differ, so each object has the fields of both.
 """
 
 import json
@@ -32,10 +32,10 @@ from sonorant.tts.v1.voice_service_pb2 import (
     ListVoicesRequest,
 )
 
-MAX_SAMPLE_BYTES = 8 * 1024 * 1024 - 64 * 1024  # what one message to the server takes, with room for the rest
+MAX_SAMPLE_BYTES = 8 * 1024 * 1024 - 64 * 1024  # the limit of a message to the server, less room for other fields
 MAX_FIELD_BYTES = 256 * 1024  # an embedding of 2,048 numbers, with all their digits
 FIELDS = ("name", "consent", "ref_text", "speaker_description", "speaker_embedding", "prompt")
-# As OpenAI calls them, where it has them.
+# OpenAI's names for the kinds that it has.
 _TYPES = {VOICE_KIND_CLONED: "audio_sample", VOICE_KIND_DESIGNED: "prompt"}
 
 
@@ -49,7 +49,7 @@ class _Form:
 
 
 async def list_voices(request: web.Request) -> web.Response:
-    """`voices` are names, as in vLLM-Omni; `data` are objects, as in OpenAI's lists."""
+    """List all voices: `voices` has names, as in vLLM-Omni; `data` has objects, as in OpenAI's lists."""
     voices = await all_voices(request)
     made = [voice for voice in voices if voice.kind != VOICE_KIND_PRESET]
     return web.json_response(
@@ -63,7 +63,7 @@ async def list_voices(request: web.Request) -> web.Response:
 
 
 async def open_webui_voices(request: web.Request) -> web.Response:
-    """Open WebUI reads objects where vLLM-Omni's clients read names."""
+    """List all voices for Open WebUI, which expects objects in `voices`."""
     voices = await all_voices(request)
     listed = [{"id": voice.voice_id, "name": voice.display_name or voice.voice_id} for voice in voices]
     return web.json_response({"voices": listed})
@@ -80,7 +80,9 @@ async def create_voice(request: web.Request) -> web.Response:
     if not name:
         raise Refusal(400, "name: a name with a letter or a digit is needed", param="name")
     if name in OPENAI_VOICES:
-        raise Refusal(400, f"name: {name!r} is one of OpenAI's names, which mean voices of the server", param="name")
+        raise Refusal(
+            400, f"name: {name!r} is a voice of OpenAI's, which stands for a preset; choose another", param="name"
+        )
     create = CreateVoiceRequest(
         voice_id=name,
         voice=Voice(display_name=form.text("name")[:256], description=form.text("speaker_description")),
@@ -88,7 +90,7 @@ async def create_voice(request: web.Request) -> web.Response:
     )
     embedding, design = form.text("speaker_embedding"), form.text("prompt")
     if sum(map(bool, (form.sample, embedding, design))) != 1:
-        message = "audio_sample, speaker_embedding or prompt: exactly one of them says whose voice it is"
+        message = "audio_sample, speaker_embedding, prompt: send exactly one of them"
         raise Refusal(400, message, param="audio_sample")
     if form.sample:
         create.reference.CopyFrom(ReferenceAudio(audio=form.sample, transcript=form.text("ref_text")))
@@ -126,7 +128,7 @@ async def _unary(request: web.Request, method: str, message: Any) -> Any:
 
 
 async def _read(request: web.Request, large: LargeBodies) -> _Form:
-    """Raises Refusal."""
+    """Read a form. Raises Refusal."""
     try:
         if request.content_type == "application/x-www-form-urlencoded":
             text = (await read_body(request, large)).decode()
@@ -138,7 +140,7 @@ async def _read(request: web.Request, large: LargeBodies) -> _Form:
         raise Refusal(400, "a field of the form is not UTF-8") from None
     except (ValueError, AssertionError, HttpProcessingError) as error:
         raise Refusal(400, f"what was sent is not a form: {error}") from None
-    raise Refusal(400, f"a form is needed with {', '.join(FIELDS)} and audio_sample, a file")
+    raise Refusal(400, f"send a form with {', '.join(FIELDS)}, and the file audio_sample")
 
 
 async def _read_parts(request: web.Request) -> _Form:
@@ -146,7 +148,7 @@ async def _read_parts(request: web.Request) -> _Form:
     async with arriving():
         async for part in await request.multipart():
             if not isinstance(part, BodyPartReader):
-                raise Refusal(400, "a form within a form is not taken")
+                raise Refusal(400, "a form within a form is not supported")
             if part.name == "audio_sample":
                 form.sample = await _part(part, MAX_SAMPLE_BYTES)
             elif part.name in FIELDS and form.fields is not None:
@@ -174,7 +176,7 @@ def _embedding(text: str) -> SpeakerEmbedding:
 
 
 def _described(voice: Voice) -> dict[str, Any]:
-    """As OpenAI's `audio.voice`, and what Sonorant knows of it."""
+    """A voice as OpenAI's `audio.voice`, with Sonorant's own fields."""
     kind = VoiceKind.Name(voice.kind).removeprefix("VOICE_KIND_").lower()
     return {
         "id": voice.voice_id,

@@ -1,1 +1,1 @@
-"""The door for Home Assistant: Wyoming's protocol on a port of its own."""
+"""The endpoint for Home Assistant: the Wyoming protocol on a port of its own."""

@@ -1,4 +1,4 @@
-"""Connections of Wyoming's clients: `describe`, `synthesize`, and texts that come in pieces."""
+"""Serves connections of Wyoming clients: `describe`, `synthesize`, and texts that come in pieces."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ _FORMAT = {"rate": NATIVE_RATE_HZ, "width": 2, "channels": 1}
 
 class WyomingDoor:
     def __init__(self, servers: Servers, catalogs: Catalogs, metrics: Metrics, key: str, max_connections: int) -> None:
-        """`key`: of all who come, since the protocol knows none."""
+        """`key`: the API key for all callers, because the protocol has none."""
         self._servers = servers
         self._catalogs = catalogs
         self._metrics = metrics
@@ -38,7 +38,7 @@ class WyomingDoor:
         self._connections: dict[asyncio.Task[Any], _Connection] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until the other side has gone."""
+        """Serve one connection until the other side is gone."""
         if len(self._connections) >= self._max_connections:
             writer.close()
             return
@@ -52,7 +52,7 @@ class WyomingDoor:
         try:
             await connection.run()
         except (ConnectionError, TimeoutError):
-            pass  # they have gone, or take nothing any more
+            pass  # the caller is gone, or does not read any more
         except Exception:
             log.exception("a Wyoming connection failed", extra={"request_id": call.request_id})
         finally:
@@ -61,7 +61,7 @@ class WyomingDoor:
             writer.close()
 
     async def drain(self, grace_s: float) -> None:
-        """Let what is spoken end, for so long."""
+        """Give connections `grace_s` to finish what they are speaking, then cancel them."""
         for connection in self._connections.values():
             connection.go_away()
         if self._connections:
@@ -87,7 +87,7 @@ class _Connection:
         self._call = call
         self._reader = reader
         self._writer = writer
-        self._feed: Feed | None = None  # of a text that comes in pieces
+        self._feed: Feed | None = None  # for a text that comes in pieces
         self._speaking: asyncio.Task[None] | None = None
         self._leaving = False
 
@@ -119,14 +119,14 @@ class _Connection:
         match event.type:
             case "describe":
                 await self._send(Event("info", await self._info()))
-            case "synthesize" if self._feed is None:  # else it repeats what came in pieces
+            case "synthesize" if self._feed is None:  # otherwise it only repeats the text that came in pieces
                 text = _text(event)
                 feed = await self._begin(event, streamed=False)
                 feed.put(SpeakRequest(text=text))
                 feed.put(SpeakRequest(end=EndUtterance()))
                 feed.end()
             case "synthesize-start":
-                self._end()  # a text that was begun and not ended would be waited for
+                self._end()  # end an unfinished text, or `_begin` would wait for it for ever
                 self._feed = await self._begin(event, streamed=True)
             case "synthesize-chunk" if self._feed is not None:
                 if text := _text(event):
@@ -137,7 +137,7 @@ class _Connection:
                 await self._send(Event("pong", event.data))
 
     def _end(self) -> None:
-        """No more pieces come."""
+        """End the text that comes in pieces, if there is one."""
         if self._feed is not None:
             self._feed.put(SpeakRequest(end=EndUtterance()))
             self._feed.end()
@@ -149,7 +149,7 @@ class _Connection:
         return info(answer.voices)
 
     async def _begin(self, event: Event, *, streamed: bool) -> Feed:
-        """A new text, once the one before it is spoken."""
+        """Begin a new text, after the one before it was spoken."""
         if self._speaking is not None:
             await asyncio.wait([self._speaking])
         voice = event.data.get("voice")
@@ -173,7 +173,7 @@ class _Connection:
             if streamed:
                 await self._send(Event("synthesize-stopped"))
         except (ConnectionError, TimeoutError):
-            self._writer.transport.abort()  # they take no more
+            self._writer.transport.abort()  # the caller does not read any more
         finally:
             self._speaking = None
             if self._leaving:
@@ -212,8 +212,8 @@ class _Connection:
         await self._send(Event("error", {"text": refusal.message, "code": refusal.code or str(refusal.status)}))
 
     async def _send(self, event: Event) -> None:
-        if self._writer.is_closing():  # where uvloop raises something else
-            raise ConnectionResetError("the other side has gone")
+        if self._writer.is_closing():  # uvloop would raise another error
+            raise ConnectionResetError("the other side is gone")
         self._writer.write(event.to_bytes())
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await self._writer.drain()

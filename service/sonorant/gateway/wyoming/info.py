@@ -1,4 +1,4 @@
-"""What `describe` is answered with. Pure."""
+"""The answer to `describe`. Pure."""
 
 from collections.abc import Sequence
 from typing import Any

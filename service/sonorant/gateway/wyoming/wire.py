@@ -1,4 +1,5 @@
-"""Wyoming's events: a line of JSON, then data and payload of the lengths that it names. What comes in is bounded."""
+"""Reads and writes Wyoming's events: a line of JSON, then data and payload with the lengths given there. Limits
+sizes."""
 
 import asyncio
 import json
@@ -8,14 +9,14 @@ from typing import Any
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import decode
 
-VERSION = "1.5.2"  # of the protocol, as its library says it
+VERSION = "1.5.2"  # version of the protocol, as its library sends it
 MAX_LINE_BYTES = 64 * 1024
 MAX_DATA_BYTES = 256 * 1024
-MAX_PAYLOAD_BYTES = 1024 * 1024  # audio for others; it is thrown away
+MAX_PAYLOAD_BYTES = 1024 * 1024  # audio for other kinds of services; it is discarded
 
 
 class NotWyoming(Exception):
-    """What came is no event, or one too large for us."""
+    """The other side sent something that is not an event, or too large an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Event:
 
 
 async def read_event(reader: asyncio.StreamReader) -> Event | None:
-    """None at the end. Raises NotWyoming."""
+    """The next event, or None at the end. Raises NotWyoming."""
     try:
         line = await reader.readline()
         if not line.strip():
@@ -43,7 +44,7 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
         head = _object(line)
         data = head.get("data") or {}
         if not isinstance(data, dict):
-            raise ValueError("its data is no JSON object")
+            raise ValueError("its data is not a JSON object")
         if data_length := _length(head, "data_length", MAX_DATA_BYTES):
             data = {**data, **_object(await reader.readexactly(data_length))}
         if payload_length := _length(head, "payload_length", MAX_PAYLOAD_BYTES):
@@ -51,7 +52,7 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
     except asyncio.IncompleteReadError:
         return None
     except (ValueError, Refusal) as error:  # a line that is too long is a ValueError, too
-        raise NotWyoming(f"no event of Wyoming's: {error}") from None
+        raise NotWyoming(f"not a Wyoming event: {error}") from None
     return Event(str(head.get("type", "")), data)
 
 
@@ -65,5 +66,5 @@ def _object(data: bytes) -> dict[str, Any]:
 def _length(head: dict[str, Any], name: str, limit: int) -> int:
     value = head.get(name) or 0
     if type(value) is not int or not 0 <= value <= limit:
-        raise ValueError(f"{name} is {str(value)[:20]}; at most {limit} are taken")
+        raise ValueError(f"{name} is {str(value)[:20]}; it must be a whole number from 0 to {limit}")
     return value
