@@ -1,11 +1,11 @@
-// The page: text that is spoken while it is typed, words that light up as they are heard, a stop that stops at once.
+// The page: speaks text while it is typed, highlights words as they are heard, and stops at once when asked to.
 
 import { Player, RATE } from "/player.js";
 import { Latencies, Queue, Spectrogram } from "/pictures.js";
 import { Speech } from "/speech.js";
 import { Who } from "/who.js";
 
-const PAUSE_MS = 1000; // without typing, until the last word is taken for whole
+const PAUSE_MS = 1000; // after this long without typing, the last word counts as complete
 
 const byId = (id) => document.getElementById(id);
 const text = byId("text");
@@ -17,9 +17,9 @@ const spectrogram = new Spectrogram(byId("spectrogram"));
 const latencies = new Latencies(byId("latencies"), byId("latency"));
 const queue = new Queue(byId("queues"), byId("queue"));
 
-let sent = ""; // the beginning of the text that was given away, or is not to be spoken
-let utterance = null; // that text is for
-let said = []; // utterances since the text began, in their order
+let sent = ""; // the beginning of the text that was sent, or must not be spoken
+let utterance = null; // the utterance that takes text
+let said = []; // utterances since the text began, in order
 let timer = 0;
 let frame = 0;
 
@@ -28,7 +28,7 @@ function tell(id, message) {
   byId(id).hidden = !message;
 }
 
-/** Say so much more of the text. */
+/** Speak this next part of the text. */
 function say(until) {
   const more = text.value.slice(sent.length, until);
   sent = text.value.slice(0, until);
@@ -40,7 +40,7 @@ function say(until) {
     tell("heard", "");
     const queued = speech.busy;
     utterance = speech.begin(config, who.key, until - more.length);
-    utterance.queued = queued; // behind another one: its wait says nothing about the server
+    utterance.queued = queued; // it waits for another one, so its latency says nothing about the server
     said.push(utterance);
   }
   speech.say(utterance, more);
@@ -75,13 +75,13 @@ function tellHeard(parts) {
   tell("heard", heard ? `Heard until the stop: “${heard}”` : "Nothing was heard yet.");
 }
 
-/** Which utterance is heard, and how far. */
+/** The utterance that is being heard, and how far. */
 function position() {
   const sounding = said.filter((each) => each.base !== null && each.base <= player.played).at(-1) ?? null;
   return { utterance: sounding, playedMs: sounding ? ((player.played - sounding.base) * 1000) / RATE : 0 };
 }
 
-/** The text was changed where it was given away already: from there on it is said anew. */
+/** The text was changed in a part that was sent already: speak it again from there on. */
 function changed(common) {
   stop();
   const begin = text.value.slice(0, common).search(/\S+$/);
@@ -118,7 +118,7 @@ function speakAll() {
   paint();
 }
 
-/** The text as it was typed, each part as far as it has got. */
+/** Show the typed text, with the state of each part. */
 function paint() {
   const value = text.value;
   const heard = position();
@@ -161,7 +161,7 @@ function paint() {
   byId("stop").disabled = !speaking;
 }
 
-/** As long as something moves. */
+/** Draw frames as long as something moves. */
 function animate() {
   cancelAnimationFrame(frame);
   let silentFrames = 0;
@@ -189,7 +189,7 @@ speech.onAudio = async (from, audio) => {
 speech.onChange = (over) => {
   if (over?.state === "cancelled") {
     const before = said.slice(0, said.indexOf(over)).map((each) => each.text.slice(0, each.heardUntil));
-    if (over.spokenText) tellHeard([...before, over.spokenText]); // the server's own word for it
+    if (over.spokenText) tellHeard([...before, over.spokenText]); // the server's own estimate
   }
   paint();
 };
@@ -210,7 +210,7 @@ document.addEventListener("keydown", (event) => {
 });
 addEventListener("resize", () => latencies.draw());
 
-// For tests, and for the curious.
+// For tests and for the browser's console.
 globalThis.sonorant = { player, speech, get said() { return said; } };
 
 paint();

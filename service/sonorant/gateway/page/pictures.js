@@ -1,8 +1,8 @@
-// What is drawn: the sound, the time to it, and how much of it waits. Canvases get their numbers in words as well.
+// Draws the sound, the time to the first sound, and how much audio waits. Each canvas also has its numbers as text.
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** The drawing context, fitted to the size on the screen; sizes are in CSS pixels. */
+/** The canvas's drawing context, fitted to its size on the screen; sizes are in CSS pixels. */
 function fit(canvas) {
   const scale = devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];
@@ -33,7 +33,7 @@ export class Spectrogram {
     this.#canvas = canvas;
   }
 
-  /** One step further in time. Without motion it writes from left to right and begins again, instead of moving. */
+  /** Draw the next column. With reduced motion, write from left to right and start over, instead of scrolling. */
   draw(analyser) {
     const { context, width, height, scale } = fit(this.#canvas);
     this.#bins ??= new Uint8Array(analyser.frequencyBinCount);
@@ -45,7 +45,7 @@ export class Spectrogram {
     }
     const data = this.#strip.data;
     for (let y = 0; y < height; y++) {
-      // Low tones have more room than a straight scale would give them.
+      // Low tones get more room than on a linear scale.
       const share = 1 - y / height;
       const bin = Math.min(this.#bins.length - 1, Math.floor(share ** 1.6 * this.#bins.length));
       const [r, g, b] = PALETTE[this.#bins[bin]];
@@ -66,7 +66,7 @@ export class Spectrogram {
   }
 
   describe(text) {
-    this.#canvas.setAttribute("aria-label", `Spectrogram of what plays: ${text}`);
+    this.#canvas.setAttribute("aria-label", `Spectrogram of the audio: ${text}`);
   }
 }
 
@@ -82,7 +82,7 @@ export class Latencies {
   add(ms) {
     this.#times = [...this.#times, ms].slice(-16);
     this.output.textContent = `${Math.round(ms)} ms`;
-    this.canvas.setAttribute("aria-label", `Time to the first sound, last ones: ${this.#times.map(Math.round).join(", ")} ms`);
+    this.canvas.setAttribute("aria-label", `Latest times to the first sound: ${this.#times.map(Math.round).join(", ")} ms`);
     this.draw();
   }
 
@@ -105,7 +105,7 @@ export class Latencies {
   }
 }
 
-/** How much audio waits, over the last seconds. */
+/** How much audio was waiting, over the last seconds. */
 export class Queue {
   #history = [];
   #said = 0;
@@ -120,7 +120,7 @@ export class Queue {
     this.output.textContent = `${(ms / 1000).toFixed(1)} s`;
     if (performance.now() - this.#said > 1000) {
       this.#said = performance.now();
-      this.canvas.setAttribute("aria-label", `Audio that has come and was not heard yet: ${(ms / 1000).toFixed(1)} s`);
+      this.canvas.setAttribute("aria-label", `Audio received and not heard yet: ${(ms / 1000).toFixed(1)} s`);
     }
     const { context, width, height, scale } = fit(this.canvas);
     context.clearRect(0, 0, width, height);

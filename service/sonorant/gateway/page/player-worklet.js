@@ -1,4 +1,4 @@
-// Plays what it is given, and tells how much of it was heard. Silence in between does not count.
+// Plays the samples that it gets, and reports how many of them were heard. Silence in between does not count.
 
 const TELL_EVERY = 480; // samples
 
@@ -6,7 +6,7 @@ class Player extends AudioWorkletProcessor {
   constructor() {
     super();
     this.pieces = [];
-    this.offset = 0; // in the first piece
+    this.offset = 0; // position in the first piece
     this.played = 0;
     this.told = 0;
     this.port.onmessage = ({ data }) => {

@@ -1,4 +1,4 @@
-// Audio out: samples in, and where the listener is. Positions count samples that were handed in, gaps left out.
+// Plays samples and tells how far the listener is. Positions count the samples that were pushed, without gaps.
 
 export const RATE = 24000;
 
@@ -10,7 +10,7 @@ export class Player {
   #node = null;
   #starting = null;
 
-  /** To be called from a gesture of the user, which browsers want before they make a sound. */
+  /** Call this from a gesture of the user, which browsers require before they play sound. */
   start() {
     this.#starting ??= this.#start();
     this.#context?.resume();
@@ -32,7 +32,7 @@ export class Player {
     await context.resume();
   }
 
-  /** base64 of 16-bit samples. */
+  /** Play 16-bit samples in base64. */
   push(base64) {
     const bytes = Uint8Array.from(atob(base64), (char) => char.charCodeAt(0));
     const samples = Float32Array.from(new Int16Array(bytes.buffer), (sample) => sample / 32768);
@@ -40,13 +40,13 @@ export class Player {
     this.#node.port.postMessage(samples, [samples.buffer]);
   }
 
-  /** What was not heard yet is dropped. */
+  /** Drop all samples that were not heard yet. */
   clear() {
     this.pushed = this.played;
     this.#node?.port.postMessage("clear");
   }
 
-  /** Milliseconds that are here and were not heard. */
+  /** Milliseconds of audio received and not heard yet. */
   get ahead() {
     return Math.max(0, ((this.pushed - this.played) * 1000) / RATE);
   }

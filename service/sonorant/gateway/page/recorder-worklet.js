@@ -1,4 +1,4 @@
-// Hands on what the microphone hears.
+// Passes on the samples of the microphone.
 
 class Recorder extends AudioWorkletProcessor {
   process([[channel]]) {

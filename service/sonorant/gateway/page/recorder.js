@@ -1,4 +1,4 @@
-// From the microphone to a WAV file, which is what the server takes.
+// Records the microphone into a WAV file, which the server accepts.
 
 export class Recorder {
   onLevel = () => {};

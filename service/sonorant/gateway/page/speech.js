@@ -1,18 +1,18 @@
-// The WebSocket /v1/audio/speech/stream: utterances of text that grows, audio and word times that come back.
+// The WebSocket /v1/audio/speech/stream: sends utterances whose text grows, and receives audio and word times.
 
 export class Utterance {
   text = "";
-  words = []; // {word, startMs, endMs, from, to}: places in `text`
+  words = []; // {word, startMs, endMs, from, to}; from and to are positions in `text`
   firstTextAt = 0;
   firstAudioAt = 0;
-  base = null; // position in the player of its first sample
-  state = "open"; // ended, cancelled, done
-  spokenText = null; // of one that was cancelled: what was heard
+  base = null; // position of its first sample in the player
+  state = "open"; // then ended, cancelled or done
+  spokenText = null; // after a cancel: the text that was heard
   #searched = 0;
 
   constructor(index, from) {
     this.index = index;
-    this.from = from; // where it begins in the text of the page
+    this.from = from; // its beginning in the text of the page
   }
 
   addWord({ word, start_ms: startMs, end_ms: endMs }) {
@@ -60,7 +60,7 @@ export class Speech {
     this.#send(this.#socket, { type: "input.done" });
   }
 
-  /** All of them; `playedMs` is of the one that is heard. */
+  /** Cancel all utterances; `playedMs`: how much of the current one was heard. */
   cancel(playedMs) {
     for (const utterance of this.#utterances.values()) utterance.state = "cancelled";
     if (this.#utterances.size) this.#send(this.#socket, { type: "input.cancel", played_ms: Math.round(playedMs) });
@@ -110,14 +110,14 @@ export class Speech {
       message.timestamps?.forEach((word) => utterance.addWord(word));
       this.onAudio(utterance, message.audio_b64);
     } else if (message.type === "session.done" && utterance) {
-      this.end(utterance); // one that failed waits for it
+      this.end(utterance); // a failed utterance has not ended yet
       this.#utterances.delete(utterance.index);
       if (utterance.state === "cancelled") utterance.spokenText = message.spoken_text ?? "";
       else utterance.state = "done";
       this.onChange(utterance);
     } else if (message.type === "error") {
       for (const failed of this.#utterances.values()) this.end(failed);
-      this.#socket.refused = true; // what follows from it need not be said as well
+      this.#socket.refused = true; // do not report errors that only follow from this one
       this.onError(message.message);
     }
   }

@@ -1,4 +1,4 @@
-// Who speaks: a voice of the server, a clone, or a description; and what of it goes into session.config.
+// Lets the user choose who speaks: a voice of the server, a clone, or a description; makes session.config from it.
 
 import { Recorder } from "/recorder.js";
 
@@ -6,7 +6,7 @@ const byId = (id) => document.getElementById(id);
 
 export class Who {
   onError = () => {};
-  onSay = () => {}; // something that went well
+  onSay = () => {}; // called with a message about a success
   #sample = null; // Blob
   #sampleUrl = "";
 
@@ -27,7 +27,7 @@ export class Who {
     return document.querySelector('[role="tab"][aria-selected="true"]').id.replace("tab-", "");
   }
 
-  /** Fields of session.config; null if something is missing, which is then said. */
+  /** The fields of session.config, or null after an error message if something is missing. */
   config() {
     if (byId("reseed").checked) byId("seed").value = this.#newSeed();
     const config = { seed: Number(byId("seed").value) || 0 };
@@ -60,9 +60,9 @@ export class Who {
           return label;
         }),
       );
-      if (!data.length) box.textContent = "This server has no voices of its own: clone or design one.";
+      if (!data.length) box.textContent = "This server has no voices: clone or design one.";
     } catch (error) {
-      box.textContent = "The list of voices cannot be read yet.";
+      box.textContent = "The voices could not be loaded.";
       if (error.status === 503) setTimeout(() => this.list(chosen), 2000); // the server is starting
       else this.onError(error.message);
     }
@@ -155,7 +155,7 @@ export class Who {
       const voice = await this.#fetch("/v1/audio/voices", { method: "POST", body: form });
       await this.list(voice.id);
       byId("tab-voices").click();
-      this.onSay(`The voice ${voice.name || voice.id} is kept.`);
+      this.onSay(`The voice ${voice.name || voice.id} is stored.`);
     } catch (error) {
       this.onError(error.message);
     }
