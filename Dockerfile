@@ -1,13 +1,13 @@
 # syntax=docker/dockerfile:1
 #
-#   docker build -t sonorant .                    for CUDA: the wheels bring the CUDA libraries, the host its driver
+#   docker build -t sonorant .                    for CUDA: the wheels contain the CUDA libraries; the host has the driver
 #   docker build -t sonorant:cpu --target cpu .   for CPU; --build-arg TORCH_INDEX_URL=<PyTorch's CPU wheel index> keeps
 #                                                 the CUDA libraries out of the image
 #   docker run --gpus all -p 50051:50051 -v /path/to/checkpoint:/models:ro -v kernels:/home/sonorant/.triton \
 #     sonorant --model /models
 #
 # With TLS: --env SONORANT_CLIENT_CA=/path/in/it.pem --health-cmd 'sonorant health --server NAME.OF.THE.CERTIFICATE:50051'
-# Without --model the checkpoint inside the package is served. The volume keeps the kernels that the first start compiles.
+# Without --model, the checkpoint in the package is served. The volume keeps the kernels that the first start compiles.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/sonorant/bin:$PATH \
@@ -17,13 +17,13 @@ ENV PATH=/opt/sonorant/bin:$PATH \
 FROM base AS build
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1
-# Small models, such as those in the package, compute on the CPU in C.
+# gcc, for the C code that runs small models, such as those in the package, on the CPU.
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN python -m venv /opt/sonorant
 WORKDIR /src
 COPY constraints.txt .
 
-# Both end without what only serves to build against torch and to test it, and fail if what is in C was not compiled.
+# Both remove the parts of torch that only serve builds and tests, and fail if the C code was not compiled.
 FROM build AS build-cuda
 ARG TORCH=torch==2.13.0
 RUN pip install "${TORCH}"
@@ -58,10 +58,10 @@ FROM runtime AS cpu
 COPY --from=build-cpu /opt/sonorant /opt/sonorant
 
 FROM runtime AS cuda
-# "compute" is CUDA and the programs of MPS, by which talker and codec compute on a GPU at once; the host's driver brings both.
+# "compute" provides CUDA and the programs of MPS, with which talker and codec share a GPU; both come from the host's driver.
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-# When the server starts, Triton compiles C against the driver and against Python: its launchers need both at hand.
+# When the server starts, Triton compiles its launchers in C, which needs the headers of Python and the driver's library.
 USER 0
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
