@@ -3,12 +3,12 @@
 PYTHON ?= $(or $(shell command -v python3.11),$(shell command -v python3))
 VENV := .venv
 BIN := $(VENV)/bin
-# What .venv was made with, so that TORCH=... need be given only once.
+# The torch that .venv was made with, so that TORCH=... need be given only once.
 TORCH ?= $(or $(shell cat $(VENV)/torch 2>/dev/null),torch==2.13.0)
-# Named after the torch asked for, so that another TORCH installs anew.
+# Named after the requested torch, so that another TORCH installs again.
 INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
 
-# Several test processes, as tests mostly wait; those of one file stay together. PARALLEL= for one.
+# Several test processes, because tests mostly wait; tests of one file stay in one process. PARALLEL= for only one.
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
@@ -22,28 +22,28 @@ setup: $(INSTALLED) ## make .venv with everything in it (TORCH=torch==2.11.0 or 
 $(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt engine/build_cpu.py $(wildcard engine/sonorant/engine/cpu/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@# pip for torch, since people tell pip where theirs comes from; uv for the rest, and to compile it all, since it is quick.
+	@# pip installs torch, because people configure in pip where theirs comes from; uv installs and compiles the rest quickly.
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt $(TORCH) uv
 	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ./clients --editable '.[dev]'
 	@rm -f $(VENV)/installed-* && printf '%s\n' '$(TORCH)' >$(VENV)/torch && touch $@
 
-demo: setup ## speak a sentence word by word through a server of its own, into demo.wav
+demo: setup ## start a server, speak a sentence word by word into demo.wav, stop the server
 	@$(BIN)/python -m sonorant.cli.demo $(ARGS)
 
 serve: setup ## run the server, and a gateway to it, in the foreground (ARGS="--model DIR", GATEWAY="--listen HOST:PORT")
-	@# Both in the background: a shell hears no SIGTERM while it waits for a command in the foreground. Ctrl-C reaches them by itself,
-	@# and would stop them at once if it came twice.
+	@# Both run in the background, because a shell does not handle SIGTERM while it waits for a command in the foreground. Ctrl-C
+	@# reaches them directly; if they got it twice, they would stop at once.
 	@$(BIN)/sonorant-gateway $(GATEWAY) & gateway=$$!; $(BIN)/sonorant-server $(ARGS) & server=$$!; \
 	  trap : INT; trap 'kill $$server $$gateway 2>/dev/null' TERM; status=0; wait $$server || status=$$?; \
 	  while kill -0 $$server 2>/dev/null; do wait $$server; status=$$?; done; kill $$gateway 2>/dev/null; wait $$gateway; exit $$status
 
-test: setup ## run the tests that are quick and need no GPU
+test: setup ## run the quick tests that need no GPU
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-slow: setup ## run the slow tests that need no GPU
 	@$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not gpu' $(ARGS)
 
-test-doors: setup ## let stock clients judge the gateway, in environments of their own (ARGS="frameworks")
+test-doors: setup ## test the gateway with stock clients, in environments of their own (ARGS="frameworks")
 	@$(BIN)/python -m tests.gateway.stock.run $(ARGS)
 	@test -n "$(ARGS)" || $(BIN)/python -m tests.doors.run
 
@@ -54,47 +54,47 @@ test-chart: setup ## render the Helm chart and check every manifest (350 MB of H
 test-gpu: setup ## run the tests that need a CUDA device
 	@$(BIN)/python -m pytest -m gpu $(ARGS)
 
-fuzz: setup ## noise of many kinds against a server, for minutes (ARGS="--minutes 5 --seed N http2 ...")
+fuzz: setup ## send noise of many kinds to a server, for minutes (ARGS="--minutes 5 --seed N http2 ...")
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-$(VENV)/audit: # tools of others, with requirements of their own
+$(VENV)/audit: # tools whose requirements would conflict with ours
 	$(BIN)/python -m venv $@ && $@/bin/pip install --quiet pip-audit==2.10.1 cyclonedx-bom==7.5.0
 
-# --strict: where there are no advisories, nothing was looked up, and that is no success.
-audit: setup $(VENV)/audit ## look the pinned versions up in the advisories of PyPI
+# --strict: fail if a package could not be looked up.
+audit: setup $(VENV)/audit ## check the pinned versions against the advisories of PyPI
 	@$(VENV)/audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict $(ARGS)
 
-sbom: setup $(VENV)/audit ## write sbom.json: what is installed, as CycloneDX
+sbom: setup $(VENV)/audit ## write sbom.json: the installed packages, in CycloneDX format
 	@$(VENV)/audit/bin/cyclonedx-py environment $(BIN)/python --of JSON -o sbom.json $(ARGS)
 
-lint: setup ## ruff, mypy, import contracts, drift of the stubs, breaks of the contract
+lint: setup ## run ruff and mypy; check import contracts, stubs, and that the gRPC contract breaks no client
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python proto/breaking.py
-	@# buf's own rules for both, where its protoc plugins are installed (npm install @bufbuild/buf)
+	@# buf's own lint and breaking rules, if its protoc plugins are installed (npm install @bufbuild/buf)
 	@PATH="$$PWD/node_modules/.bin:$$PATH"; if command -v protoc-gen-buf-lint >/dev/null; then cd proto && \
 	  ../$(BIN)/python -m grpc_tools.protoc --buf-lint_out=. --buf-breaking_out=. \
 	  --buf-breaking_opt='{"against_input":"released.binpb"}' -I. -I"$$(echo ../$(VENV)/lib/python*/site-packages)" \
 	  sonorant/tts/v1/*.proto; fi
 
-format: setup ## let ruff put the code in order
+format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 proto: setup ## regenerate the gRPC stubs after a change of a .proto file
 	$(BIN)/python proto/generate.py
 
-bench: setup ## load on a server of its own, measured at the client (ARGS="--help")
+bench: setup ## start a server, put load on it, and measure at the client (ARGS="--help")
 	@$(BIN)/python -m sonorant.bench $(ARGS)
 
 train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/built-in-voice.md)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@$(BIN)/python -m sonorant.engine.training --out voice-training $(ARGS)
 
-judge-voice: setup ## let a recognizer judge the voice (ARGS="--model DIR"; default: the built-in one)
+judge-voice: setup ## judge the voice with a speech recognizer (ARGS="--model DIR"; default: the built-in one)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@mkdir -p voice-training
 	@for lines in everyday held-out; do \
@@ -102,7 +102,7 @@ judge-voice: setup ## let a recognizer judge the voice (ARGS="--model DIR"; defa
 	  $(BIN)/python -m sonorant.cli.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
 	  $(BIN)/python -m sonorant.engine.training.evaluation.judge voice-training/$$lines || exit 1; done
 
-judge-clones: setup ## how like their references clones are (ARGS="--model DIR"; default: the built-in one)
+judge-clones: setup ## measure how similar clones are to their references (ARGS="--model DIR"; default: the built-in one)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@clones=voice-training/clones; $(BIN)/python -m sonorant.engine.training.evaluation.clones write $$clones && \
 	for way in embedding transcripts; do \
@@ -110,4 +110,4 @@ judge-clones: setup ## how like their references clones are (ARGS="--model DIR";
 	    $$(test $$way = embedding || echo --transcripts) $(or $(ARGS),--model builtin_base) && \
 	  $(BIN)/python -m sonorant.engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 
-check: lint test test-slow ## lint, and all tests that need no GPU
+check: lint test test-slow ## run lint and all tests that need no GPU
