@@ -17,9 +17,9 @@ from grpc_status import rpc_status
 
 from sonorant.service.access.api_keys import anyone_at
 from sonorant.service.calls import context as call_context
+from sonorant.service.calls.call_queue import CallQueue, Entered, host_of
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
-from sonorant.service.calls.newcomers import Entered, Newcomers, host_of
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import END_OF_REQUESTS_S, checked
 from sonorant.service.calls.stalled import Stalled
@@ -43,7 +43,7 @@ class Call:
         request_timeout_s: float,
         stalled: Stalled,
         loop_share: LoopShare,
-        newcomers: Newcomers,
+        call_queue: CallQueue,
         record: CallRecord | None,
     ) -> None:
         """`record`: None for health and reflection, which are called all the time and are not worth recording."""
@@ -55,9 +55,9 @@ class Call:
         self._request_timeout_s = request_timeout_s
         self._stalled = stalled
         self._loop_share = loop_share
-        self._newcomers = newcomers
+        self._call_queue = call_queue
         self._record = record
-        self._entered: Entered | None = None  # set once the call's turn has come among the newcomers
+        self._entered: Entered | None = None  # set once the call's turn has come in the queue
         self._rpc: Any = None  # gRPC's object for this call, until the call is over
         self._task: asyncio.Task[Any] | None = None
         self._code = code_pb2.CANCELLED  # unless the call ends otherwise
@@ -74,7 +74,7 @@ class Call:
         self._stalled.follow(self)
         try:
             if self._record is not None:
-                self._entered = await self._newcomers.enter(self._context.caller.name or host_of(peer), peer)
+                self._entered = await self._call_queue.enter(self._context.caller.name or host_of(peer), peer)
             if self._refusal is not None:
                 raise self._refusal
             begins = "config" if self._method == SPEAK else "the request"

@@ -12,9 +12,9 @@ import grpc
 
 from sonorant.service.access.api_keys import ANYONE, ApiKeys, Caller
 from sonorant.service.calls.call import Call
+from sonorant.service.calls.call_queue import CallQueue
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
-from sonorant.service.calls.newcomers import Newcomers
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import tolerant
 from sonorant.service.calls.stalled import Stalled
@@ -40,7 +40,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         request_timeout_s: float,
         stalled: Stalled,
         loop_share: LoopShare,
-        newcomers: Newcomers,
+        call_queue: CallQueue,
         metrics: Metrics,
         tracer: Tracer | None,
     ) -> None:
@@ -51,7 +51,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._request_timeout_s = request_timeout_s
         self._stalled = stalled
         self._loop_share = loop_share
-        self._newcomers = newcomers
+        self._call_queue = call_queue
         self._metrics = metrics
         self._tracer = tracer
 
@@ -80,7 +80,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._request_timeout_s,
             self._stalled,
             self._loop_share,
-            self._newcomers,
+            self._call_queue,
             record,
         )
         serializer = handler.response_serializer

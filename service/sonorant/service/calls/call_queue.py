@@ -33,7 +33,7 @@ def host_of(peer: str) -> str:
     return peer.rpartition(":")[0]
 
 
-class Newcomers:
+class CallQueue:
     """Belongs to an event loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -144,14 +144,14 @@ class Newcomers:
 class Entered:
     """A call that has begun."""
 
-    __slots__ = ("_newcomers", "begun_s", "line", "peer", "who")
+    __slots__ = ("_call_queue", "begun_s", "line", "peer", "who")
 
-    def __init__(self, newcomers: Newcomers, who: str, peer: str, line: str, begun_s: float) -> None:
-        self._newcomers = newcomers
+    def __init__(self, call_queue: CallQueue, who: str, peer: str, line: str, begun_s: float) -> None:
+        self._call_queue = call_queue
         self.who = who
         self.peer = peer
         self.line = line
         self.begun_s = begun_s
 
     def end(self, *, ok: bool, cancelled: bool) -> None:
-        self._newcomers.ended(self, ok, cancelled)
+        self._call_queue.ended(self, ok, cancelled)

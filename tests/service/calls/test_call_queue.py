@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from sonorant.service.calls import newcomers
-from sonorant.service.calls.newcomers import OF_ONE, PER_TURN, Entered, Newcomers, host_of
+from sonorant.service.calls import call_queue
+from sonorant.service.calls.call_queue import OF_ONE, PER_TURN, CallQueue, Entered, host_of
 from sonorant.service.calls.resets import EARLY_S, MOST, PER_S
 from sonorant.service.errors import LimitReached
 
@@ -21,10 +21,10 @@ class Entrances:
         self.turn = 0
         self.now_s = 1000.0
         self.seen: list[tuple[int, str]] = []
-        self._newcomers = Newcomers(lambda: self.now_s)
+        self._call_queue = CallQueue(lambda: self.now_s)
 
     async def enter(self, peer: str) -> Entered:
-        entered = await self._newcomers.enter(host_of(peer), peer)
+        entered = await self._call_queue.enter(host_of(peer), peer)
         self.seen.append((self.turn, peer))
         return entered
 
@@ -149,7 +149,7 @@ async def test_a_call_that_is_cancelled_late_was_of_use() -> None:
 
 
 async def test_of_a_full_queue_the_last_of_the_longest_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newcomers, "MAX_WAITING", 3)
+    monkeypatch.setattr(call_queue, "MAX_WAITING", 3)
     entrances = Entrances()
     tasks = [asyncio.create_task(entrances.enter(peer)) for peer in [FLOOD] * (PER_TURN + 3) + [OTHER]]
     done = await asyncio.gather(*tasks, return_exceptions=True)
@@ -157,10 +157,10 @@ async def test_of_a_full_queue_the_last_of_the_longest_line_is_refused(monkeypat
 
 
 async def test_only_so_many_connections_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(newcomers, "MAX_KNOWN", 3)
+    monkeypatch.setattr(call_queue, "MAX_KNOWN", 3)
     entrances = Entrances()
     for port in (1, 2, 3, 1, 4):
         await entrances.know(f"ipv4:10.0.0.1:{port}")
-    assert [(await entrances.enter(f"ipv4:10.0.0.1:{port}")).line != newcomers.NEW for port in (1, 2, 3, 4)] == [
+    assert [(await entrances.enter(f"ipv4:10.0.0.1:{port}")).line != call_queue.NEW for port in (1, 2, 3, 4)] == [
         True, False, True, True,
     ]  # fmt: skip
