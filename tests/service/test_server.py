@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from sonorant.engine import EngineState
-from sonorant.service import taking
+from sonorant.service import accepting
 from sonorant.service.rpc.services import REFLECTION_V1, SERVICES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
@@ -126,14 +126,14 @@ async def test_what_does_not_end_in_time_is_cut_off() -> None:
 
 async def test_a_server_that_no_longer_listens_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ended gRPC's side of it; it would look alive, and be reached by nobody."""
-    made: list[taking.Server] = []
-    start = taking.Server.start
+    made: list[accepting.Server] = []
+    start = accepting.Server.start
 
-    async def start_and_tell(server: taking.Server) -> None:
+    async def start_and_tell(server: accepting.Server) -> None:
         made.append(server)
         await start(server)
 
-    monkeypatch.setattr(taking.Server, "start", start_and_tell)
+    monkeypatch.setattr(accepting.Server, "start", start_and_tell)
     async with served(FakeEngine()) as server:
         await made[0].stop(None)
         assert await asyncio.wait_for(server.exit_code, 10) == 1

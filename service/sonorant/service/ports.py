@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 
+from sonorant.service.accepting import Server
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
 from sonorant.service.operations.admin_port import admin_server
 from sonorant.service.operations.metrics_port import listening_socket
 from sonorant.service.settings import ServiceConfig
-from sonorant.service.taking import Server
 
 MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # messages between the two limits get our error instead of gRPC's
 MAX_METADATA_BYTES = 8 * 1024

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from contextlib import ExitStack, closing
 
-from sonorant.service.taking import NUM_TAKERS
+from sonorant.service.accepting import NUM_ACCEPTORS
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.fuzz.http2 import END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame, headers
 from tests.service.fake_engine import FakeEngine
@@ -14,18 +14,18 @@ NO_CALL = headers("me", "/no.Such/Method")
 CALLS = b"".join(frame(HEADERS, END_HEADERS, 2 * number + 1, NO_CALL) for number in range(1050))
 
 
-def num_takers() -> int:
-    return sum("Server._take" in str(task.get_coro()) for task in asyncio.all_tasks())
+def num_acceptors() -> int:
+    return sum("Server._accept" in str(task.get_coro()) for task in asyncio.all_tasks())
 
 
 async def test_a_burst_is_served_whole_and_nothing_takes_calls_after_the_end() -> None:
     async with served(FakeEngine()) as server:
-        assert num_takers() == NUM_TAKERS - 1
+        assert num_acceptors() == NUM_ACCEPTORS - 1
         answers = await asyncio.gather(*(server.stub.GetCapabilities(GetCapabilitiesRequest()) for _ in range(300)))
         assert {answer.server_version for answer in answers} == {answers[0].server_version}
         server.drain.set()
         assert await server.exit_code == 0
-    assert num_takers() == 0
+    assert num_acceptors() == 0
 
 
 async def test_calls_that_wait_in_grpc_do_not_have_those_of_others_cancelled() -> None:

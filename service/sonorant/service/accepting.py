@@ -14,7 +14,7 @@ import grpc
 from grpc._cython import cygrpc
 from grpc.aio import _server
 
-NUM_TAKERS = 16
+NUM_ACCEPTORS = 16
 
 
 class Server(_server.Server):  # type: ignore[misc]
@@ -32,10 +32,10 @@ class Server(_server.Server):  # type: ignore[misc]
 
     async def start(self) -> None:
         await super().start()
-        for _ in range(NUM_TAKERS - 1):  # beside gRPC's own
-            self._run(self._take())
+        for _ in range(NUM_ACCEPTORS - 1):  # beside gRPC's own
+            self._run(self._accept())
 
-    async def _take(self) -> None:
+    async def _accept(self) -> None:
         while self._server.is_running():
             try:
                 call = await self._server._request_call()
