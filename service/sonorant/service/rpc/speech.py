@@ -17,8 +17,8 @@ from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import AudioTooLong
+from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
-from sonorant.service.rpc.unhurried import Unhurried
 from sonorant.service.speak.alive import Quiet, SignsOfLife
 from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.speak.decoding import DecodeMessage, Decoding, check_decode
@@ -74,7 +74,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._loop_share = loop_share
         self._sessions: set[Session] = set()
         self._signs = SignsOfLife()
-        self._explaining = Unhurried()  # people read its answers, and can wait
+        self._explaining = BackgroundWork()  # people read its answers, and can wait
 
     def go_away(self, drain_ms: int) -> None:
         for session in self._sessions:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 REST = 4.0  # as a multiple of the time that the work took: at most a fifth of a core
 
 
-class Unhurried:
+class BackgroundWork:
     def __init__(self) -> None:
         self._one = asyncio.Lock()
         self._rests_until_s = 0.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sonorant.service.rpc import speech
-from sonorant.service.rpc.unhurried import REST, Unhurried
+from sonorant.service.rpc.background_work import REST, BackgroundWork
 from sonorant.tts.v1.explain_pb2 import ExplainRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served
@@ -22,10 +22,10 @@ def assert_rests(times: Times) -> None:
 
 
 async def test_who_comes_next_waits_until_it_has_rested_and_who_gives_up_keeps_nobody() -> None:
-    unhurried, times = Unhurried(), Times()
+    background, times = BackgroundWork(), Times()
 
     async def work() -> None:
-        async with unhurried.turn():
+        async with background.turn():
             start_s = time.monotonic()
             await asyncio.sleep(0.002)
             times.append((start_s, time.monotonic()))
