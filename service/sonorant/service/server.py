@@ -44,7 +44,7 @@ from sonorant.service.voices.stored import StoredVoices
 
 log = logging.getLogger(__name__)
 
-LAST_WORDS_S = 0.5  # time for statuses to reach clients whose calls are cut off
+STATUS_FLUSH_S = 0.5  # time for statuses to reach clients whose calls are cut off
 RELOAD_S = 1.0  # between looks at files that may change
 LISTENING_LOOK_S = 1.0  # between looks whether gRPC still listens
 EXPIRY_S = 60.0  # between deletions of expired voices
@@ -125,7 +125,7 @@ async def serve(
         )
         voices = VoiceServicer(engine, presets, chooser, stored, num_callers, phrases)
         add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
-        readiness.tell(engine, EngineState.STARTING)
+        readiness.update(engine, EngineState.STARTING)
 
         # Open.
         if config.metrics_listen:
@@ -138,7 +138,7 @@ async def serve(
 
         async def stop() -> None:
             with suppress(*crash):  # gRPC raises it once more here
-                await server.stop(LAST_WORDS_S if drain.is_set() else 0)
+                await server.stop(STATUS_FLUSH_S if drain.is_set() else 0)
 
         parts.push_async_callback(stop)
         announce("listening", **ports, model=engine.info.model)
@@ -172,7 +172,7 @@ async def serve(
         for task in (following, asked, gone, *chores):
             task.cancel()
         await asyncio.wait({following})  # so that it cannot change health after the next line
-        readiness.tell(engine, EngineState.CLOSED)
+        readiness.update(engine, EngineState.CLOSED)
         if drain.is_set():
             await asyncio.sleep(config.drain_delay_s)  # time for balancers to see it: they look now and then
         speech.go_away(round(config.drain_grace_s * 1000))

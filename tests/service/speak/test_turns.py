@@ -11,7 +11,7 @@ from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import check_synthesis
 from sonorant.service.speak.reservations import Reservations
-from sonorant.service.speak.turns import MAX_REMEMBERED, Open, Turns
+from sonorant.service.speak.turns import MAX_REMEMBERED, OpenUtterance, Turns
 from sonorant.service.speak.utterance import Utterance
 from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import synthesis_pb2
@@ -30,7 +30,7 @@ class Session:
         self.turns = Turns(self.outbox, "r-1")
         self.reservations = Reservations(engine)
 
-    def begin(self, utterance_id: str, text: str = "") -> Open:
+    def begin(self, utterance_id: str, text: str = "") -> OpenUtterance:
         choice = VoiceChoice(self.engine.info, "voice", voice_id="ada", speaker="ada")
         spec = check_synthesis(synthesis_pb2.SynthesisConfig(), choice, self.engine, "c", non_streaming_default=False)
         made = Utterance(

@@ -17,20 +17,20 @@ def test_words_are_told_before_they_are_heard_and_once() -> None:
     times = WordTimes(RATE, 1.0, ms_per_unit=50)
     times.push_text("One two, thr")
     times.push_audio(LOUD)
-    assert times.tell(100) == [Word("One", 0, 3, 0, 200)]
-    assert times.tell(100) == []
-    assert times.tell(210) == [Word("two,", 4, 8, 200, 600)]
+    assert times.take_due(100) == [Word("One", 0, 3, 0, 200)]
+    assert times.take_due(100) == []
+    assert times.take_due(210) == [Word("two,", 4, 8, 200, 600)]
     times.push_text("ee")
-    assert times.tell(610) == [], "it may go on"
+    assert times.take_due(610) == [], "it may go on"
 
 
 def test_silence_before_the_first_word_is_measured() -> None:
     times = WordTimes(RATE, 1.0, ms_per_unit=50)
     times.push_text("One two ")
     times.push_audio(SILENCE)
-    assert times.tell(100) == []
+    assert times.take_due(100) == []
     times.push_audio(np.concatenate([SILENCE, LOUD]))
-    (word,) = times.tell(300)
+    (word,) = times.take_due(300)
     assert word.start_ms == 200
 
 
@@ -40,7 +40,7 @@ def test_with_the_end_known_the_rest_is_spread_over_what_is_left() -> None:
     times.end_text()
     times.push_audio(np.tile(LOUD, 20))
     times.end_audio()
-    words = times.tell(2000)
+    words = times.take_due(2000)
     assert [word.start_ms for word in words] == [0, 450, 900, 1350]
     assert words[-1].end_ms == 1800
     assert times.ms_per_unit == 500, "too short to learn from"
@@ -55,14 +55,14 @@ def test_the_rate_of_a_segment_is_that_of_the_next() -> None:
     times.end_audio()
     assert times.ms_per_unit == pytest.approx(100)
     times.push_audio(LOUD)
-    assert times.tell(3300)[-1] == Word("bb", 29, 31, 3200, 3500)
+    assert times.take_due(3300)[-1] == Word("bb", 29, 31, 3200, 3500)
 
 
 def test_speed_shrinks_the_time() -> None:
     times = WordTimes(RATE, 2.0, ms_per_unit=50)
     times.push_text("One two ")
     times.push_audio(np.tile(LOUD, 4))
-    assert [(word.start_ms, word.end_ms) for word in times.tell(200)] == [(0, 100), (100, 200)]
+    assert [(word.start_ms, word.end_ms) for word in times.take_due(200)] == [(0, 100), (100, 200)]
 
 
 def test_characters_of_chinese_are_words_and_punctuation_alone_is_not() -> None:
@@ -71,7 +71,7 @@ def test_characters_of_chinese_are_words_and_punctuation_alone_is_not() -> None:
     times.end_text()
     times.push_audio(np.tile(LOUD, 20))
     times.end_audio()
-    assert [word.text for word in times.tell(2000)] == ["你", "好", "3", "a"]
+    assert [word.text for word in times.take_due(2000)] == ["你", "好", "3", "a"]
 
 
 @settings(max_examples=80)
@@ -93,9 +93,9 @@ def test_position_grows_with_what_is_heard_up_to_all(segments: list[list[str]], 
         for _ in segment:
             times.push_audio(LOUD)
             total_ms += 100
-            words += times.tell(total_ms)
+            words += times.take_due(total_ms)
         times.end_audio()
-    words += times.tell(total_ms)
+    words += times.take_due(total_ms)
     assert [text[word.start : word.end] for word in words] == [word.text for word in words]
     assert all(a.end <= b.start and a.end_ms <= b.start_ms for a, b in itertools.pairwise(words))
     positions = [times.position(at_ms) for at_ms in range(0, total_ms, step_ms + 1)]

@@ -47,7 +47,7 @@ class Caller:
     host: str = ""  # of a caller without a key: where the call comes from; "" = this machine
 
     @property
-    def counted_as(self) -> str:
+    def limit_key(self) -> str:
         """Under which name this caller's places are counted; "" = this machine, such as a proxy, which may take all."""
         return self.name or self.host
 

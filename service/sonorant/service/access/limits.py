@@ -8,8 +8,8 @@ from sonorant.service.access.text_budget import TextBudget
 
 
 class Limits(Protocol):
-    async def enter(self, caller: Caller, when_over: Callable[[Callable[[object], None]], None]) -> None:
-        """Count a session that has a place on this server. `when_over` is given the function that uncounts it.
+    async def enter(self, caller: Caller, on_call_end: Callable[[Callable[[object], None]], None]) -> None:
+        """Count a session that has a place on this server. `on_call_end` is given the function that uncounts it.
 
         Raises LimitReached.
         """
@@ -27,7 +27,7 @@ class OwnLimits:
     def __init__(self) -> None:
         self._text = TextBudget()
 
-    async def enter(self, caller: Caller, when_over: Callable[[Callable[[object], None]], None]) -> None:
+    async def enter(self, caller: Caller, on_call_end: Callable[[Callable[[object], None]], None]) -> None:
         pass
 
     async def prepare(self, caller: Caller, num_chars: int) -> None:

@@ -25,7 +25,7 @@ class Places:
 
     def limit(self, caller: Caller, own_limit: int | None) -> int:
         """Return how many places a caller with this limit may have at the same time while nobody else has any."""
-        limit = max(self._limit - self._num_kept, self._share) if caller.counted_as else self._limit
+        limit = max(self._limit - self._num_kept, self._share) if caller.limit_key else self._limit
         return limit if own_limit is None else min(limit, own_limit)
 
     def enter(self, caller: Caller, own_limit: int | None = None, *, resuming: bool = False) -> Callable[[], None]:
@@ -33,7 +33,7 @@ class Places:
 
         `own_limit`: the limit of the caller's key, or None. `resuming`: may use the reserve.
         """
-        own, kind = self._of_caller[caller.counted_as], self._kind
+        own, kind = self._of_caller[caller.limit_key], self._kind
         if own_limit is not None and own >= own_limit:
             raise LimitReached(
                 f"{kind} of this key", f"all {own_limit} {kind} of this API key are in use; end one first"
@@ -41,7 +41,7 @@ class Places:
         reserve = max(1, self._limit // RESERVE) if resuming else 0
         if self.num_taken >= self._limit + reserve:
             raise LimitReached(kind, f"all {self._limit} {kind} are taken; try again later")
-        is_many = bool(caller.counted_as) and own >= self._share
+        is_many = bool(caller.limit_key) and own >= self._share
         if is_many and not resuming and self.num_taken >= self._limit - self._num_kept:
             who = "API key" if caller.name else "address"
             raise LimitReached(
@@ -50,11 +50,11 @@ class Places:
                 "are kept for others. End one first, or try again later",
             )
         self.num_taken += 1
-        self._of_caller[caller.counted_as] += 1
+        self._of_caller[caller.limit_key] += 1
 
         def leave() -> None:
             self.num_taken -= 1
-            self._of_caller[caller.counted_as] -= 1
+            self._of_caller[caller.limit_key] -= 1
             if self.num_taken == 0:
                 self._of_caller.clear()  # so that names that left the file of keys do not pile up
 

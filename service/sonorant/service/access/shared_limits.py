@@ -50,12 +50,12 @@ class SharedLimits:
         self._borrowed: Counter[str] = Counter()  # characters left; down to minus one block, if text got longer
         self._late_s: dict[str, float] = {}  # by caller: seconds until the text fits that could not be borrowed
 
-    async def enter(self, caller: Caller, when_over: Callable[[Callable[[object], None]], None]) -> None:
+    async def enter(self, caller: Caller, on_call_end: Callable[[Callable[[object], None]], None]) -> None:
         limit = caller.max_sessions
         if limit is None:
             return
         session = _Session(caller.name)
-        when_over(lambda _call: self._post(lambda: self._in_thread_uncount(session)))
+        on_call_end(lambda _call: self._post(lambda: self._in_thread_uncount(session)))
         if not await self._ask(lambda: self._in_thread_count(session, limit), otherwise=True):
             raise LimitReached(
                 "sessions of this key",

@@ -70,7 +70,7 @@ class Call:
         call_context.enter(self._context)
         self._rpc, self._task = rpc, asyncio.current_task()
         # Not in a `finally`: if the call ends during a write, this generator is closed only by the garbage collector.
-        call_context.when_over(self._over)
+        call_context.on_call_end(self._over)
         self._stalled.follow(self)
         try:
             if self._record is not None:
@@ -78,7 +78,7 @@ class Call:
             if self._refusal is not None:
                 raise self._refusal
             begins = "config" if self._method == SPEAK else "the request"
-            part = self._loop_share.of(self._context.caller.counted_as)
+            part = self._loop_share.of(self._context.caller.limit_key)
             later_s = PAUSE_S if self._record is None else None
             read = checked(requests, self._request_timeout_s, later_s, begins, part)
             async with aclosing(self._responses(read, rpc)) as responses:

@@ -34,7 +34,7 @@ def enter_session(session_id: str) -> None:
     _current.set(replace(_current.get(), session_id=session_id))
 
 
-def when_over(callback: Callable[[object], None]) -> None:
+def on_call_end(callback: Callable[[object], None]) -> None:
     """Register a callback for the end of the current call, however it ends. Must run in the call's own task.
 
     gRPC's `add_done_callback` does the same, but makes a reference cycle of the call and all that the callback holds. A

@@ -11,7 +11,7 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sonorant.service.calls.context import when_over
+from sonorant.service.calls.context import on_call_end
 from sonorant.service.errors import LimitReached, ServiceUnknown
 
 # Watching needs no key, so the number of watchers is bounded.
@@ -27,7 +27,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self._watchers: set[asyncio.Event] = set()
         self._of_host: Counter[str] = Counter()
 
-    def tell(self, serving: Mapping[str, bool]) -> None:
+    def set_serving(self, serving: Mapping[str, bool]) -> None:
         """Set statuses by name; names that are not mentioned keep theirs."""
         for name, serves in serving.items():
             self._statuses[name] = _STATUS.SERVING if serves else _STATUS.NOT_SERVING
@@ -44,13 +44,13 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         self, request: health_pb2.HealthCheckRequest, context: Any
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         changed = self._enter(context.peer().rpartition(":")[0])
-        told = None
+        sent = None
         while True:
             changed.clear()
             status = self._statuses.get(request.service, _STATUS.SERVICE_UNKNOWN)
-            if status != told:
+            if status != sent:
                 yield _STATUS(status=status)
-                told = status
+                sent = status
             else:
                 await changed.wait()
 
@@ -66,5 +66,5 @@ class HealthServicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
             self._of_host[host] -= 1
             self._of_host += Counter()  # forget hosts with none left
 
-        when_over(leave)
+        on_call_end(leave)
         return changed

@@ -16,15 +16,15 @@ class Readiness:
     def __init__(self, health: HealthServicer) -> None:
         self.serves = False  # whether new calls should come here
         self._health = health
-        health.tell({LIVENESS: True})
+        health.set_serving({LIVENESS: True})
 
-    def tell(self, engine: EnginePool, state: EngineState) -> None:
+    def update(self, engine: EnginePool, state: EngineState) -> None:
         """Set the health of the server as a whole and of each checkpoint."""
         self.serves = serves = state is EngineState.READY
         speaking = {pair.model for pair in engine.pairs() if pair.state is EngineState.READY}
-        told = dict.fromkeys(("", READINESS, *SERVICES), serves)
-        told |= {f"{MODEL}{info.model}": serves and info.model in speaking for info in engine.infos}
-        self._health.tell(told)
+        serving = dict.fromkeys(("", READINESS, *SERVICES), serves)
+        serving |= {f"{MODEL}{info.model}": serves and info.model in speaking for info in engine.infos}
+        self._health.set_serving(serving)
 
     async def follow(
         self, engine: EnginePool, states: "asyncio.Queue[EngineState]", on_ready: Callable[[], None]
@@ -32,7 +32,7 @@ class Readiness:
         """Report each state of the engine. Return when the engine has failed for good."""
         before = EngineState.STARTING
         while (state := await states.get()) is not EngineState.FAILED:
-            self.tell(engine, state)
+            self.update(engine, state)
             if state is EngineState.READY and before is not EngineState.READY:
                 on_ready()
             before = state

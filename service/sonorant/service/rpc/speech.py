@@ -125,7 +125,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         await self._greet(context, call)
         if max_silence_s is not None:
             quiet = Quiet(outbox, _sign, max_silence_s, is_open=lambda: True)
-            call_context.when_over(lambda _call: self._signs.forget(quiet))
+            call_context.on_call_end(lambda _call: self._signs.forget(quiet))
             self._signs.follow(quiet)
         async for response in outbox.responses():
             yield response
@@ -135,11 +135,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     ) -> AsyncGenerator[speak_pb2.SpeakResponse, None]:
         call = call_context.current()
         resuming = any(key == RESUMING for key, _ in context.invocation_metadata() or ())
-        call_context.when_over(self._admission.enter(call.caller, resuming=resuming))
+        call_context.on_call_end(self._admission.enter(call.caller, resuming=resuming))
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
         session = Session(
-            self._reservations.of(call.caller.counted_as),
+            self._reservations.of(call.caller.limit_key),
             self._voices,
             self._limits,
             call.caller,
@@ -147,12 +147,12 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             call.request_id,
             call.caller.text_limit(self._max_text_chars),
             CallerPhrases(self._phrases, call.caller.name),
-            self._loop_share.of(call.caller.counted_as),
+            self._loop_share.of(call.caller.limit_key),
             self._signs,
         )
         self._sessions.add(session)  # before the next await, as a drain may begin there
-        call_context.when_over(lambda _call: self._sessions.discard(session))
-        await self._limits.enter(call.caller, call_context.when_over)
+        call_context.on_call_end(lambda _call: self._sessions.discard(session))
+        await self._limits.enter(call.caller, call_context.on_call_end)
         self._run(session.run(requests), session.outbox)  # begins while the metadata is on its way
         await self._greet(context, call, ("x-session-id", session_id))
         async for response in session.outbox.responses():
@@ -163,15 +163,15 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     ) -> AsyncIterator[text_to_speech_service_pb2.DecodeResponse]:
         call = call_context.current()
         max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
-        call_context.when_over(self._admission.enter(call.caller))
-        await self._limits.enter(call.caller, call_context.when_over)
-        steps, part, spec = check_decode(request, self._engine), self._loop_share.of(call.caller.counted_as), None
+        call_context.on_call_end(self._admission.enter(call.caller))
+        await self._limits.enter(call.caller, call_context.on_call_end)
+        steps, part, spec = check_decode(request, self._engine), self._loop_share.of(call.caller.limit_key), None
         while spec is None:
             spec = await part.do(next, steps)
         await self._limits.prepare(call.caller, spec.num_chars)
         self._limits.take(call.caller, spec.num_chars)
         decoding = Decoding(spec, self._engine, max_lead_ms)
-        call_context.when_over(decoding.abort)
+        call_context.on_call_end(decoding.abort)
         await self._greet(context, call)
         outbox: Outbox[text_to_speech_service_pb2.DecodeResponse] = Outbox()
         self._run(_decode_whole(decoding, outbox), outbox)
@@ -180,7 +180,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
     async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse:
         call = call_context.current()
-        call_context.when_over(self._admission.enter(call.caller))
+        call_context.on_call_end(self._admission.enter(call.caller))
         await self._greet(context, call)
         async with self._explaining.turn():
             return await explain(
@@ -240,16 +240,16 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         spec = replace(spec, timestamps=timestamps)
         charge = partial(self._limits.take, caller)
         phrases = CallerPhrases(self._phrases, caller.name)
-        reservations = self._reservations.of(caller.counted_as)
+        reservations = self._reservations.of(caller.limit_key)
         utterance = Utterance(
             "", spec, reservations, Playout(), max_lead_ms, limit, charge, whole=whole, phrases=phrases
         )
-        call_context.when_over(utterance.abort)
-        call_context.when_over(self._admission.enter(caller))
-        await self._limits.enter(caller, call_context.when_over)
+        call_context.on_call_end(utterance.abort)
+        call_context.on_call_end(self._admission.enter(caller))
+        await self._limits.enter(caller, call_context.on_call_end)
         await self._limits.prepare(caller, len(request.text))
         utterance.accept(request.text)
-        part = self._loop_share.of(caller.counted_as)
+        part = self._loop_share.of(caller.limit_key)
         for piece in slices(request.text):
             await part.do(utterance.push, piece)
         await part.do(utterance.end)
@@ -266,7 +266,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
         # Not in a `finally`: if the call ends during a write, the method's generator is closed only by the garbage
         # collector.
-        call_context.when_over(leave)
+        call_context.on_call_end(leave)
 
     async def _greet(self, context: Any, call: CallContext, *more: tuple[str, str]) -> None:
         """Send the initial metadata at once: clients wait for it, and it tells them that the call was admitted."""

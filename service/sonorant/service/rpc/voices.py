@@ -118,7 +118,7 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         """Take one of the places for uploads until the call is over, and return the caller."""
         caller = call_context.current().caller
         leave = self._uploads.enter(caller)
-        call_context.when_over(lambda _call: leave())
+        call_context.on_call_end(lambda _call: leave())
         return caller
 
     async def _find(self, voice_id: str) -> StoredVoice:

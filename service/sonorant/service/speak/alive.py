@@ -47,7 +47,7 @@ class SignsOfLife:
             return
         self._loop = self._loop or asyncio.get_running_loop()
         quiet.since_s = self._loop.time()
-        self._file(quiet, _too_late(quiet, quiet.since_s))
+        self._file(quiet, _last_look_in_time(quiet, quiet.since_s))
         self._look_in_time(self._loop)
 
     def forget(self, quiet: Quiet) -> None:
@@ -87,12 +87,12 @@ class SignsOfLife:
         since_s = quiet.outbox.quiet_since_s
         if since_s is None:  # it is writing, and a client that does not read gets no sign
             since_s = now_s
-        elif _too_late(quiet, since_s) <= look:
+        elif _last_look_in_time(quiet, since_s) <= look:
             quiet.outbox.post(quiet.sign())
             since_s = now_s
-        self._file(quiet, _too_late(quiet, since_s))
+        self._file(quiet, _last_look_in_time(quiet, since_s))
 
 
-def _too_late(quiet: Quiet, since_s: float) -> int:
+def _last_look_in_time(quiet: Quiet, since_s: float) -> int:
     """Return the last look that is in time if the session says nothing from `since_s` on."""
     return math.floor((max(since_s, quiet.since_s) + quiet.latest_s) / LOOK_S) + 1

@@ -11,7 +11,7 @@ from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import SpeakSpec, UtteranceSpec, check_utterance_id
 from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.resumption import Resumption
-from sonorant.service.speak.turns import Open, Turns
+from sonorant.service.speak.turns import OpenUtterance, Turns
 from sonorant.service.speak.utterance import Utterance
 from sonorant.service.text.checks import slices
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
@@ -86,14 +86,14 @@ class Commands:
         await self._part.do(self._turns.change, entry, self._revise, entry, revise, rest)
         await self._push(entry, rest)
 
-    async def _push(self, entry: Open, pieces: Iterable[str]) -> None:
+    async def _push(self, entry: OpenUtterance, pieces: Iterable[str]) -> None:
         if entry.commit_timer is not None:
             entry.commit_timer.cancel()
         for piece in pieces:
             await self._part.do(self._turns.change, entry, entry.utterance.push, piece)
         self._commit_later(entry)
 
-    def _revise(self, entry: Open, revise: speak_pb2.Revise, rest: list[str]) -> None:
+    def _revise(self, entry: OpenUtterance, revise: speak_pb2.Revise, rest: list[str]) -> None:
         revised, text = entry.utterance.revise(revise.from_char, revise.text)
         rest += slices(text)
         self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, revised=revised))
@@ -175,7 +175,7 @@ class Commands:
         spec: UtteranceSpec | None = None,
         charge: Callable[[int], None] | None = None,
         resumption: Resumption | None = None,
-    ) -> Open:
+    ) -> OpenUtterance:
         """Open an utterance; by default with the session's config."""
         assert self.spec is not None, "text comes after config"
         utterance = Utterance(
@@ -207,14 +207,14 @@ class Commands:
             if not self._turns.is_known(utterance_id):
                 return utterance_id
 
-    def _commit_later(self, entry: Open) -> None:
+    def _commit_later(self, entry: OpenUtterance) -> None:
         """Schedule a commit for when no text has come for the policy's delay."""
         delay_s = entry.utterance.state.spec.policy.max_buffer_delay_s
         if delay_s is None or entry.stopped:
             return
         entry.commit_timer = asyncio.get_running_loop().call_later(delay_s, self._part.post, self._commit_tail, entry)
 
-    def _commit_tail(self, entry: Open) -> None:
+    def _commit_tail(self, entry: OpenUtterance) -> None:
         if entry.stopped:
             return
         self._turns.change(entry, entry.utterance.commit_tail)

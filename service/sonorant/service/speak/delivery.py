@@ -217,7 +217,7 @@ class Delivery:
                 unheard.append(piece)
         if self._state.spec.timestamps:
             # The other session has sent most of these marks. Which ones is unknown, so clients skip those they have.
-            self._words_again += self._word_times.tell(self._state.sent_ms)
+            self._words_again += self._word_times.take_due(self._state.sent_ms)
         self._making.extend_credit()
         return unheard
 
@@ -295,7 +295,7 @@ class Delivery:
         if not self._state.spec.timestamps:
             return
         until_ms = (self._state.sent_samples + num_samples) * 1000 / self._audio.sample_rate_hz
-        if words := self._words_again + self._word_times.tell(until_ms):
+        if words := self._words_again + self._word_times.take_due(until_ms):
             self._words_again = []
             await send(synthesis_pb2.Marks(marks=[word.to_proto() for word in words]))
 

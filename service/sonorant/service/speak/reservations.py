@@ -22,7 +22,7 @@ class Reservations:
     num_callers: Callable[[], int] = lambda: 1  # see `Places`
     num_kept: Counter[str] = field(default_factory=Counter)  # kept places by checkpoint: the next stream is not open
     num_open: Counter[str] = field(default_factory=Counter)  # utterances with a place, by caller
-    caller: str = ""  # see `Caller.counted_as`; "" may take all places
+    caller: str = ""  # see `Caller.limit_key`; "" may take all places
 
     def of(self, caller: str) -> "Reservations":
         return replace(self, caller=caller)

@@ -32,7 +32,7 @@ PAYLOADS: dict[type[Message], str] = {
 
 
 @dataclass(slots=True, eq=False)
-class Open:
+class OpenUtterance:
     """An utterance that is not done."""
 
     utterance: Utterance
@@ -52,7 +52,7 @@ class Turns:
         self.ms_per_unit = DEFAULT_MS_PER_UNIT  # speed of the last utterance; see `WordTimes`
         self._outbox = outbox
         self._request_id = request_id
-        self._open: dict[str, Open] = {}
+        self._open: dict[str, OpenUtterance] = {}
         self._over: dict[str, bool] = {}  # the latest done utterances: whether the client was warned of late text
         self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none any more
         self._closing = False
@@ -60,11 +60,11 @@ class Turns:
     def __len__(self) -> int:
         return len(self._open)
 
-    def __iter__(self) -> Iterator[Open]:
+    def __iter__(self) -> Iterator[OpenUtterance]:
         """Iterate over a copy, so that utterances may be stopped meanwhile."""
         return iter(list(self._open.values()))
 
-    def get(self, utterance_id: str | None) -> Open | None:
+    def get(self, utterance_id: str | None) -> OpenUtterance | None:
         return self._open.get(utterance_id) if utterance_id else None
 
     def is_known(self, utterance_id: str) -> bool:
@@ -76,16 +76,16 @@ class Turns:
         return bool(self._open or self._over)
 
     @property
-    def current(self) -> Open | None:
+    def current(self) -> OpenUtterance | None:
         """The utterance that is being spoken, or will be next."""
         return next(iter(self._open.values()), None)
 
     @property
-    def latest(self) -> Open | None:
+    def latest(self) -> OpenUtterance | None:
         return next(reversed(self._open.values()), None)
 
-    def begin(self, utterance: Utterance) -> Open:
-        entry = self._open[utterance.id] = Open(utterance)
+    def begin(self, utterance: Utterance) -> OpenUtterance:
+        entry = self._open[utterance.id] = OpenUtterance(utterance)
         self._changed.set()
         return entry
 
@@ -108,7 +108,7 @@ class Turns:
         self._closing = True
         self._changed.set()
 
-    def change(self, entry: Open, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    def change(self, entry: OpenUtterance, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Change an utterance's text. An error in that ends only this utterance."""
         if entry.stopped:
             return
@@ -117,7 +117,7 @@ class Turns:
         except (RequestError, InvalidSynthesis) as error:
             self.stop(entry, error)
 
-    def stop(self, entry: Open, error: Exception | None = None) -> None:
+    def stop(self, entry: OpenUtterance, error: Exception | None = None) -> None:
         """Stop an utterance because of a cancel or an error. `done` is sent as soon as its task, if any, has ended."""
         if entry.stopped:
             return
@@ -146,7 +146,7 @@ class Turns:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _speak(self, entry: Open, tasks: asyncio.TaskGroup) -> None:
+    async def _speak(self, entry: OpenUtterance, tasks: asyncio.TaskGroup) -> None:
         entry.speaking = speaking = tasks.create_task(self._speak_to_the_end(entry))
         try:
             await asyncio.wait([speaking])
@@ -156,7 +156,7 @@ class Turns:
             failure, entry.failure = entry.failure, None
             self._done(entry, FinishReason.CANCELLED, failure)
 
-    async def _speak_to_the_end(self, entry: Open) -> None:
+    async def _speak_to_the_end(self, entry: OpenUtterance) -> None:
         try:
             reason = await entry.utterance.speak(partial(self._send, entry))
         except Exception as error:
@@ -166,7 +166,7 @@ class Turns:
         else:
             self._done(entry, reason)
 
-    def _done(self, entry: Open, reason: FinishReason, error: Exception | None = None) -> None:
+    def _done(self, entry: OpenUtterance, reason: FinishReason, error: Exception | None = None) -> None:
         entry.stopped = True
         del self._open[entry.id]
         if entry.commit_timer is not None:
@@ -179,7 +179,7 @@ class Turns:
         entry.utterance.abort()
         self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, done=done))
 
-    async def _send(self, entry: Open, message: Message, on_taken: Callable[[], None] | None = None) -> None:
+    async def _send(self, entry: OpenUtterance, message: Message, on_taken: Callable[[], None] | None = None) -> None:
         payload = PAYLOADS[type(message)]
         await self._outbox.send(speak_pb2.SpeakResponse(utterance_id=entry.id, **{payload: message}), on_taken)
         if payload == "audio":

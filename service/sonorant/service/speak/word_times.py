@@ -203,7 +203,7 @@ class WordTimes:
         if part.units >= MIN_UNITS:
             self.ms_per_unit = (part.speech_end_ms() - part.onset_ms) / part.units
 
-    def tell(self, until_ms: float) -> list[Word]:
+    def take_due(self, until_ms: float) -> list[Word]:
         """Return the words that begin before `until_ms` and were not reported yet."""
         until_ms *= self._speed
         self._parts[0].measure(self._rate_hz)
@@ -237,7 +237,7 @@ class WordTimes:
 
     def position(self, heard_ms: float) -> int:
         """Return how far the text was heard, in whole words."""
-        self.tell(heard_ms)
+        self.take_due(heard_ms)
         return self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1]
 
     def _sounding(self) -> _Part:
