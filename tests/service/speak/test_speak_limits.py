@@ -6,7 +6,7 @@ import grpc
 
 from sonorant.engine import EngineState, FinishReason
 from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
-from sonorant.service.speak.making import MAX_HEALS
+from sonorant.service.speak.segment_maker import MAX_HEALS
 from sonorant.service.speak.segments import MAX_PENDING_FLUSHES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest

@@ -15,9 +15,9 @@ from sonorant.engine import EngineUnavailable, FinishReason, StreamEnd, StreamFa
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import joined, writer_for
 from sonorant.service.audio.writer import Piece
-from sonorant.service.speak.making import Making
 from sonorant.service.speak.pacer import Pacer
 from sonorant.service.speak.resumption import Resumption, Skipped
+from sonorant.service.speak.segment_maker import SegmentMaker
 from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
@@ -70,7 +70,7 @@ class Delivery:
         self._started = False
         self._flush_id = 0
         # Of the current segment:
-        self._making = Making(state, segments, word_times, pacer, statistics, whole=whole)
+        self._maker = SegmentMaker(state, segments, word_times, pacer, statistics, whole=whole)
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
         self._begun = False  # whether what comes before its audio is encoded
         self._finished = False  # whether its end is encoded, or another session has sent it
@@ -83,7 +83,7 @@ class Delivery:
         try:
             return await self._run(send)
         finally:
-            self._making.give_up_phrase()
+            self._maker.give_up_phrase()
 
     async def _run(self, send: Send) -> FinishReason:
         while True:
@@ -99,20 +99,20 @@ class Delivery:
             if segment.end.flush_id is not None:
                 self._flush_id = segment.end.flush_id
                 await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._state.sent_ms))
-            self._segments.finish_current(self._making.made.codes(self._making.made.num_frames))
-        if reason is FinishReason.RUNAWAY and self._making.end is not None:
-            await send(synthesis_pb2.Warning(code="RUNAWAY", message=self._making.end.detail))
+            self._segments.finish_current(self._maker.frames.codes(self._maker.frames.num_frames))
+        if reason is FinishReason.RUNAWAY and self._maker.end is not None:
+            await send(synthesis_pb2.Warning(code="RUNAWAY", message=self._maker.end.detail))
         return reason
 
     def heard_to(self, text: str) -> int:
         """Return how far the text may have been heard in the audio given out: up to there it cannot be revised."""
-        spec, making, current = self._state.spec, self._making, self._segments.current
+        spec, maker, current = self._state.spec, self._maker, self._segments.current
         heard = current.start_char
-        if current is making.segment:
-            if self._finished or (making.stream is None and making.made.num_frames):
+        if current is maker.segment:
+            if self._finished or (maker.stream is None and maker.frames.num_frames):
                 heard = self._segments.end_char(current)
-            elif making.made.num_given:
-                heard = heard_to(text, current.start_char, making.made.num_given, spec.lexicon.respell)
+            elif maker.frames.num_given:
+                heard = heard_to(text, current.start_char, maker.frames.num_given, spec.lexicon.respell)
         if self._skipped.has_more:  # another session sent audio that is still to be skipped
             num_samples = self._skipped.resumption.received_samples
             num_frames = math.ceil(num_samples * spec.info.frame_rate_hz * spec.audio.speed / spec.audio.sample_rate_hz)
@@ -120,12 +120,12 @@ class Delivery:
         return heard
 
     def revise(self, segment: Segment, spoken: Sequence[str | None]) -> int:
-        """See `Making.revise`."""
-        return self._making.revise(segment, spoken)
+        """See `SegmentMaker.revise`."""
+        return self._maker.revise(segment, spoken)
 
     async def _speak(self, segment: Segment, send: Send) -> FinishReason:
-        making = self._making
-        making.begin(segment)
+        maker = self._maker
+        maker.begin(segment)
         self._finished = self._begun = False
         await segment.until_ready()
         if segment.stream is None and segment.speakable and self._segments.may_be_phrase(segment):
@@ -137,29 +137,29 @@ class Delivery:
         if segment.speakable and not is_all:
             if segment.stream is None:
                 segment.draw = self._skipped.draw_of_segment(segment.number)
-            making.open(segment, known)
+            maker.open(segment, known)
         await self._start(segment, send)
         self._begin_writing(segment)
         if known is not None:
-            making.skip(known)
+            maker.skip(known)
             silence = np.zeros(len(known) * self._state.spec.info.frame_samples, np.int16)
             self._encoded(self._writer.speech(silence, known))  # stands for the known frames, and is dropped
         while self._pieces or not self._finished:
-            if making.stream is None and not self._finished:
+            if maker.stream is None and not self._finished:
                 await self._open_or_finish(segment, is_heard=is_all)
-            if making.stream is not None and not self._finished:
-                await making.go_on(wait=not (self._pieces or making.num_due or making.end))
+            if maker.stream is not None and not self._finished:
+                await maker.go_on(wait=not (self._pieces or maker.num_due or maker.end))
                 if not self._pieces:
                     await self._encode(segment)
             if self._pieces:
                 await self._send_audio(send)
-        return FinishReason.COMPLETED if making.end is None else _reason(making.end)
+        return FinishReason.COMPLETED if maker.end is None else _reason(maker.end)
 
     async def _open_or_finish(self, segment: Segment, *, is_heard: bool) -> None:
         """Finish a segment that had nothing to speak, or open its stream if a revision has changed that."""
         await (segment.closed.wait() if is_heard else segment.until_ready())
         if segment.speakable and not is_heard:
-            self._making.open(segment)
+            self._maker.open(segment)
             self._begin_writing(segment)
         else:
             self._word_times.end_audio()
@@ -174,22 +174,22 @@ class Delivery:
 
     async def _encode(self, segment: Segment) -> None:
         """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""
-        making, frame_ms = self._making, self._pacer.frame_ms
+        maker, frame_ms = self._maker, self._pacer.frame_ms
         most = max(1, int(self._pacer.max_chunk_ms / frame_ms)) if self._audio.may_join else 1
-        if num_frames := min(most, making.num_due):
+        if num_frames := min(most, maker.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
-            if num_frames := min(num_frames, making.num_due):  # some may have been taken back meanwhile
+            if num_frames := min(num_frames, maker.num_due):  # some may have been taken back meanwhile
                 self._give(segment, num_frames)
-        if making.end is not None and not making.made.num_waiting:
-            if self._state.spec.resumable and making.end.reason is FinishReason.COMPLETED:
-                self._tell_codes(segment, complete=True)
+        if maker.end is not None and not maker.frames.num_waiting:
+            if self._state.spec.resumable and maker.end.reason is FinishReason.COMPLETED:
+                self._add_codes(segment, complete=True)
             self._finish(segment)
 
     def _give(self, segment: Segment, num_frames: int) -> None:
-        made = self._making.made
-        codes, samples = made.give(num_frames)
-        if self._state.spec.resumable and made.num_told < made.num_given:
-            self._tell_codes(segment)
+        frames = self._maker.frames
+        codes, samples = frames.give(num_frames)
+        if self._state.spec.resumable and frames.num_codes_taken < frames.num_given:
+            self._add_codes(segment)
         start_s = time.monotonic()
         self._encoded(self._writer.speech(samples, codes))
         if self._statistics.awaits_budget:
@@ -201,7 +201,7 @@ class Delivery:
     def _finish(self, segment: Segment) -> None:
         """Encode what follows the speech of a segment: a pause, and the audio that the stages still hold."""
         self._finished = True
-        end = self._making.end
+        end = self._maker.end
         is_cut = end is not None and end.reason is not FinishReason.COMPLETED
         self._encoded(self._writer.end() if is_cut else self._after(segment))
 
@@ -218,7 +218,7 @@ class Delivery:
         if self._state.spec.timestamps:
             # The other session has sent most of these marks. Which ones is unknown, so clients skip those they have.
             self._words_again += self._word_times.take_due(self._state.sent_ms)
-        self._making.extend_credit()
+        self._maker.extend_credit()
         return unheard
 
     async def _start(self, segment: Segment, send: Send) -> None:
@@ -242,20 +242,20 @@ class Delivery:
         for warned in spec.warnings:
             await send(warned.to_proto())
 
-    def _tell_codes(self, segment: Segment, *, complete: bool = False) -> None:
+    def _add_codes(self, segment: Segment, *, complete: bool = False) -> None:
         """Add the codes of all due frames to the next audio. Many frames at once cost little each.
 
         `complete`: the segment has no more codes.
         """
-        made = self._making.made
-        num_before, codes = made.tell(made.num_given + self._making.num_due)
+        frames = self._maker.frames
+        num_before, codes = frames.take_codes(frames.num_given + self._maker.num_due)
         offset = 2 * num_before * self._packing.num_codebooks  # in bytes of codes that are not packed
-        told = audio_pb2.SegmentCodes(segment=segment.number, offset=offset, complete=complete, draw=segment.draw)
+        record = audio_pb2.SegmentCodes(segment=segment.number, offset=offset, complete=complete, draw=segment.draw)
         if self._state.spec.packs_codes:
-            told.packed = self._packing.pack(codes)
+            record.packed = self._packing.pack(codes)
         else:
-            told.codes = codes.astype("<u2").tobytes()
-        self._codes.append(told)
+            record.codes = codes.astype("<u2").tobytes()
+        self._codes.append(record)
 
     def _after(self, segment: Segment) -> list[Piece]:
         """Return what follows the speech of a segment: a pause, and the audio that the stages still hold."""
@@ -288,7 +288,7 @@ class Delivery:
     def _taken(self, num_samples: int) -> None:
         if num_samples:
             self._statistics.sent(num_samples)
-            self._making.extend_credit()
+            self._maker.extend_credit()
 
     async def _send_marks(self, num_samples: int, send: Send) -> None:
         """Send the marks of words that begin in the audio that goes out next, if the client wants marks."""

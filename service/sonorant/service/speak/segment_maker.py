@@ -1,4 +1,4 @@
-"""Making the current segment: its stream, the frames that came, and what is made again. Sends nothing.
+"""Makes the current segment: its stream, the frames that came, and what is made again. Sends nothing.
 
 A stream that goes wrong, or whose text is revised, is set back: another stream continues after the frames that stay. A
 stream that has said its text and does not stop is ended. Frames that were given out always stay.
@@ -15,9 +15,9 @@ from sonorant.engine import (
     PcmChunk,
     StreamEnd,
 )
-from sonorant.service.speak.made import Made
 from sonorant.service.speak.pacer import Pacer
 from sonorant.service.speak.phrases import PhraseStream
+from sonorant.service.speak.segment_frames import SegmentFrames
 from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
@@ -29,7 +29,7 @@ _CAN_BE_OVER = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RU
 _SPEAKS_NO_MORE = (FinishReason.RUNAWAY, FinishReason.NO_SCORES)
 
 
-class Making:
+class SegmentMaker:
     def __init__(
         self,
         state: UtteranceState,
@@ -55,14 +55,14 @@ class Making:
         self._spoken = segments.gather()  # collects the stream's frames for the phrase cache
         self.segment: Segment | None = None
         self.stream: EngineStream | PhraseStream | None = None
-        self.made = Made(self._info.frame_samples, self._info.num_codebooks)
+        self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks)
         self.end: StreamEnd | None = None  # the end of the segment's speech
 
     def begin(self, segment: Segment) -> None:
         """Begin a segment whose turn has come. `open` gives it a stream."""
         if segment is not self.segment:
             self.segment, self.stream, self.end = segment, None, None
-            self.made = Made(self._info.frame_samples, self._info.num_codebooks)
+            self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks)
 
     def open(self, segment: Segment, known: Int16Array | None = None) -> None:
         """Open the segment's stream if it has none, and follow it. `known`: see `Segments.open`.
@@ -75,7 +75,7 @@ class Making:
 
     def skip(self, codes: Int16Array) -> None:
         """Count frames [frames, codebooks] that another session sent, and with which the stream was opened."""
-        self.made.known(codes)
+        self.frames.known(codes)
         num_samples = len(codes) * self._info.frame_samples
         self._state.num_frames += len(codes)
         self._state.received_samples += num_samples
@@ -86,14 +86,14 @@ class Making:
     @property
     def num_due(self) -> int:
         """How many frames may be given out: all that wait, except those that may have to be made again."""
-        num_waiting = self.made.num_waiting
+        num_waiting = self.frames.num_waiting
         if self.segment is not None and self.segment.revised:
             return num_waiting
         if self.end is not None or not self._is_watched:
             return num_waiting
         if self._whole:
             return 0
-        return num_waiting - (self.made.num_suspect if self._may_heal else self.made.num_over)
+        return num_waiting - (self.frames.num_suspect if self._may_heal else self.frames.num_over)
 
     async def go_on(self, *, wait: bool) -> None:
         """Take all that has come from the stream, so that its end is known early. `wait`: until something has come.
@@ -127,13 +127,13 @@ class Making:
     def extend_credit(self) -> None:
         """Let the engine make what may be sent soon."""
         if self.segment is not None and self.segment.credit is not None:  # without a stream there is only a pause
-            ahead = self._pacer.ahead_frames() + self.made.num_waiting - self.num_due
+            ahead = self._pacer.ahead_frames() + self.frames.num_waiting - self.num_due
             self.segment.credit.extend(self._state.sent_samples, self._state.num_frames, ahead)
 
     def take_back(self, num_frames: int) -> None:
         """Keep `num_frames` of the segment, or more if more were given out. Afterwards its stream must be set back."""
-        dropped = self.made.num_frames
-        dropped -= self.made.take_back(num_frames)
+        dropped = self.frames.num_frames
+        dropped -= self.frames.take_back(num_frames)
         num_samples = dropped * self._info.frame_samples
         self._statistics.taken_back(dropped, num_samples)
         was_ended = self.end is not None and self.end.reason is FinishReason.COMPLETED
@@ -147,7 +147,7 @@ class Making:
                 segment.stream.cancel()
                 segment.detach()
             return 0
-        before = self.made.num_frames
+        before = self.frames.num_frames
         if segment.stream is not None:
             self.take_back(segment.frames_in_common(spoken))
             segment.stream.cancel()
@@ -156,7 +156,7 @@ class Making:
             self.take_back(0)
         segment.revised = True
         self._pacer.changed()
-        return before - self.made.num_frames
+        return before - self.frames.num_frames
 
     def give_up_phrase(self) -> None:
         """Drop what was collected for the phrase cache, as the utterance is over."""
@@ -182,12 +182,12 @@ class Making:
 
     def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> None:
         if isinstance(event, PcmChunk):
-            self.made.push(event, is_kept=segment.is_kept, said_at=self._said_at(segment))
+            self.frames.push(event, is_kept=segment.is_kept, said_at=self._said_at(segment))
             self._statistics.received(event, is_kept=segment.is_kept)
             if segment.repeatable is not None and not segment.is_kept:
                 self._spoken.add(event)
             self._word_times.push_audio(event.samples)
-            if self.made.num_waiting > self.num_due:  # more frames are needed to judge those held back
+            if self.frames.num_waiting > self.num_due:  # more frames are needed to judge those held back
                 self.extend_credit()
             return
         self.end = event
@@ -208,17 +208,17 @@ class Making:
     def _end_where_it_was_over(self) -> None:
         """End the segment where its text was said. Another draw could only add something, or miss its end again."""
         self.end = None
-        self.take_back(self.made.num_frames - self.made.num_over)
+        self.take_back(self.frames.num_frames - self.frames.num_over)
         self._spoken.give_up()
         self._statistics.num_missed_ends += 1
-        self.end = StreamEnd(FinishReason.COMPLETED, self.made.num_frames, 0.0, 0.0)
+        self.end = StreamEnd(FinishReason.COMPLETED, self.frames.num_frames, 0.0, 0.0)
         self._word_times.end_audio()
 
     def _set_back(self, segment: Segment) -> None:
         """Open another stream that continues after the frames that were kept."""
         segment.detach()
-        num_known = self.made.num_frames
-        known = self.made.codes(num_known) if num_known else None
+        num_known = self.frames.num_frames
+        known = self.frames.codes(num_known) if num_known else None
         self._segments.open(segment, self._pacer.ahead_frames(), known, num_known)
         self._take_up(segment)
 
@@ -226,7 +226,7 @@ class Making:
         """Set the segment back with its new text, if there is anything to speak in it."""
         assert self.stream is not None, "it was opened"
         await self._stop(self.stream)
-        if not self.made.num_frames:
+        if not self.frames.num_frames:
             await segment.until_ready()
             if not segment.speakable:
                 segment.revised, self.stream = False, None
@@ -254,17 +254,17 @@ class Making:
     @property
     def _missed_end(self) -> bool:
         """Whether the stream went on after its text. The answer must not depend on how many frames come at once."""
-        return self.made.missed_end and self._is_watched and (self.end is None or self.end.reason in _CAN_BE_OVER)
+        return self.frames.missed_end and self._is_watched and (self.end is None or self.end.reason in _CAN_BE_OVER)
 
     def _num_good(self) -> int | None:
         """Return how many good frames to keep if the stream should be set back to heal it, else None."""
-        num_good = self.made.num_good
+        num_good = self.frames.num_good
         is_lost = self.end is not None and self.end.reason in _SPEAKS_NO_MORE
-        if not self._may_heal or not (is_lost or (self.end is None and num_good < self.made.num_frames)):
+        if not self._may_heal or not (is_lost or (self.end is None and num_good < self.frames.num_frames)):
             return None
-        if num_good == self.made.num_frames:  # the engine ended it, and does not say which frames are good
+        if num_good == self.frames.num_frames:  # the engine ended it, and does not say which frames are good
             num_good = 0
-        is_worth_it = self.made.num_frames - max(num_good, self.made.num_given) >= MIN_FRAMES_AGAIN
+        is_worth_it = self.frames.num_frames - max(num_good, self.frames.num_given) >= MIN_FRAMES_AGAIN
         return num_good if is_worth_it else None
 
     def _is_lost_unheard(self, events: Sequence[PcmChunk | StreamEnd]) -> bool:

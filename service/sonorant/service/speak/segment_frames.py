@@ -14,7 +14,7 @@ from sonorant.service.speak.signs import BAD_REPEATED, BAD_SILENT, SUSPECT_REPEA
 FIRST_ROOM = 64  # frames that fit before the array grows
 
 
-class Made:
+class SegmentFrames:
     """Frames are counted from the segment's first, including those that another session made."""
 
     def __init__(self, frame_samples: int, num_codebooks: int) -> None:
@@ -25,7 +25,7 @@ class Made:
         self._signs = Signs()
         self.num_frames = 0
         self.num_waiting = 0  # frames at the end that were not given out
-        self.num_told = 0  # frames at the beginning whose codes the client has
+        self.num_codes_taken = 0  # frames at the beginning whose codes the client has
 
     @property
     def num_given(self) -> int:
@@ -35,7 +35,7 @@ class Made:
         """Add frames [frames, codebooks] that need no audio. They come before all others."""
         self._append(codes)
         self._signs.push(codes)
-        self.num_told += len(codes)
+        self.num_codes_taken += len(codes)
 
     def push(self, chunk: PcmChunk, *, is_kept: bool = False, said_at: int | None = None) -> None:
         """Add frames. `is_kept`: from the phrase cache, so known to be good. `said_at`: see `Signs.push`."""
@@ -61,11 +61,11 @@ class Made:
         self.num_waiting -= num_frames
         return codes, samples[0] if len(samples) == 1 else np.concatenate(samples)
 
-    def tell(self, num_frames: int) -> tuple[int, Int16Array]:
+    def take_codes(self, num_frames: int) -> tuple[int, Int16Array]:
         """Return the codes [frames, codebooks] of the first `num_frames` that the client lacks, and how many
         frames come before them. After frames are taken back, codes are returned again from there on.
         """
-        num_before, self.num_told = self.num_told, num_frames
+        num_before, self.num_codes_taken = self.num_codes_taken, num_frames
         return num_before, self._codes[num_before:num_frames]
 
     def take_back(self, num_frames: int) -> int:
@@ -75,7 +75,7 @@ class Made:
         samples = np.concatenate(self._waiting)[:rest] if self._waiting else np.empty(0, np.int16)
         self._waiting = deque([samples] if len(samples) else ())
         self._codes = self._codes.copy()  # callers may still hold views of the old array
-        self.num_told = min(self.num_told, self.num_given)
+        self.num_codes_taken = min(self.num_codes_taken, self.num_given)
         self.num_frames, self.num_waiting = num_kept, num_kept - self.num_given
         self._signs = Signs()
         self._signs.push(self.codes(num_kept))
