@@ -193,7 +193,7 @@ class Delivery:
         start_s = time.monotonic()
         self._encoded(self._writer.speech(samples, codes))
         if self._statistics.awaits_budget:
-            self._statistics.encoded(start_s)
+            self._statistics.encoded(time.monotonic() - start_s)
 
     def _encoded(self, pieces: list[Piece]) -> None:
         self._pieces += self._unheard(pieces)

@@ -65,9 +65,9 @@ class Statistics:
         self._state.received_samples -= num_samples
         self._dropped_frames += num_frames
 
-    def encoded(self, since_s: float) -> None:
-        """Count the time to encode audio before any went out. `since_s`: on the clock of `time.monotonic`."""
-        self._encode_s += self._clock() - since_s
+    def encoded(self, duration_s: float) -> None:
+        """Count the time to encode audio before any went out."""
+        self._encode_s += duration_s
 
     def ended(self, end: StreamEnd) -> None:
         self._queue_s += end.queue_s
