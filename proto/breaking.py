@@ -1,8 +1,8 @@
-"""Say what in the protos would break a client of the released contract, which is in released.binpb.
+"""Print what in the protos would break a client of the released contract, which is in released.binpb.
 
-Adding is free: fields, messages, enum values, RPCs. What has been released stays, by the rules of `buf breaking` for
-FILE: no name, number, type or cardinality of it changes, and nothing moves to another file, since stubs are imported by
-file. `--release` makes the protos as they are the released ones; it refuses to while something breaks.
+Fields, messages, enum values and RPCs may be added freely. What has been released stays, by the rules of `buf breaking`
+for FILE: no name, number, type or cardinality changes, and nothing moves to another file, because stubs are imported by
+file. `--release` records the current protos as the released contract, unless they break the last one.
 """
 
 import argparse
@@ -28,14 +28,14 @@ _LABELS = FieldDescriptorProto.Label.DESCRIPTOR.values_by_number
 
 
 def compile_protos() -> FileDescriptorSet:
-    """The protos beside this file, with all they import, so that `buf` can read them, too."""
+    """Compile the protos beside this file, with everything that they import, so that `buf` can read the result, too."""
     with tempfile.NamedTemporaryFile(suffix=".binpb") as file:
         run_protoc("--include_imports", f"--descriptor_set_out={file.name}")
         return FileDescriptorSet.FromString(Path(file.name).read_bytes())
 
 
 def promises(protos: FileDescriptorSet) -> dict[str, str]:
-    """Everything a client can depend on: where it is, and what it is."""
+    """Everything that a client can depend on: its place in the protos -> what it is."""
     return {
         f"{file.name}: {where}": what
         for file in protos.file
@@ -78,7 +78,7 @@ def _of_enum(enum: EnumDescriptorProto, path: str) -> Iterator[tuple[str, str]]:
 
 
 def breaks(released: FileDescriptorSet, now: FileDescriptorSet) -> list[str]:
-    """One line for each promise that is not kept."""
+    """One line for each promise of `released` that `now` breaks."""
     before, after = promises(released), promises(now)
     lines = []
     for where, what in before.items():
@@ -91,7 +91,7 @@ def breaks(released: FileDescriptorSet, now: FileDescriptorSet) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--release", action="store_true", help="from now on, hold the protos to what they are")
+    parser.add_argument("--release", action="store_true", help="record the current protos as the released contract")
     args = parser.parse_args()
     protos = compile_protos()
     broken = breaks(FileDescriptorSet.FromString(RELEASED.read_bytes()), protos)

@@ -1,6 +1,6 @@
-"""Generate the Python stubs beside the .proto files; `--check` only says whether the committed ones are current.
+"""Generate the Python stubs beside the .proto files; `--check` only checks whether the committed stubs are current.
 
-Needs the pinned grpcio-tools (extra `dev`): later versions emit code that refuses protobuf 6.
+Needs the pinned grpcio-tools (extra `dev`): later versions generate code that refuses protobuf 6.
 """
 
 import argparse
@@ -19,7 +19,7 @@ SUFFIXES = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
 
 
 def run_protoc(*arguments: str) -> None:
-    """On every .proto file under PROTO_ROOT."""
+    """Run protoc on every .proto file under PROTO_ROOT."""
     googleapis = Path(next(iter(google.rpc.__path__))).parents[1]
     sources = sorted(str(path.relative_to(PROTO_ROOT)) for path in PROTO_ROOT.rglob("*.proto"))
     includes = (PROTO_ROOT, googleapis, files("grpc_tools") / "_proto")
@@ -46,7 +46,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the stubs are stale")
     args = parser.parse_args()
     if version("grpcio-tools") != PINNED:
-        raise SystemExit(f"grpcio-tools {version('grpcio-tools')} is installed; the stubs are made with {PINNED}")
+        raise SystemExit(
+            f"grpcio-tools {version('grpcio-tools')} is installed; the stubs are made with {PINNED}: install it"
+        )
     with tempfile.TemporaryDirectory() as scratch:
         generate(Path(scratch))
         fresh, committed = stubs(Path(scratch)), stubs(PROTO_ROOT)
