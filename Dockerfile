@@ -2,7 +2,8 @@
 #
 #   docker build -t sonorant .                    for CUDA: the wheels contain the CUDA libraries; the host has the driver
 #   docker build -t sonorant:cpu --target cpu .   for CPU; --build-arg TORCH_INDEX_URL=<PyTorch's CPU wheel index> keeps
-#                                                 the CUDA libraries out of the image
+#                                                 the CUDA libraries out of the image. For 64-bit Arm PyPI has a wheel
+#                                                 without them: --platform linux/arm64 --build-arg TORCH=torch==2.10.0
 #   docker run --gpus all -p 50051:50051 -v /path/to/checkpoint:/models:ro -v kernels:/home/sonorant/.triton \
 #     sonorant --model /models
 #

@@ -6,10 +6,12 @@ import re
 import shlex
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
+from packaging.requirements import Requirement
 
 from sonorant.client.local_server import local_server
 from sonorant.service.config import parse_args
@@ -109,6 +111,18 @@ def test_named_image_targets_exist() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE)
     assert set(re.findall(r"--target (\w+)", README)) <= set(stages)
     assert stages[-1] == "cuda", "the last stage is what a bare `docker build` makes"
+
+
+def test_named_versions_of_torch_are_taken() -> None:
+    """pip would replace another one, and on 64-bit Arm bring the CUDA libraries."""
+    requirements = map(Requirement, tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    taken = next(each.specifier for each in requirements if each.name == "torch")
+    places = [ROOT / name for name in ("Dockerfile", "Makefile", "CONTRIBUTING.md", "docs/operations.md")]
+    named = {
+        version for place in places for version in re.findall(r"torch==([\d.]+\d)", place.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 1
+    assert {version for version in named if version in taken} == named
 
 
 def test_named_presets_exist() -> None:
