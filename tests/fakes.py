@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
-from sonorant.engine.code2wav.memory import Memory
+from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import PeerGone, QueueChannel
 from sonorant.engine.ipc.messages import BeginStream, FrameBatch, OpenStream
@@ -277,7 +277,7 @@ class _Speaker:
 
 
 # Of the fake runner, whose speakers remember all that they have said.
-MEMORY = Memory(receptive_frames=1000, chunk_frames=32)
+CONTEXT = DecoderContext(receptive_frames=1000, chunk_frames=32)
 
 
 class FakeCode2WavRunner:

@@ -3,11 +3,11 @@
 import numpy as np
 
 from sonorant.engine.code2wav.batcher import Batcher, DecodePlan
-from sonorant.engine.code2wav.memory import Memory
+from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
 from sonorant.engine.types import FinishReason, Int16Array, StreamEnd
-from tests.fakes import MEMORY, FakeClock, FakeCode2WavRunner, frame_batch, published_checkpoint
+from tests.fakes import CONTEXT, FakeClock, FakeCode2WavRunner, frame_batch, published_checkpoint
 
 FRAME_S = 0.08
 MODEL = published_checkpoint().folder
@@ -39,7 +39,7 @@ class Decoder:
         num_talker_slots: int = 1,
         kept_references: int = 2,
         stored_streams: int = 1,
-        memory: Memory = MEMORY,
+        context: DecoderContext = CONTEXT,
     ) -> None:
         config = EngineConfig.of(
             model=MODEL,
@@ -50,7 +50,7 @@ class Decoder:
             stored_streams=stored_streams,
         )
         self.clock = FakeClock()
-        self.batcher = Batcher(config, num_slots, FRAME_S, memory, self.clock)
+        self.batcher = Batcher(config, num_slots, FRAME_S, context, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
         self.plan = DecodePlan([], [], [], [], True, np.empty((0, 0, 0), np.int16), [], 0.0)
         self.first_chunks: list[FirstChunk] = []

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from sonorant.engine.code2wav.memory import Memory
+from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, PcmBatch, TextPositions
 from sonorant.engine.types import FinishReason, StreamBudget
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
@@ -152,7 +152,7 @@ def test_a_reference_and_live_frames_are_calls_of_their_own() -> None:
 @pytest.mark.parametrize("num_own", [0, 3, 7, 40])
 @pytest.mark.parametrize("num_reference", [0, 3, 7, 40])
 def test_of_what_is_behind_a_stream_the_last_frames_go_in_that_matter(num_reference: int, num_own: int) -> None:
-    decoder = Decoder(memory=Memory(receptive_frames=7, chunk_frames=4))
+    decoder = Decoder(context=DecoderContext(receptive_frames=7, chunk_frames=4))
     past = np.stack([codes_of(9, index) for index in range(num_reference + num_own + 1)])[:-1]
     decoder.send(BeginStream(1, 0.0, 0.0, past, num_own), frames(num_own, 1), end(1))
     skipped, remembered = [], 0

@@ -13,7 +13,7 @@ from sonorant.engine.ipc.channel import PeerGone, QueueChannel
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import EndStream, FirstChunk, FrameBatch, FrameRecord, PcmBatch, PcmRecord, Shutdown
 from sonorant.engine.types import FinishReason, StreamEnd
-from tests.fakes import MEMORY, DepartingChannel, FakeCode2WavRunner, begin_stream, frame_batch, published_checkpoint
+from tests.fakes import CONTEXT, DepartingChannel, FakeCode2WavRunner, begin_stream, frame_batch, published_checkpoint
 
 END = EndStream(1, StreamEnd(FinishReason.COMPLETED, 1, 0.0, 0.0))
 
@@ -64,7 +64,7 @@ def test_main_exits_with_an_error_that_the_supervisor_sees(
 
 def loop() -> tuple[QueueChannel[FrameRecord], QueueChannel[PcmRecord], Batcher, FakeCode2WavRunner]:
     config = EngineConfig.of(model=published_checkpoint().folder, num_slots=2)
-    return QueueChannel(), QueueChannel(), Batcher(config, 2, 0.08, MEMORY), FakeCode2WavRunner(config, 2)
+    return QueueChannel(), QueueChannel(), Batcher(config, 2, 0.08, CONTEXT), FakeCode2WavRunner(config, 2)
 
 
 def test_shutdown_ends_the_loop() -> None:

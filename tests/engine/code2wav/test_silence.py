@@ -9,7 +9,7 @@ from sonorant.engine.code2wav.batcher import Batcher
 from sonorant.engine.code2wav.silence import SILENT_PEAK, silent_tail
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import SilentStream
-from tests.fakes import MEMORY, begin_stream, frame_batch, published_checkpoint
+from tests.fakes import CONTEXT, begin_stream, frame_batch, published_checkpoint
 
 
 @given(
@@ -38,7 +38,7 @@ def test_a_stream_that_stays_silent_is_reported_once(max_silent_frames: int, rep
     config = EngineConfig.of(
         published_checkpoint().folder, num_slots=1, chunk_ramp=(1,), runaway_silent_frames=max_silent_frames
     )
-    batcher = Batcher(config, num_slots=1, frame_s=0.08, memory=MEMORY)
+    batcher = Batcher(config, num_slots=1, frame_s=0.08, context=CONTEXT)
     batcher.on_record(begin_stream(1, np.zeros((8, 16), np.int16)))
     assert batcher.apply_unheard(batcher.next_batch()) == []
     found = []

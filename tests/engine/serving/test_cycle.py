@@ -30,8 +30,8 @@ from sonorant.engine.talker import process as talker_process
 from sonorant.engine.talker.scheduler import Scheduler
 from sonorant.engine.types import FinishReason, StreamEnd
 from tests.fakes import (
+    CONTEXT,
     FRAME_SAMPLES,
-    MEMORY,
     FakeClock,
     FakeCode2WavRunner,
     FakeTalkerRunner,
@@ -91,7 +91,7 @@ class Cycle:
         self.frames: SteppedChannel[FrameRecord] = SteppedChannel()
         self.audio: SteppedChannel[PcmRecord] = SteppedChannel()
         self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock)
-        self.batcher = Batcher(config, config.talker.num_slots, 0.08, MEMORY, self.clock)
+        self.batcher = Batcher(config, config.talker.num_slots, 0.08, CONTEXT, self.clock)
         self.talker = FakeTalkerRunner(CHECKPOINT, config, num_pages)
         self.code2wav = FakeCode2WavRunner(config, config.talker.num_slots)
 

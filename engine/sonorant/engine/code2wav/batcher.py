@@ -30,7 +30,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from sonorant.engine.code2wav.memory import Memory
+from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.code2wav.references import KeptReferences
 from sonorant.engine.code2wav.silence import silent_tail
 from sonorant.engine.config import EngineConfig
@@ -109,7 +109,7 @@ class Batcher:
         config: EngineConfig,
         num_slots: int,
         frame_s: float,
-        memory: Memory,
+        context: DecoderContext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if num_slots < config.talker.num_slots:
@@ -123,7 +123,7 @@ class Batcher:
         self._max_rows = config.code2wav.max_decode_batch
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
-        self._memory = memory
+        self._context = context
         self._clock = clock
         first_kept = num_slots + config.code2wav.stored_streams
         self._num_slots = first_kept
@@ -165,7 +165,7 @@ class Batcher:
         stream_id, past, first_frame = record.stream_id, record.past_codes, record.first_frame
         if stream_id in self._streams:
             raise ValueError(f"stream {stream_id} began twice")
-        num_skipped = 0 if past is None else max(0, len(past) - self._memory.receptive_frames)
+        num_skipped = 0 if past is None else max(0, len(past) - self._context.receptive_frames)
         pending = deque(() if past is None else past[num_skipped:])
         has_reference = len(pending) > first_frame
         stream = self._streams[stream_id] = Stream(
@@ -229,7 +229,7 @@ class Batcher:
         for stream in due:
             size = min(len(stream.pending), stream.chunk_frames)
             if (num_unheard := stream.num_unheard) > 0:
-                size = min(num_unheard, self._memory.chunk_frames)
+                size = min(num_unheard, self._context.chunk_frames)
             if batch and (size != num_frames or is_heard != (num_unheard <= 0) or len(batch) == self._max_rows):
                 continue
             if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:

@@ -115,7 +115,7 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
         likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype=FASTEST_FIRST[0]))
         runner, why = agreeing(likely, checkpoint, config, _speech_sample(inbox))
     log.info("codec in %s: %s", runner.format, why)
-    batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz, runner.memory)
+    batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz, runner.context)
     info = {
         "device": str(device),
         "threads": torch.get_num_threads(),

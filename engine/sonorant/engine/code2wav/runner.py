@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.code2wav.formats import agreement_db, choose_format
-from sonorant.engine.code2wav.memory import Memory
 from sonorant.engine.code2wav.passes import row_sizes, split
 from sonorant.engine.config import CodecDtypeName, EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
@@ -76,7 +76,7 @@ class Code2WavRunner:
         self.format = config.code2wav.dtype
         dtype = _DTYPES[self.format]
         decoder = _load(checkpoint, config, self._device, dtype)
-        self.memory = Memory(decoder.receptive_frames, REMEMBERED_FRAMES[self._device.type])
+        self.context = DecoderContext(decoder.receptive_frames, REMEMBERED_FRAMES[self._device.type])
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
         self._buckets: dict[int, Buckets] = {}  # by number of frames
         with torch.inference_mode():
@@ -93,7 +93,7 @@ class Code2WavRunner:
     def reset(self, slot: int, num_frames: int = 0) -> None:
         """Forget the stream that the slot had before. The next one is decoded from frame `num_frames` on.
 
-        If that is not 0, the state is right only after `memory.receptive_frames` frames, and the audio of these is
+        If that is not 0, the state is right only after `context.receptive_frames` frames, and the audio of these is
         wrong.
         """
         with torch.inference_mode():
