@@ -95,7 +95,7 @@ def main(
 def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batcher, Runner], Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
-    from sonorant.engine.code2wav.runner import Code2WavRunner, agreeing
+    from sonorant.engine.code2wav.runner import Code2WavRunner, runner_in_fitting_format
     from sonorant.engine.cuda import use_device
     from sonorant.engine.model.memory import check_fit, code2wav_need, free_bytes
 
@@ -113,7 +113,7 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
     else:
         # Make it in the likely format while the talker is still loading; the sample comes from the talker's `_load`.
         likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype=FASTEST_FIRST[0]))
-        runner, why = agreeing(likely, checkpoint, config, _speech_sample(inbox))
+        runner, why = runner_in_fitting_format(likely, checkpoint, config, _speech_sample(inbox))
     log.info("codec in %s: %s", runner.format, why)
     batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz, runner.context)
     info = {

@@ -192,7 +192,7 @@ class Code2WavRunner:
         self.reset(0)
 
 
-def agreeing(
+def runner_in_fitting_format(
     runner: Code2WavRunner, checkpoint: Checkpoint, config: EngineConfig, codes: Int16Array
 ) -> tuple[Code2WavRunner, str]:
     """Return `runner` if its samples of `codes` [frames, codebooks] agree with those of float32, else a runner in a
@@ -221,7 +221,7 @@ def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dt
         decoder = Code2Wav(checkpoint.codec.decoder)
     if config.load_format == "dummy":
         init_random(decoder, device, dtype, config.seed)
-        decoder.calm()
+        decoder.damp_random_weights()
     else:
         file = TensorFile(checkpoint.folder / "speech_tokenizer" / "model.safetensors")
         load_module(decoder, file, "decoder.", device, dtype, optional_unused=UNUSED_TENSORS)

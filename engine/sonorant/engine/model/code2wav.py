@@ -28,7 +28,7 @@ from sonorant.engine.model.code2wav_transformer import TransformerLayer, WindowT
 
 RESIDUAL_DILATIONS = (1, 3, 9)
 KERNEL = 7  # kernel size of all convolutions but pre_conv and the 1x1 ones
-CALM_GAIN = 0.2  # factor for random weights of convolutions
+DAMPING_GAIN = 0.2  # factor for random weights of convolutions
 SNAKE_EPS = 1e-9
 CODEBOOK_EPS = 1e-5
 
@@ -282,11 +282,11 @@ class Code2Wav(nn.Module):
             if isinstance(module, SnakeBeta | Quantizer | CausalTransposedConv | ConvNeXtBlock | TransformerLayer):
                 module.prepare()
 
-    def calm(self) -> None:
+    def damp_random_weights(self) -> None:
         """Scale random weights down, as the waveform's layers would amplify each other until all samples clip."""
         for module in self.decoder[:-1].modules():
             if isinstance(module, CausalConv):
-                module.conv.weight.data.mul_(CALM_GAIN)
+                module.conv.weight.data.mul_(DAMPING_GAIN)
 
     def new_state(self, num_slots: int) -> CodecState:
         weight = self.pre_conv.conv.weight

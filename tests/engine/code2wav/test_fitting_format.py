@@ -7,7 +7,7 @@ import pytest
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.code2wav import runner as runner_module
-from sonorant.engine.code2wav.runner import Code2WavRunner, agreeing
+from sonorant.engine.code2wav.runner import Code2WavRunner, runner_in_fitting_format
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch
 from sonorant.engine.talker.runner import TalkerRunner
@@ -42,7 +42,7 @@ def test_the_sample_is_speech_of_nobody(checkpoint: Checkpoint, sample: FrameBat
 
 def test_a_format_that_agrees_stays(checkpoint: Checkpoint, config: EngineConfig, sample: FrameBatch) -> None:
     likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype="float16"))
-    chosen, why = agreeing(likely, checkpoint, config, sample.codes)
+    chosen, why = runner_in_fitting_format(likely, checkpoint, config, sample.codes)
     assert chosen is likely and why.startswith("float16 agrees with float32 to ")
 
 
@@ -55,6 +55,6 @@ def test_one_that_does_not_goes(
         runner_module, "Code2WavRunner", lambda c, made: Code2WavRunner(c, made.but(code2wav_dtype="float32"))
     )
     likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype="float16"))
-    chosen, why = agreeing(likely, checkpoint, config, sample.codes)
+    chosen, why = runner_in_fitting_format(likely, checkpoint, config, sample.codes)
     assert chosen is not likely and chosen.format == "float32"
     assert why.count("only") == 2
