@@ -14,7 +14,7 @@ from sonorant.engine.training.audio import PEAK, resample_16_to_24_khz
 from sonorant.engine.training.codec.export import write_codec_config
 from sonorant.engine.training.export import write_config
 from sonorant.engine.training.flite import Flite, TeacherUnavailable
-from sonorant.engine.training.references import REFERENCE_FRAMES, ReferenceMels, disturbed
+from sonorant.engine.training.references import REFERENCE_FRAMES, ReferenceMels, augmented
 from sonorant.engine.training.settings import TOY_BASE
 from sonorant.engine.training.speakers import FORMANTS_RANGE, Speaker, draw, many_speakers
 from sonorant.engine.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
@@ -93,7 +93,7 @@ def test_the_speaker_encoder_learns_through_the_talker(checkpoint: Checkpoint, s
     (gradient,) = torch.autograd.grad(losses.first + losses.predictor, [model.speaker_encoder.blocks[0].conv.weight])
     assert gradient.abs().max() > 0
     store.mels.copy_(store.mels.flip(0))
-    exact = Regularization(0.0, 0.0, own_frames=0, predictor_frames=0, disturbed_references=False)
+    exact = Regularization(0.0, 0.0, own_frames=0, predictor_frames=0, augmented_references=False)
     with torch.no_grad():
         here = compute_losses(model, store, batch, exact)
         store.mels.copy_(store.mels.flip(0))
@@ -113,10 +113,10 @@ def test_reference_mels_are_those_of_serving(checkpoint: Checkpoint) -> None:
     assert np.abs(mels[0] - served.numpy()).max() < 0.01
 
 
-def test_disturbed_mels_keep_the_speech() -> None:
+def test_augmented_mels_keep_the_speech() -> None:
     torch.manual_seed(0)
     mels = torch.randn(8, 100, 128) * 2 - 5
-    heard = disturbed(mels)
+    heard = augmented(mels)
     assert heard.isfinite().all()
     loud = mels[:, :, :60] > -3
     shift = (heard - mels)[:, :, :60].masked_fill(~loud, 0).sum((1, 2)) / loud.sum((1, 2))

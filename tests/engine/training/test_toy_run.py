@@ -35,7 +35,7 @@ def require_sources() -> None:
 @pytest.mark.parametrize("settings", [TOY, TOY_BASE], ids=["custom_voice", "base"])
 def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
     require_sources()
-    from sonorant.engine.training.pipeline import WHOLE, Run, Stage, run_stages
+    from sonorant.engine.training.pipeline import DEFAULT_STAGES, Run, Stage, run_stages
 
     def run(stages: Sequence[Stage], codec_from: Path | None = None) -> Run:
         return Run(
@@ -50,7 +50,7 @@ def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
             eager=False,
         )
 
-    run_stages(run(WHOLE))  # it takes as many steps as a toy does, and no more
+    run_stages(run(DEFAULT_STAGES))  # it takes as many steps as a toy does, and no more
     assert (tmp_path / "talker.png").stat().st_size > 10_000
     model, clones = tmp_path / "checkpoint", settings.speakers is not None
     reference = tmp_path / "reference.wav"
@@ -66,7 +66,7 @@ def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
         )
         assert len(result.samples) == 1920 * len(result.codes) > 0
     before = {file: file.read_bytes() for file in model.rglob("*.safetensors")}
-    run_stages(run(WHOLE))  # nothing is left to do, so it is over at once, with the same outcome
+    run_stages(run(DEFAULT_STAGES))  # nothing is left to do, so it is over at once, with the same outcome
     assert len(before) == 2 and {file: file.read_bytes() for file in before} == before
 
     if not clones:

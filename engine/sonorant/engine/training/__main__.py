@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
-from sonorant.engine.training.pipeline import LOG_FORMAT, WHOLE, Run, Stage, run_stages
+from sonorant.engine.training.pipeline import DEFAULT_STAGES, LOG_FORMAT, Run, Stage, run_stages
 from sonorant.engine.training.settings import FULL, FULL_BASE, TOY, TOY_BASE
 
 KINDS = {"custom_voice": (FULL, TOY), "base": (FULL_BASE, TOY_BASE)}
@@ -30,7 +30,7 @@ def main() -> None:
     )
     parser.add_argument(
         "--stages",
-        default=",".join(WHOLE),
+        default=",".join(DEFAULT_STAGES),
         help="comma-separated (default: %(default)s); `decoder` trains the decoder of --codec-from further",
     )
     parser.add_argument("--minutes", type=float, default=30.0, help="time for all stages (default: %(default)s)")

@@ -30,7 +30,8 @@ from sonorant.engine.training.text.vocabulary import train_tokenizer
 logger = logging.getLogger(__name__)
 
 Stage = Literal["text", "codec", "decoder", "talker"]
-WHOLE: Sequence[Stage] = ("text", "codec", "talker")  # `decoder` trains the decoder of another run's codec further
+# Without `decoder`, which trains the decoder of another run's codec further.
+DEFAULT_STAGES: Sequence[Stage] = ("text", "codec", "talker")
 FIRST_VOICE_SHARE = 0.7
 LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
 TOKENIZER_FILE = "tokenizer.json"

@@ -57,7 +57,7 @@ class ReferenceMels:
         return (self._filters @ magnitude).clamp(min=MEL_FLOOR).log().transpose(1, 2)
 
 
-def disturbed(mels: Tensor) -> Tensor:
+def augmented(mels: Tensor) -> Tensor:
     """Change `mels` [recordings, frames, bands], float32, as other rooms, distances and microphones would.
 
     The teacher is silent above 8 kHz, and a made speaker with low formants already above a lower frequency. The encoder

@@ -17,7 +17,7 @@ from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.training.alignment import PHONES_PER_FRAME
 from sonorant.engine.training.flite import PHONES
-from sonorant.engine.training.references import disturbed
+from sonorant.engine.training.references import augmented
 from sonorant.engine.training.speakers import NUM_TRAITS, VOICE_NAMES
 from sonorant.engine.training.talker.rows import END, RowStore
 from sonorant.engine.types import X_VECTOR
@@ -40,7 +40,7 @@ class Regularization:
     corrupted: float  # share of the history's frames in which codes are replaced by those of frames elsewhere
     own_frames: int  # frames of the history, per batch, that are replaced by the model's own
     predictor_frames: int  # frames per batch on which the predictor is trained; 0 = all
-    disturbed_references: bool = True  # whether references are changed as by other rooms and microphones
+    augmented_references: bool = True  # whether references are changed as by other rooms and microphones
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def compute_losses(
         elsewhere = history[torch.randint(len(history), (len(history),), device=index.device)]
         frames = torch.rand(len(history), 1, device=index.device) < reg.corrupted
         history = torch.where(frames & (torch.rand_like(history, dtype=torch.float32) < 0.5), elsewhere, history)
-    x_vectors, traits_loss = _x_vectors(model, store, batch.references, disturb=reg.disturbed_references)
+    x_vectors, traits_loss = _x_vectors(model, store, batch.references, augment=reg.augmented_references)
     mask = _mask(batch.segment)
     if reg.own_frames > 0:
         history = _with_own_frames(model, store, batch, history, target, mask, x_vectors, reg, block)
@@ -180,7 +180,7 @@ def compute_losses(
 
 
 def _x_vectors(
-    model: TrainedTalker, store: RowStore, references: Tensor, *, disturb: bool
+    model: TrainedTalker, store: RowStore, references: Tensor, *, augment: bool
 ) -> tuple[Tensor | None, Tensor]:
     """Return speaker embeddings [references, hidden], and the loss of the traits that are read from them."""
     if model.speaker_encoder is None:
@@ -188,7 +188,7 @@ def _x_vectors(
     chosen = references.long()
     mels = store.mels[chosen].float()
     with torch.autocast(mels.device.type, enabled=False):
-        x_vectors = model.speaker_encoder(disturbed(mels) if disturb else mels)
+        x_vectors = model.speaker_encoder(augmented(mels) if augment else mels)
         read = model.trait_head(x_vectors)
         loss = F.mse_loss(read[:, :NUM_TRAITS], store.traits[chosen])
         return x_vectors, loss + F.cross_entropy(read[:, NUM_TRAITS:], store.teachers[chosen])

@@ -125,7 +125,7 @@ class Trainer:
     def evaluate(self, batch: Batch) -> Losses:
         """Return the losses of the averaged weights, without dropout."""
         self._load(batch)
-        no_noise = Regularization(0.0, 0.0, own_frames=0, predictor_frames=0, disturbed_references=False)
+        no_noise = Regularization(0.0, 0.0, own_frames=0, predictor_frames=0, augmented_references=False)
         live = [p.detach().clone() for p in self._parameters]
         torch._foreach_copy_(self._parameters, self.average)
         with self._autocast():
