@@ -59,7 +59,7 @@ class Supervisor:
         self._on_records = on_records
         self._on_state = on_state
         self._workers: Workers | None = None
-        self._told: Facts = {}  # facts of the last workers that loaded
+        self._last_facts: Facts = {}  # facts of the last workers that loaded
         self._backlog: list[Command] = []
         self._flush_scheduled = False
         self._down: asyncio.Future[str]  # gets the reason when the present workers go down
@@ -175,7 +175,7 @@ class Supervisor:
     async def _bring_up(self) -> None:
         self._ready_s = math.inf
         try:
-            workers = await Workers.start(self._config, self._checkpoint, self._told)
+            workers = await Workers.start(self._config, self._checkpoint, self._last_facts)
         except OSError as error:
             message = f"cannot start workers: {error}; allow more open files, or free memory"
             raise WorkersNotStarted(message) from error
@@ -185,7 +185,7 @@ class Supervisor:
             await workers.stop(grace_s=0)
             raise
         loop = asyncio.get_running_loop()
-        self._workers, self._told = workers, workers.facts
+        self._workers, self._last_facts = workers, workers.facts
         self._down = loop.create_future()
         self._ready_s = time.monotonic()
         loop.add_reader(workers.inbox.fileno(), self._receive)

@@ -61,10 +61,10 @@ class Workers:
         ]
 
     @classmethod
-    async def start(cls, config: EngineConfig, checkpoint: Checkpoint, told: Facts) -> "Workers":
+    async def start(cls, config: EngineConfig, checkpoint: Checkpoint, facts: Facts) -> "Workers":
         """Start both workers and return while they load. Raises OSError if they cannot be started, and leaves nothing.
 
-        `told` are the facts of the workers that these replace, if there were any.
+        `facts`: of the workers that these replace, if there were any.
         """
         sizes = RingSizes.of(config, checkpoint)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
@@ -80,7 +80,7 @@ class Workers:
             ]
             children: list[Child] = []
             stages: tuple[tuple[StageName, Any, tuple[Heartbeat, ...], tuple[Any, ...]], ...] = (
-                ("talker", talker.main, (beats[0], beats[1]), (told.get("talker", {}),)),
+                ("talker", talker.main, (beats[0], beats[1]), (facts.get("talker", {}),)),
                 ("code2wav", code2wav.main, (beats[1],), ()),
             )
             for n, (stage, main, seen, known) in enumerate(stages):

@@ -103,18 +103,18 @@ def main(
     outbox: RingOutbox[FrameRecord],
     heartbeat: Heartbeat,
     codec: Heartbeat,
-    told: Mapping[str, Any],
+    facts: Mapping[str, Any],
     ready: Connection,
 ) -> None:
-    """Entry point of the child process. `codec`: the heartbeat of the Code2Wav process, only read here. `told`: what
+    """Entry point of the child process. `codec`: the heartbeat of the Code2Wav process, only read here. `facts`: what
     the talker that this one replaces reported when it was loaded; empty if there was none."""
-    scheduler, runner, shares_gpu = tell_loaded("talker", ready, lambda: _load(config, outbox, told))
+    scheduler, runner, shares_gpu = tell_loaded("talker", ready, lambda: _load(config, outbox, facts))
     waits = [FirstChunkWait(outbox, codec)] if shares_gpu else []
     serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat, *waits), lambda: scheduler.num_streams)
 
 
 def _load(
-    config: EngineConfig, outbox: Outbox[FrameRecord], told: Mapping[str, Any]
+    config: EngineConfig, outbox: Outbox[FrameRecord], facts: Mapping[str, Any]
 ) -> tuple[tuple[Scheduler, Runner, bool], Mapping[str, object]]:
     """Return the scheduler, the runner, whether Code2Wav computes on the same GPU, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
@@ -132,8 +132,8 @@ def _load(
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
-    if told:  # finding the alignment head takes as long as everything else
-        head = told["alignment_head"] and AlignmentHead(*told["alignment_head"])
+    if facts:  # finding the alignment head takes as long as everything else
+        head = facts["alignment_head"] and AlignmentHead(*facts["alignment_head"])
         runner = TalkerRunner(checkpoint, config, alignment_head=head)
     else:
         runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
