@@ -8,7 +8,7 @@ from sonorant.engine.checkpoint.json import CODEC_ENCODER_DEFAULTS, Section
 from sonorant.engine.errors import CheckpointError
 
 # Values that all published codecs have, and the only ones supported.
-ONLY = {"audio_channels": 1, "hidden_act": "gelu", "pad_mode": "constant", "use_causal_conv": True}
+SUPPORTED = {"audio_channels": 1, "hidden_act": "gelu", "pad_mode": "constant", "use_causal_conv": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CodecEncoderConfig:
 def codec_encoder_config(codec: CodecConfig) -> CodecEncoderConfig:
     """Read the sizes. Raises CheckpointError if a value is missing, wrong or not supported."""
     c = Section("the codec", {"encoder_config": codec.encoder}).section("encoder_config", CODEC_ENCODER_DEFAULTS)
-    for key, value in ONLY.items():
+    for key, value in SUPPORTED.items():
         if c.values[key] != value:
             raise CheckpointError(f"{c.path}: {key} is {c.values[key]!r}; only {value!r} is supported")
     num_books, num_semantic = c.size("num_quantizers"), c.size("num_semantic_quantizers")

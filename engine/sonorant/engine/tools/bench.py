@@ -53,7 +53,7 @@ class Spoken:
         return {name: 1e3 * part_s for name, part_s in parts_s.items()}
 
 
-class Alone:
+class InOneProcess:
     """Talker and Code2Wav in this process: a step of the talker and a call of Code2Wav never run at the same time."""
 
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
@@ -87,7 +87,7 @@ class Alone:
 
 
 async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
-    """Speak like `Alone.speak`, in two processes."""
+    """Speak like `InOneProcess.speak`, in two processes."""
     first_s, num_samples, budget = 0.0, 0, None
     began_s = time.monotonic()
     async with engine.open(params) as stream:
@@ -108,7 +108,7 @@ async def measure(config: EngineConfig, num_utterances: int, num_frames: int) ->
     engine = await Engine.start(config)
     spoken: dict[str, list[Spoken]] = {"one process": [], "two processes": []}
     try:
-        one = Alone(checkpoint, config)
+        one = InOneProcess(checkpoint, config)
         sampling = replace(checkpoint.default_sampling, max_frames=num_frames, ignore_eos=True)
         speaker = next(iter(checkpoint.talker.speaker_ids), None)
         for seed in tqdm(range(WARM_UP_UTTERANCES + num_utterances), unit="utterance", disable=None):
