@@ -174,6 +174,11 @@ class FakeTalkerRunner:
         self._slots: dict[int, _TalkerSlot] = {}
         self._content: dict[tuple[int, int], int] = {}  # of (page, offset)
 
+    def assign(self, slot: int, pages: Sequence[int]) -> None:
+        before = self._slots[slot].pages
+        assert tuple(pages[: len(before)]) == before and len(pages) > len(before), "more, behind those it has"
+        self._slots[slot].pages = tuple(pages)
+
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         self.num_steps += 1
         slots = [row.slot for row in prefills] + [row.slot for row in decodes]

@@ -46,7 +46,10 @@ class Pages(Callers):
     """A talker of which only the 64 pages are short, an eighth of which are 8."""
 
     def __init__(self) -> None:
-        super().__init__(Talker(num_slots=128, num_pages=64, max_context=64 * 16, max_prefill_rows=1024))
+        # Without a limit by the text, each needs what its max_frames say.
+        super().__init__(
+            Talker(num_slots=128, num_pages=64, max_context=64 * 16, max_prefill_rows=1024, runaway_frames_per_token=0)
+        )
 
     def open(self, caller: int, *stream_ids: int, pages: int) -> list[int]:
         """Each needs so many pages, of its own."""

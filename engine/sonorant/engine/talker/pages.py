@@ -17,7 +17,7 @@ class Lease(NamedTuple):
 
 
 class PagePool:
-    """Pages 0 .. num_pages - 1, each of `page_size` positions. A lease has all that a stream needs and never grows."""
+    """Pages 0 .. num_pages - 1, each of `page_size` positions. A stream may have several leases."""
 
     def __init__(self, num_pages: int, page_size: int) -> None:
         self.num_pages = num_pages

@@ -37,6 +37,9 @@ class Runner(Protocol):
     def passes(self) -> PassCounts:
         """Passes of the network since the runner was made."""
 
+    def assign(self, slot: int, pages: Sequence[int]) -> None:
+        """Give a slot these pages, from position 0 on, in place of those it had."""
+
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         """Return codes [rows that sample, codebooks], prefills first; a row that cannot be drawn begins with BROKEN."""
 
@@ -86,6 +89,8 @@ def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> S
         outbox.publish(plan.records)
     if not plan.has_rows:
         return Step(0)
+    for slot, pages in plan.pages:
+        runner.assign(slot, pages)
     codes = runner.step(plan.prefills, plan.decodes)
     records = scheduler.apply(plan, codes, runner.text_logits)
     if records:

@@ -1,7 +1,7 @@
 """The slots and KV pages of a talker, and which streams hold them.
 
-A stream is only admitted with pages for all that it may need, so that it cannot run out of them later. Prompts with the
-same beginning share the pages that hold it.
+A stream is admitted with pages for the frames that its text so far normally takes, and may be given more later. Prompts
+with the same beginning share the pages that hold it.
 """
 
 from collections.abc import Iterable
@@ -28,8 +28,8 @@ class Room:
         return self._pages.num_free
 
     def fault_of(self, command: OpenStream) -> str:
-        """Return why this stream can never be admitted, or ""."""
-        positions = _positions_of(command)
+        """Return why this stream could never say all that it may say, or ""."""
+        positions = command.plan.num_rows + command.sampling.max_frames
         if positions > self._max_context:
             return (
                 f"{command.plan.num_rows} prompt rows and {command.sampling.max_frames} frames need {positions} "
@@ -59,11 +59,25 @@ class Room:
             return False
         stream.slot = self._slots.take()
         stream.pages = lease.pages
+        self._note_pages(stream)
         stream.num_shared_rows = stream.num_rows_done = lease.num_shared * self._pages.page_size
         return True
 
+    def grow(self, stream: Stream) -> tuple[int, ...]:
+        """Give a stream what it needs beside the pages that it has. Returns them, or no pages if there are too few."""
+        lease = self._pages.lease(self._num_pages(stream) - len(stream.pages))
+        if lease is None:
+            return ()
+        stream.pages += lease.pages
+        self._note_pages(stream)
+        return lease.pages
+
+    def _note_pages(self, stream: Stream) -> None:
+        stream.paged_frames = len(stream.pages) * self._pages.page_size - stream.open.plan.num_rows
+        stream.update_limits()
+
     def _num_pages(self, stream: Stream) -> int:
-        return self._pages.pages_for(_positions_of(stream.open))
+        return self._pages.pages_for(stream.num_positions)
 
     def _shareable(self, stream: Stream) -> tuple[bytes, ...]:
         """The keys of the pages that it can share: the last row of its prompt must be run, to sample from."""
@@ -96,8 +110,3 @@ class Room:
                 f"the open streams hold {num_slots} slots and {num_leases} leases of KV pages, "
                 f"but {self._slots.num_used} and {self._pages.num_leases} are given out"
             )
-
-
-def _positions_of(command: OpenStream) -> int:
-    """How many positions a stream may need. `max_frames` includes frames that were made before."""
-    return command.plan.num_rows + command.sampling.max_frames

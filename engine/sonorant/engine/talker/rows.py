@@ -83,6 +83,7 @@ class StepPlan:
     decodes: Sequence[DecodeRow]
     streams: Sequence[Stream]  # those that sample, in row order: prefills first
     began_s: float
+    pages: Sequence[tuple[int, tuple[int, ...]]] = ()  # slots whose streams were given more, with all that they have
 
     @property
     def has_rows(self) -> bool:

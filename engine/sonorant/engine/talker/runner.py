@@ -88,6 +88,11 @@ class TalkerRunner:
         return self._steps.text_logits
 
     @torch.inference_mode()
+    def assign(self, slot: int, pages: Sequence[int]) -> None:
+        """Give a slot these pages, from position 0 on, in place of those it had."""
+        self._cache.assign(slot, pages)
+
+    @torch.inference_mode()
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
         """Return frames [rows that sample, codebooks]: of prefills that reach the end of their prompt, then of decodes.
 

@@ -3,8 +3,11 @@
 One turn: pass each command to `on_record`, ask `next_step` what to run, have the runner run it, and pass the result to
 `apply`. No command is taken between `next_step` and `apply`, so every decision sees the result of the step before it.
 
-* Admission takes a slot and pages for all that a stream may need, so that it cannot run out of them later. Streams that
-  go on behind frames made before come first, as somebody is listening to them. For the others, callers take turns.
+* Admission takes a slot and pages for the frames that the text so far takes unless the stream becomes a suspect
+  (below). Streams that go on behind frames made before come first, as somebody is listening to them. For the others,
+  callers take turns.
+* A stream that needs more pages, for text that came later or as a suspect, is given them then. If there are too few it
+  ends here (YIELDED) and gives back all that it has, and the engine opens it again behind its frames.
 * A stream that has had no text for a while lends its slot to one that waits. It ends here (YIELDED), and the engine
   opens it again behind its frames once there is text.
 * Prompts with the same beginning share the pages that hold it, and only the rest of their rows is prefilled.
@@ -82,6 +85,7 @@ class Scheduler:
         self._prefilling: dict[int, Stream] = {}
         self._decoding: dict[int, Stream] = {}
         self._starved: dict[int, Stream] = {}  # the one that starved first is the first
+        self._grown: dict[int, Stream] = {}  # those with pages that the runner does not know of
         self._records: list[FrameRecord] = []  # to be published with the next plan
         self.wait_s: float | None = None  # after a plan without rows: ask again after so long if no command came before
 
@@ -153,7 +157,7 @@ class Scheduler:
 
     def _on_limits_changed(self, stream: Stream) -> None:
         stream.update_limits()
-        if self._room.state(stream) in (SlotState.STARVED, SlotState.BLOCKED):
+        if self._room.state(stream) in (SlotState.STARVED, SlotState.BLOCKED) and self._has_pages(stream):
             self._settle(stream)
 
     # The step
@@ -178,7 +182,9 @@ class Scheduler:
             for frame in (stream.num_frames,)
         ]
         stepped += self._decoding.values()
-        return StepPlan(self._take_records(), prefills, decodes, stepped, now)
+        grown, self._grown = self._grown, {}
+        pages = [(stream.slot, stream.pages) for stream in grown.values()]
+        return StepPlan(self._take_records(), prefills, decodes, stepped, now, pages)
 
     def apply(
         self, plan: StepPlan, codes: Int16Array, text_logits: Float32Array | None = None
@@ -297,11 +303,22 @@ class Scheduler:
         if stream.num_frames >= stream.suspect_at:
             self._suspects.add(stream)
             stream.update_limits()
-            if stream.num_frames < stream.stop_at:
-                return
+        if not self._has_pages(stream) or stream.num_frames < stream.stop_at:
+            return
         del self._decoding[stream.stream_id]
         self._settle(stream)
         self._records.append(FlushStream(stream.stream_id))
+
+    def _has_pages(self, stream: Stream) -> bool:
+        """Give a stream the pages that it lacks, or end it as YIELDED. Returns whether it is still open."""
+        if stream.lacks_pages:
+            pages = self._room.grow(stream)
+            if not pages:
+                self._end(stream, FinishReason.YIELDED)
+                return False
+            self._waiting.grew(stream, pages)
+            self._grown[stream.stream_id] = stream
+        return True
 
     def _settle(self, stream: Stream) -> None:
         """Set the state of a stream that has a slot and has made frame 0: DECODE, BLOCKED or STARVED.
@@ -325,7 +342,7 @@ class Scheduler:
     def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
         """End a stream: give back all that it holds, and send its EndStream. No stream ends in any other way."""
         del self._streams[stream.stream_id]
-        for group in (self._returning, self._prefilling, self._decoding, self._starved):
+        for group in (self._returning, self._prefilling, self._decoding, self._starved, self._grown):
             group.pop(stream.stream_id, None)
         self._suspects.drop(stream)
         if stream.slot == NO_SLOT:

@@ -32,6 +32,7 @@ class Stream:
     repetition: Repetition | None = None  # only of a suspect
     slot: int = NO_SLOT
     pages: tuple[int, ...] = ()
+    paged_frames: int = NEVER  # its pages hold the frames below this one
     num_shared_rows: int = 0
     started_s: float = 0.0
     last_frame_s: float = 0.0
@@ -40,6 +41,7 @@ class Stream:
     watched: int = NOT_WATCHED  # first position of the text tracker's window
     num_frames: int = 0  # frames made, which is also the index of the next
     stop_at: int = field(init=False)  # frames below this one have all that they need
+    _wanted: int = field(init=False)  # the same, as if there were always pages
     eos_from: int = field(init=False)  # first frame that may be the end token
 
     @classmethod
@@ -88,8 +90,22 @@ class Stream:
     def update_limits(self) -> None:
         sampling = self.open.sampling
         text_limit = NEVER if self.text_ended else len(self.trailing) + 1
-        self.stop_at = min(self.granted_frames, text_limit, sampling.max_frames, self.suspect_at, self.runaway_at)
+        self._wanted = min(self.granted_frames, text_limit, sampling.max_frames, self.suspect_at, self.runaway_at)
+        self.stop_at = min(self._wanted, self.paged_frames)
         self.eos_from = sampling.min_frames if self.text_ended and not sampling.ignore_eos else NEVER
+
+    @property
+    def lacks_pages(self) -> bool:
+        """Whether the next frame has all that it needs but a page."""
+        return self.paged_frames <= self.num_frames < self._wanted
+
+    @property
+    def num_positions(self) -> int:
+        """How many positions it needs, unless more text comes or it becomes a suspect.
+
+        `max_frames` includes frames that were made before.
+        """
+        return self.open.plan.num_rows + min(self.open.sampling.max_frames, self.suspect_at, self.runaway_at)
 
     @property
     def runaway_at(self) -> int:

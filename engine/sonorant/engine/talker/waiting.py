@@ -6,7 +6,7 @@ with long texts or large frame limits can hold most of the pages.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sonorant.engine.talker.stream import NO_SLOT, Stream
@@ -73,6 +73,10 @@ class WaitingStreams:
         held = self._held.setdefault(caller, _Held())
         held.num_slots += 1
         held.pages.update(stream.pages)
+
+    def grew(self, stream: Stream, pages: Sequence[int]) -> None:
+        """Note that an admitted stream was given more pages."""
+        self._held[stream.open.caller].pages.update(pages)
 
     def let_out(self, stream: Stream) -> None:
         """Note that the slot and the pages of a stream are free again."""
