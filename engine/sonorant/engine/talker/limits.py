@@ -9,12 +9,12 @@ from sonorant.engine.types import FinishReason, Int16Array
 
 
 def is_at_limit(stream: Stream) -> bool:
-    return stream.num_frames >= min(stream.open.sampling.max_frames, stream.runaway_at)
+    return stream.num_frames >= min(stream.request.sampling.max_frames, stream.runaway_at)
 
 
 def end_at_limit(stream: Stream) -> tuple[FinishReason, str]:
     """Return the reason for the end of a stream at its limit, and the detail for its EndStream."""
-    if stream.num_frames >= stream.open.sampling.max_frames:
+    if stream.num_frames >= stream.request.sampling.max_frames:
         return FinishReason.MAX_FRAMES, ""
     limit = f"{GRACE_FRAMES} + {stream.frames_per_token} per token"
     return FinishReason.RUNAWAY, _runaway(stream, f"which is the limit ({limit})")

@@ -40,9 +40,9 @@ from sonorant.engine.ipc.messages import (
     OpenStream,
     PushText,
 )
+from sonorant.engine.talker.capacity import Capacity
 from sonorant.engine.talker.faults import fault_of_ids, fault_of_stream
 from sonorant.engine.talker.limits import Suspects, end_at_limit, is_at_limit
-from sonorant.engine.talker.room import Room
 from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow, StepPlan
 from sonorant.engine.talker.slots import SlotState
 from sonorant.engine.talker.stream import NEVER, NO_SLOT, Stream
@@ -74,7 +74,7 @@ class Scheduler:
         self._frames_per_token = talker.runaway_frames_per_token
         self._tts_pad_id = checkpoint.text_ids.tts_pad
         self._eos_id = checkpoint.talker.codec_eos_id
-        self._room = Room(talker.num_slots, num_pages, talker.page_size, talker.max_context)
+        self._capacity = Capacity(talker.num_slots, num_pages, talker.page_size, talker.max_context)
         self._timed_text = TimedText(talker.num_slots)
         self._suspects = Suspects(talker.runaway_repeated_frames or NEVER)
         # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding, or it pauses
@@ -126,7 +126,7 @@ class Scheduler:
             raise ValueError(
                 f"stream {stream_id} was opened with a credit of {command.credit_frames}; frame {num_known} needs more"
             )
-        fault = self._room.fault_of(command) or fault_of_stream(command, self._checkpoint)
+        fault = self._capacity.fault_of(command) or fault_of_stream(command, self._checkpoint)
         frames_per_token = self._frames_per_token
         stream = Stream.opened(
             replace(command, known_codes=None) if fault else command, frames_per_token, self._tts_pad_id
@@ -141,7 +141,7 @@ class Scheduler:
                 self._returning[stream_id] = stream
             else:
                 self._waiting.add(stream)
-            self._room.prepare(stream)
+            self._capacity.prepare(stream)
             if stream.repetition is not None:
                 self._suspects.add(stream)
 
@@ -157,7 +157,7 @@ class Scheduler:
 
     def _on_limits_changed(self, stream: Stream) -> None:
         stream.update_limits()
-        if self._room.state(stream) in (SlotState.STARVED, SlotState.BLOCKED) and self._has_pages(stream):
+        if self._capacity.state(stream) in (SlotState.STARVED, SlotState.BLOCKED) and self._has_pages(stream):
             self._settle(stream)
 
     # The step
@@ -199,10 +199,10 @@ class Scheduler:
             return []
         firsts = codes[:, 0]
         for stream, first in zip(first_frames, firsts.tolist(), strict=False):
-            self._room.move(stream, SlotState.DECODE)
+            self._capacity.move(stream, SlotState.DECODE)
             self._decoding[stream.stream_id] = stream
             if first != BROKEN:  # else the prompt's pages are broken, too, and must not be shared
-                self._room.share_prompt(stream)
+                self._capacity.share_prompt(stream)
         if text_logits is not None:
             positions = self._timed_text.advance(first_frames, stepped[len(first_frames) :], text_logits)
             if positions is not None:
@@ -244,14 +244,14 @@ class Scheduler:
     def _admit(self, now: float) -> None:
         """Admit streams in order. One that waits for pages holds up those behind it, or else it might wait forever."""
         self.wait_s = None
-        room, waiting = self._room, self._waiting
+        capacity, waiting = self._capacity, self._waiting
         while self._returning or waiting:
             stream = next(iter(self._returning.values()), None) or waiting.first(
-                room.num_free_slots, room.num_free_pages, room.num_new_pages
+                capacity.num_free_slots, capacity.num_free_pages, capacity.num_new_pages
             )
-            if stream and room.let_in(stream):
+            if stream and capacity.admit(stream):
                 self._returning.pop(stream.stream_id, None)
-                waiting.let_in(stream)
+                waiting.admit(stream)
                 self._begin(stream, now)
             elif not self._take_slot_of_starved(now, None if stream else waiting.callers):
                 return
@@ -260,7 +260,7 @@ class Scheduler:
         self._prefilling[stream.stream_id] = stream
         stream.started_s = now
         self._timed_text.begin(stream)
-        opened_s = stream.open.opened_s
+        opened_s = stream.request.opened_s
         self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, stream.first_frame))
 
     def _take_slot_of_starved(self, now: float, callers: Collection[int] | None) -> bool:
@@ -269,7 +269,7 @@ class Scheduler:
         With `callers`, only one of theirs: who has to leave what is free to others can still use its own.
         """
         for stream in self._starved.values():
-            if callers is None or stream.open.caller in callers:
+            if callers is None or stream.request.caller in callers:
                 self.wait_s = stream.starved_s + LENDS_AFTER_S - now
                 if self.wait_s > 0:
                     return False
@@ -312,7 +312,7 @@ class Scheduler:
     def _has_pages(self, stream: Stream) -> bool:
         """Give a stream the pages that it lacks, or end it as YIELDED. Returns whether it is still open."""
         if stream.lacks_pages:
-            pages = self._room.grow(stream)
+            pages = self._capacity.grow(stream)
             if not pages:
                 self._end(stream, FinishReason.YIELDED)
                 return False
@@ -332,8 +332,8 @@ class Scheduler:
             state = SlotState.BLOCKED
         else:
             state = SlotState.STARVED
-        if state is not self._room.state(stream):
-            self._room.move(stream, state)
+        if state is not self._capacity.state(stream):
+            self._capacity.move(stream, state)
             self._starved.pop(stream.stream_id, None)
             if state is SlotState.STARVED:
                 stream.starved_s = self._clock()
@@ -347,11 +347,11 @@ class Scheduler:
         self._suspects.drop(stream)
         if stream.slot == NO_SLOT:
             self._waiting.remove(stream)
-            queue_s, generation_s = self._clock() - stream.open.opened_s, 0.0
+            queue_s, generation_s = self._clock() - stream.request.opened_s, 0.0
         else:
-            self._room.let_out(stream)
-            self._waiting.let_out(stream)
-            queue_s = stream.started_s - stream.open.opened_s
+            self._capacity.release(stream)
+            self._waiting.release(stream)
+            queue_s = stream.started_s - stream.request.opened_s
             generation_s = stream.last_frame_s - stream.started_s if stream.last_frame_s else 0.0
         end = StreamEnd(reason, stream.num_frames, queue_s, generation_s, detail)
         self._records.append(EndStream(stream.stream_id, end))
@@ -364,5 +364,5 @@ class Scheduler:
 
     def check_conservation(self) -> None:
         """Raise RuntimeError unless free slots and pages, and those of the open streams, are all there are."""
-        self._room.check_conservation(self._streams.values())
+        self._capacity.check_conservation(self._streams.values())
         self._waiting.check_conservation(self._streams.values())

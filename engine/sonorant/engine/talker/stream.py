@@ -19,7 +19,7 @@ class Stream:
     """All that a step reads or writes is in plain fields, as a step may have a thousand streams."""
 
     stream_id: int
-    open: OpenStream
+    request: OpenStream
     plan: PromptPlan  # with rows for the frames made before
     codes: Int16Array | None  # [frames, codebooks] of the reference, then of the frames made before
     first_position: int  # frame t is sampled at position first_position + t
@@ -49,7 +49,7 @@ class Stream:
         plan, known = command.plan, command.known_codes
         stream = cls(
             stream_id=command.stream_id,
-            open=command,
+            request=command,
             plan=plan,
             codes=command.reference_codes,
             first_position=plan.num_rows - 1,
@@ -85,10 +85,10 @@ class Stream:
     @property
     def first_frame(self) -> int:
         """The first frame that is made here, not before."""
-        return 0 if self.open.known_codes is None else len(self.open.known_codes)
+        return 0 if self.request.known_codes is None else len(self.request.known_codes)
 
     def update_limits(self) -> None:
-        sampling = self.open.sampling
+        sampling = self.request.sampling
         text_limit = NEVER if self.text_ended else len(self.trailing) + 1
         self._wanted = min(self.granted_frames, text_limit, sampling.max_frames, self.suspect_at, self.runaway_at)
         self.stop_at = min(self._wanted, self.paged_frames)
@@ -105,7 +105,7 @@ class Stream:
 
         `max_frames` includes frames that were made before.
         """
-        return self.open.plan.num_rows + min(self.open.sampling.max_frames, self.suspect_at, self.runaway_at)
+        return self.request.plan.num_rows + min(self.request.sampling.max_frames, self.suspect_at, self.runaway_at)
 
     @property
     def runaway_at(self) -> int:
@@ -113,9 +113,9 @@ class Stream:
             return NEVER
         # The frames up to min_frames, which the caller asked for, are no sign of a runaway.
         return max(
-            frame_limit(self.frames_per_token, self.num_text_tokens), self.open.sampling.min_frames + GRACE_FRAMES
+            frame_limit(self.frames_per_token, self.num_text_tokens), self.request.sampling.min_frames + GRACE_FRAMES
         )
 
     @property
     def suspect_at(self) -> int:
-        return max(self.runaway_at // 2, self.open.sampling.min_frames) if self.repetition is None else NEVER
+        return max(self.runaway_at // 2, self.request.sampling.min_frames) if self.repetition is None else NEVER

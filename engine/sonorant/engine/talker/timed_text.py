@@ -16,7 +16,7 @@ class TimedText:
 
     def begin(self, stream: Stream) -> None:
         """Start to watch a stream that has got its slot, if it wants its positions."""
-        if (position := stream.open.times_text_from) is not None:
+        if (position := stream.request.times_text_from) is not None:
             self._tracker.begin(stream.slot, position)
             stream.watched = stream.plan.text_row + self._tracker.windows([stream.slot])[0]
 

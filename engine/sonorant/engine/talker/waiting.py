@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from sonorant.engine.talker.stream import NO_SLOT, Stream
 
-MANY = 2  # a caller that would have more than one in so many of the slots, or of the pages, ...
-FOR_OTHERS = 8  # ... must leave one in so many to others; not with its only stream, which might never fit
+# A caller that would have more than one in HEAVY_SHARE of the slots, or of the pages, must leave one in
+# RESERVED_SHARE to others; not with its only stream, which might never fit.
+HEAVY_SHARE = 2
+RESERVED_SHARE = 8
 
 
 @dataclass(slots=True)
@@ -39,7 +41,7 @@ class WaitingStreams:
         return self._queues.keys()
 
     def add(self, stream: Stream) -> None:
-        self._queues.setdefault(stream.open.caller, {})[stream.stream_id] = stream
+        self._queues.setdefault(stream.request.caller, {})[stream.stream_id] = stream
 
     def first(self, num_free_slots: int, num_free_pages: int, num_new_pages: Callable[[Stream], int]) -> Stream | None:
         """Return the stream whose turn it is, when so much is free. `num_new_pages`: of these, how many it would take.
@@ -59,14 +61,14 @@ class WaitingStreams:
 
     def remove(self, stream: Stream) -> None:
         """Remove a stream, if it waits."""
-        caller = stream.open.caller
+        caller = stream.request.caller
         queue = self._queues.get(caller, {})
         if queue.pop(stream.stream_id, None) is not None and not queue:
             del self._queues[caller]
 
-    def let_in(self, stream: Stream) -> None:
+    def admit(self, stream: Stream) -> None:
         """Note that a stream was admitted, waiting or not; its caller's next stream comes after those of others."""
-        caller = stream.open.caller
+        caller = stream.request.caller
         self.remove(stream)
         if queue := self._queues.pop(caller, None):
             self._queues[caller] = queue
@@ -76,11 +78,11 @@ class WaitingStreams:
 
     def grew(self, stream: Stream, pages: Sequence[int]) -> None:
         """Note that an admitted stream was given more pages."""
-        self._held[stream.open.caller].pages.update(pages)
+        self._held[stream.request.caller].pages.update(pages)
 
-    def let_out(self, stream: Stream) -> None:
+    def release(self, stream: Stream) -> None:
         """Note that the slot and the pages of a stream are free again."""
-        caller = stream.open.caller
+        caller = stream.request.caller
         held = self._held[caller]
         held.num_slots -= 1
         if not held.num_slots:
@@ -96,7 +98,7 @@ class WaitingStreams:
         held: dict[int, _Held] = {}
         for stream in streams:
             if stream.slot != NO_SLOT:
-                of_caller = held.setdefault(stream.open.caller, _Held())
+                of_caller = held.setdefault(stream.request.caller, _Held())
                 of_caller.num_slots += 1
                 of_caller.pages.update(stream.pages)
         if held != self._held:
@@ -105,7 +107,7 @@ class WaitingStreams:
 
 def _leaves_enough(num: int, num_held: int, num_free: int, num_all: int) -> bool:
     """Whether a caller with `num_held` slots or pages may take `num` more."""
-    return num_held + num <= num_all // MANY or num_free - num >= num_all // FOR_OTHERS
+    return num_held + num <= num_all // HEAVY_SHARE or num_free - num >= num_all // RESERVED_SHARE
 
 
 def by_turns(streams: Iterable[Stream]) -> list[Stream]:
@@ -116,7 +118,7 @@ def by_turns(streams: Iterable[Stream]) -> list[Stream]:
     num_before: Counter[int] = Counter()
 
     def turn(stream: Stream) -> int:
-        caller = stream.open.caller
+        caller = stream.request.caller
         if not caller or stream.first_frame:
             return 1
         num_before[caller] += 1

@@ -13,7 +13,7 @@ from sonorant.engine.talker.slots import SlotState, SlotTable
 from sonorant.engine.talker.stream import NO_SLOT, Stream
 
 
-class Room:
+class Capacity:
     def __init__(self, num_slots: int, num_pages: int, page_size: int, max_context: int) -> None:
         self._slots = SlotTable(num_slots)
         self._pages = PagePool(num_pages, page_size)
@@ -43,14 +43,14 @@ class Room:
         return ""
 
     def prepare(self, stream: Stream) -> None:
-        """Compute the keys of the pages that a stream can share. Needed before `let_in`."""
-        stream.page_keys = page_keys(stream.plan, stream.open.x_vector, stream.codes, self._pages.page_size)
+        """Compute the keys of the pages that a stream can share. Needed before `admit`."""
+        stream.page_keys = page_keys(stream.plan, stream.request.x_vector, stream.codes, self._pages.page_size)
 
     def num_new_pages(self, stream: Stream) -> int:
-        """Return how many of the free pages `let_in` would give to a stream, beside those that it shares."""
+        """Return how many of the free pages `admit` would give to a stream, beside those that it shares."""
         return self._pages.num_new(self._num_pages(stream), self._shareable(stream))
 
-    def let_in(self, stream: Stream) -> bool:
+    def admit(self, stream: Stream) -> bool:
         """Give a stream its pages and a slot, in PREFILL. Returns False if there are too few of either."""
         if not self._slots.num_free:
             return False
@@ -73,7 +73,7 @@ class Room:
         return lease.pages
 
     def _note_pages(self, stream: Stream) -> None:
-        stream.paged_frames = len(stream.pages) * self._pages.page_size - stream.open.plan.num_rows
+        stream.paged_frames = len(stream.pages) * self._pages.page_size - stream.request.plan.num_rows
         stream.update_limits()
 
     def _num_pages(self, stream: Stream) -> int:
@@ -95,7 +95,7 @@ class Room:
     def move(self, stream: Stream, state: SlotState) -> None:
         self._slots.move(stream.slot, state)
 
-    def let_out(self, stream: Stream) -> None:
+    def release(self, stream: Stream) -> None:
         self._slots.move(stream.slot, SlotState.FREE)
         self._pages.give_back(stream.pages)
 
