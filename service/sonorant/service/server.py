@@ -16,7 +16,6 @@ from sonorant.service.access.limits import OwnLimits
 from sonorant.service.access.limits_table import LimitsTable
 from sonorant.service.access.places import Places
 from sonorant.service.access.shared_limits import SharedLimits
-from sonorant.service.calls.call_queue import CallQueue
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
@@ -82,12 +81,11 @@ async def serve(
         tracer = Tracer(config.traces) if config.traces else None
         if tracer is not None:
             parts.push_async_callback(asyncio.to_thread, tracer.close)
-        readiness, call_queue = Readiness(health), CallQueue()
-        loop_share = LoopShare(call_queue.are_several)
+        readiness, loop_share = Readiness(health), LoopShare()
 
         # Ports and files: errors in them end the server before the model is loaded.
         interceptor = CallInterceptor(
-            keys, config.open_services, config.request_timeout_s, stalled, loop_share, call_queue, metrics, tracer
+            keys, config.open_services, config.request_timeout_s, stalled, loop_share, metrics, tracer
         )
         server, port = grpc_server(config, interceptor)
         ports = {"port": port}

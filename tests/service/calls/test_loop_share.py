@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from sonorant.service.calls.loop_share import MESSAGE_S, OF_ONE_S, PER_TURN_S, LoopShare
+from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
 
 
 class Works:
@@ -17,9 +17,8 @@ class Works:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.turn = 0
-        self.are_several = False
         self.seen: list[tuple[int, str]] = []
-        self.share = LoopShare(lambda: self.are_several, lambda: self.now_s)
+        self.share = LoopShare(lambda: self.now_s)
 
     def work(self, what: str, takes_s: float) -> str:
         self.seen.append((self.turn, what))
@@ -57,33 +56,11 @@ async def test_over_many_turns_no_more_is_done_than_there_is_time_for() -> None:
     assert 23 <= max(by_turn) <= 26  # 40 x 0.6 turns
 
 
-async def test_what_a_message_costs_counts_for_pieces_that_cost_next_to_nothing() -> None:
+async def test_many_small_pieces_wait_for_few_turns() -> None:
     works = Works()
-    tasks = works.start("a", 1000, 0.01 * MESSAGE_S)
-    await works.count_turns(5)
-    assert len(works.seen) == 5 * PER_TURN_S / MESSAGE_S
-    await asyncio.gather(*tasks)
-
-
-async def test_beside_others_a_caller_gets_half_of_a_turn() -> None:
-    works = Works()
-    works.are_several = True
-    tasks = works.start("a", 40, OF_ONE_S / 4)
-    await works.count_turns(5)
-    assert Counter(turn for turn, _ in works.seen) == dict.fromkeys(range(5), 4)
-    tasks += works.start("b", 16, OF_ONE_S / 4)  # who waits for nobody then
-    works.seen.clear()
-    await works.count_turns(3)
-    assert [Counter(who for turn, who in works.seen if turn == number) for number in (1, 2)] == [{"a": 4, "b": 4}] * 2
-    await asyncio.gather(*tasks)
-
-
-async def test_what_took_too_long_beside_others_is_paid_by_whose_it_was() -> None:
-    works = Works()
-    works.are_several = True
-    tasks = works.start("a", 1, 2.5 * OF_ONE_S) + works.start("a", 2, OF_ONE_S) + works.start("b", 1, OF_ONE_S / 4)
-    await works.count_turns(6)
-    assert works.seen == [(0, "a"), (1, "b"), (2, "a"), (3, "a")]
+    tasks = works.start("a", 1000, 0.01 * PER_TURN_S)
+    await works.count_turns(15)
+    assert len(works.seen) == 1000
     await asyncio.gather(*tasks)
 
 

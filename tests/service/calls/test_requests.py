@@ -17,7 +17,7 @@ async def test_large_messages_are_read_in_turn_and_small_ones_at_once() -> None:
         read[turn] += 1
         return len(data)
 
-    share = LoopShare(clock=lambda: now_s)
+    share = LoopShare(lambda: now_s)
 
     async def one_request(num_bytes: int) -> int:
         async def requests() -> AsyncGenerator[object, None]:

@@ -264,7 +264,7 @@ async def test_long_messages_of_many_are_worked_on_a_little_at_a_time(
 
     monkeypatch.setattr("sonorant.service.text.sentences.sentencex.segment", segment)
     monkeypatch.setattr(WordTimes, "push_text", push_text)
-    monkeypatch.setattr(server, "LoopShare", partial(LoopShare, clock=clock))
+    monkeypatch.setattr(server, "LoopShare", partial(LoopShare, clock))
     text = "你好。" * 341
     async with served(FakeEngine()) as here:
         calls = [here.stub.Speak() for _ in range(8)]

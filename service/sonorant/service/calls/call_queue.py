@@ -11,7 +11,7 @@ calls are cancelled as soon as they have begun is slowed down.
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 
 from sonorant.service.calls import resets
@@ -19,7 +19,6 @@ from sonorant.service.calls.resets import Resets
 from sonorant.service.errors import LimitReached
 
 PER_TURN = 16  # about 10 ms of processor time; with fewer, calls would wait for many turns, and each turn has a cost
-OF_ONE = PER_TURN // 2  # from one caller, while others have calls: these go on between two turns
 MAX_WAITING = 5000
 MAX_KNOWN = 10_000  # connections
 LOOK_S = 0.01  # between looks at the queue while all lines in it are slowed down
@@ -41,16 +40,10 @@ class CallQueue:
         self._waiting: dict[str, dict[str, _Waiting]] = {}  # lines by caller; the first of each is next
         self._num_waiting = 0  # includes cancelled calls until their turn comes
         self._num_left = PER_TURN  # how many calls may still begin in this turn
-        self._num_come: Counter[str] = Counter()  # calls begun in this turn, by caller
-        self._num_inside: Counter[str] = Counter()  # calls that have begun and are not over, by caller
         self._soon = False  # whether `_turn` is scheduled
         self._later: asyncio.TimerHandle | None = None
         self._known: dict[str, None] = {}  # connections; the most recently useful is last
         self._resets = Resets()
-
-    def are_several(self) -> bool:
-        """Return whether more than one caller has calls."""
-        return len(self._num_inside) > 1
 
     async def enter(self, who: str, peer: str) -> "Entered":
         """Wait for this call's turn. Raises LimitReached."""
@@ -59,8 +52,8 @@ class CallQueue:
         if not self._soon:
             self._soon = True
             loop.call_soon(self._turn)
-        if self._num_left and self._may_come(who) and not self._resets.are_many((who, line), self._clock()):
-            self._come(who)
+        if self._num_left and not self._resets.are_many((who, line), self._clock()):
+            self._num_left -= 1
         else:
             future = loop.create_future()
             self._waiting.setdefault(who, {}).setdefault(line, deque()).append(future)
@@ -68,13 +61,9 @@ class CallQueue:
             if self._num_waiting > MAX_WAITING:
                 self._refuse()
             await future
-        self._num_inside[who] += 1
         return Entered(self, who, peer, line, self._clock())
 
     def ended(self, call: "Entered", ok: bool, cancelled: bool) -> None:
-        self._num_inside[call.who] -= 1
-        if not self._num_inside[call.who]:
-            del self._num_inside[call.who]
         now_s = self._clock()
         if ok or now_s - call.begun_s >= resets.EARLY_S:
             self._known.pop(call.peer, None)
@@ -90,9 +79,9 @@ class CallQueue:
             self._later.cancel()
             self._later = None
         self._num_left = PER_TURN
-        self._num_come.clear()
         while self._num_left and (future := self._next()) is not None:
             future.set_result(None)
+            self._num_left -= 1
         self._soon = self._num_left < PER_TURN
         if self._soon:
             loop.call_soon(self._turn)
@@ -103,8 +92,6 @@ class CallQueue:
         """Take the next call: of the caller, and of its line, that has waited longest and is not slowed down."""
         now_s = self._clock()
         for who, lines in list(self._waiting.items()):
-            if not self._may_come(who):
-                continue
             for line, waiting in list(lines.items()):
                 while waiting and waiting[0].done():  # cancelled
                     waiting.popleft()
@@ -120,17 +107,8 @@ class CallQueue:
                     self._waiting[who] = lines
                 if future is not None:
                     self._num_waiting -= 1
-                    self._come(who)
                     return future
         return None
-
-    def _may_come(self, who: str) -> bool:
-        others = len(self._num_inside) - (who in self._num_inside)
-        return self._num_come[who] < (OF_ONE if others else PER_TURN)
-
-    def _come(self, who: str) -> None:
-        self._num_left -= 1
-        self._num_come[who] += 1
 
     def _refuse(self) -> None:
         """Refuse the last call of the longest line."""

@@ -40,7 +40,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         request_timeout_s: float,
         stalled: Stalled,
         loop_share: LoopShare,
-        call_queue: CallQueue,
         metrics: Metrics,
         tracer: Tracer | None,
     ) -> None:
@@ -51,7 +50,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._request_timeout_s = request_timeout_s
         self._stalled = stalled
         self._loop_share = loop_share
-        self._call_queue = call_queue
+        self._call_queue = CallQueue()
         self._metrics = metrics
         self._tracer = tracer
 

@@ -1,9 +1,8 @@
 """Limits how much of each turn of the event loop goes into what callers send: their texts, and large messages.
 
 Each piece of such work is short. But when many sessions each do one in the same turn, all audio and calls wait for all
-of them. So all pieces share one allowance per turn, of which each caller gets at most half while several have calls.
-When it is used up, pieces wait for later turns, taken from the callers in rotation. A piece that overdraws the
-allowance is paid for by the next turns, which then do no such work.
+of them. So all pieces share one allowance per turn. When it is used up, pieces wait for later turns, taken from the
+callers in rotation. A piece that overdraws the allowance is paid for by the next turns, which then do no such work.
 """
 
 import asyncio
@@ -19,8 +18,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PER_TURN_S = 0.004  # of processor time
-OF_ONE_S = PER_TURN_S / 2  # for one caller while others have calls
-MESSAGE_S = 0.00025  # the least that a piece is charged: about the cost of receiving the message that asks for it
 
 
 @dataclass(slots=True, eq=False)
@@ -33,17 +30,11 @@ class _Piece:
 class LoopShare:
     """Belongs to an event loop."""
 
-    def __init__(
-        self, are_several: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.thread_time
-    ) -> None:
-        """`are_several`: whether more than one caller has calls. `clock`: processor time of the loop's thread, so that
-        time spent waiting for a core is not charged.
-        """
-        self._are_several = are_several
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        """`clock`: processor time of the loop's thread, so that time spent waiting for a core is not charged."""
         self._clock = clock
         self._waiting: dict[str, deque[_Piece]] = {}  # by caller; the one who has waited longest is first
         self._left_s = PER_TURN_S  # allowance left in this turn; below 0: debt of the next turns
-        self._spent_s: dict[str, float] = {}  # in this turn, by caller; over OF_ONE_S: debt of the next turns
         self._soon = False  # whether `_turn` is scheduled
 
     def of(self, who: str) -> "Part":
@@ -52,8 +43,8 @@ class LoopShare:
     async def do(self, who: str, act: Callable[[], T]) -> T:
         """Do a piece of work for a caller, now or when its turn comes, and return its result. Cancelling drops it."""
         self._look_soon()
-        if who not in self._waiting and self._may_work(who):
-            return self._timed(who, act)
+        if self._left_s > 0 and not self._waiting:
+            return self._timed(act)
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._wait(who, _Piece(act, copy_context(), done))
         try:
@@ -69,17 +60,12 @@ class LoopShare:
     def _wait(self, who: str, piece: _Piece) -> None:
         self._waiting.setdefault(who, deque()).append(piece)
 
-    def _may_work(self, who: str) -> bool:
-        return self._left_s > 0 and (self._spent_s.get(who, 0.0) < OF_ONE_S or not self._are_several())
-
-    def _timed(self, who: str, act: Callable[[], T]) -> T:
+    def _timed(self, act: Callable[[], T]) -> T:
         start_s = self._clock()
         try:
             return act()
         finally:
-            spent_s = max(MESSAGE_S, self._clock() - start_s)
-            self._left_s -= spent_s
-            self._spent_s[who] = self._spent_s.get(who, 0.0) + spent_s
+            self._left_s -= self._clock() - start_s
 
     def _look_soon(self) -> None:
         if not self._soon:
@@ -89,33 +75,30 @@ class LoopShare:
     def _turn(self) -> None:
         self._soon = False
         self._left_s = min(PER_TURN_S, self._left_s + PER_TURN_S)
-        self._spent_s = {who: spent_s - OF_ONE_S for who, spent_s in self._spent_s.items() if spent_s > OF_ONE_S}
         try:
-            while (who := self._next()) is not None:
-                self._run(who, self._taken_from(who))
+            while self._left_s > 0 and self._waiting:
+                self._run(self._next())
         finally:
-            if self._waiting or self._left_s < PER_TURN_S or self._spent_s:
+            if self._waiting or self._left_s < PER_TURN_S:
                 self._look_soon()
 
-    def _next(self) -> str | None:
-        """Return the caller who has waited longest among those who may work in this turn, or None."""
-        return next((who for who in self._waiting if self._may_work(who)), None)
-
-    def _taken_from(self, who: str) -> _Piece:
-        pieces = self._waiting.pop(who)
+    def _next(self) -> _Piece:
+        """Take the next piece of the caller who has waited longest."""
+        who, pieces = next(iter(self._waiting.items()))
+        del self._waiting[who]
         piece = pieces.popleft()
         if pieces:
             self._waiting[who] = pieces
         return piece
 
-    def _run(self, who: str, piece: _Piece) -> None:
+    def _run(self, piece: _Piece) -> None:
         done, act = piece.done, partial(piece.context.run, piece.act)
         del piece  # breaks a cycle: `done` holds the error, and the error holds this frame
         try:
             if done is None:
-                self._timed(who, act)
+                self._timed(act)
             elif not done.done():  # done already: it was cancelled
-                done.set_result(self._timed(who, act))
+                done.set_result(self._timed(act))
         except Exception as error:
             if done is None:
                 raise
