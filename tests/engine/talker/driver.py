@@ -13,6 +13,8 @@ from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.runner import TalkerRunner
 from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams, SynthesisParams
 
+PAGE_SIZE = 16
+
 
 @dataclass(frozen=True)
 class Utterance:
@@ -32,8 +34,21 @@ class Admission:
     pages: tuple[int, ...]
     first_step: int = 0
     chunk_rows: int = 512
+    grows: bool = False  # it begins with pages for its prompt, and is given the others one by one
     rows_done: int = 0
+    num_pages: int = 0  # that it has been given
     codes: list[Int16Array] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.num_pages = -(-self.utterance.plan.num_rows // PAGE_SIZE) if self.grows else len(self.pages)
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        return self.pages[: self.num_pages]
+
+    @property
+    def lacks_a_page(self) -> bool:
+        return self.utterance.plan.num_rows + len(self.codes) > self.num_pages * PAGE_SIZE
 
     @property
     def is_done(self) -> bool:
@@ -61,6 +76,10 @@ def run(
         if decodes_reversed:
             decoding.reverse()
         prefills = [_prefill_row(a) for a in prefilling]
+        for a in decoding:
+            if a.lacks_a_page:
+                a.num_pages += 1
+                runner.assign(a.slot, a.given)
         if live:
             codes = runner.step(prefills, [_decode_row(a, checkpoint) for a in decoding])
             sampled = [a for a, row in zip(prefilling, prefills, strict=True) if row.samples] + decoding
@@ -78,7 +97,7 @@ def _prefill_row(a: Admission) -> PrefillRow:
     u = a.utterance
     start, a.rows_done = a.rows_done, min(a.rows_done + a.chunk_rows, u.plan.num_rows)
     return PrefillRow(
-        a.slot, a.pages, u.plan, start, a.rows_done, u.sampling, u.x_vector, u.reference_codes, _allows_eos(u, 0)
+        a.slot, a.given, u.plan, start, a.rows_done, u.sampling, u.x_vector, u.reference_codes, _allows_eos(u, 0)
     )
 
 

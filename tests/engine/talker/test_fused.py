@@ -58,9 +58,13 @@ def utterances(checkpoint: Checkpoint, count: int, num_frames: int) -> list[Utte
 
 
 def admissions(made: list[Utterance]) -> list[Admission]:
-    """Prompts begin beside streams that are already decoding; the pages of a slot are in any order."""
+    """Prompts begin beside streams that are already decoding; the pages of a slot are in any order, and every other
+    stream is given them when it needs them."""
     pages = np.random.default_rng(1).permutation(len(made) * PAGES_PER_SLOT).reshape(len(made), -1).tolist()
-    return [Admission(u, i, tuple(pages[i]), first_step=(2 * i) % 5, chunk_rows=17) for i, u in enumerate(made)]
+    return [
+        Admission(u, i, tuple(pages[i]), first_step=(2 * i) % 5, chunk_rows=17, grows=i % 2 == 0)
+        for i, u in enumerate(made)
+    ]
 
 
 @pytest.mark.slow

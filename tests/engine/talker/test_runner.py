@@ -141,6 +141,16 @@ def test_pages_need_not_be_consecutive(runner: TalkerRunner, checkpoint: Checkpo
     np.testing.assert_array_equal(codes, expected)
 
 
+def test_pages_may_be_given_later(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+    made = utterances(checkpoint)
+    scattered = np.random.default_rng(1).permutation(NUM_SLOTS * PAGES_PER_SLOT).reshape(NUM_SLOTS, -1).tolist()
+    for pages in (map(pages_of, range(NUM_SLOTS)), map(tuple, scattered)):
+        growing = [Admission(u, i, p, grows=True) for i, (u, p) in enumerate(zip(made, pages, strict=True))]
+        for utterance, codes in zip(made, run(runner, checkpoint, growing), strict=True):
+            np.testing.assert_array_equal(codes, run_alone(runner, checkpoint, utterance))
+        assert sum(a.num_pages for a in growing) > sum(-(-a.utterance.plan.num_rows // 16) for a in growing)
+
+
 def test_the_seed_decides(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
     made = [
         prepare(checkpoint, TEXTS[0], dataclasses.replace(checkpoint.default_sampling, seed=seed), 12)
