@@ -60,7 +60,8 @@ async def test_texts_that_turn_out_long_say_the_same_as_alone(tmp_path: Path) ->
         return await read_all(call)
 
     seeds = range(1, 7)
-    with ServerProcess(tmp_path / "log", *FEW) as server:
+    # All six begin, with five pages each, and each fills 16 or more before it is done.
+    with ServerProcess(tmp_path / "log", "--num-slots", "8", "--num-pages", "80") as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = Stub(channel)
             alone = [await speak(stub, [config(seed), *map(say, WORDS)]) for seed in seeds[:2]]
