@@ -284,8 +284,7 @@ class Session:
         return await seeking.run(self._lines.stub, persists=False)
 
     async def _open(self, attempt: Attempt) -> SessionStarted:
-        """Send the first text and its end with the config; send them again on their own if an older server ignores them
-        there."""
+        """Send the first text and its end with the config, and again on their own if an older server ignores them."""
         if not self._opening:
             return await self._connect(attempt, self._config)
         first = self._opening[0]
