@@ -14,7 +14,8 @@ One turn: pass each command to `on_record`, ask `next_step` what to run, have th
 * Prompt rows share a budget per step: a long prompt is prefilled in pieces beside the live streams, without stalling
   them. Callers take turns here, too.
 * A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. One frame
-  number, `stop_at`, combines all its limits. Only commands change it, so a step costs one comparison per row.
+  number, `stop_at`, combines all its limits. Only commands and new pages change it, so a step costs one comparison
+  per row.
 * A stream that has far more frames than its text can take is ended as a runaway. From half of that limit on, it is a
   suspect: each of its frames is checked for repetitions.
 """
