@@ -4,6 +4,12 @@ Clients speak, clone, interrupt, read slowly or not at all, give their calls up 
 and come again, some over new connections; every now and then a worker is killed (`--kill-every-s`, 0 = never). Memory
 and threads of the server and its workers are told as it goes; at the end, with nobody there any more, every session and
 slot must be free, and open files and child processes as many as before. Exit code 1 if not.
+
+`--listeners N` has `sonorant bench` listen in real time meanwhile and tells what it measured. For a GPU, name what is
+to be served, a checkpoint that clones among it:
+
+    python -m tests.measure.soak --minutes 10 --listeners 500 --server-arguments "--load-format dummy \\
+        --model qwen3-tts-12hz-1.7b-customvoice --model qwen3-tts-12hz-0.6b-base"
 """
 
 import argparse
@@ -11,6 +17,7 @@ import asyncio
 import gc
 import os
 import random
+import shlex
 import signal
 import sys
 import tempfile
@@ -37,6 +44,7 @@ from tests.service.raw_http2 import CLOSED_WINDOW, raw_connection
 TEXTS = ("Yes.", "Hello, world.", "This is a long day. I am here with you.", "What is it? I do not know.")
 SHORT = {"sampling": {"max_frames": 15}}
 PHONE = {**SHORT, "audio": {"encoding": "AUDIO_ENCODING_MULAW"}, "speed": 1.25}
+SERVED = "--model built-in --model builtin_base"
 PATIENCE_S = 120.0
 REST_S = 15.0
 # Of a server that has lost a worker, or has as many recordings or streams as it takes.
@@ -190,20 +198,33 @@ async def kill_workers(
         counts["killed workers"] += 1
 
 
-async def soak(minutes: float, num_clients: int, seed: int, kill_every_s: float) -> bool:
-    settings = ("--model", "built-in", "--model", "builtin_base", "--encoder-idle-s", "5")
+async def listen(address: str, num_listeners: int, seconds: float) -> None:
+    """Return once the last of them has heard its utterance to the end."""
+    if not num_listeners:
+        return
+    bench = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "sonorant.bench", "--server", address, "--paced", str(num_listeners), "--frames", "69",
+        "--seconds", str(seconds), "--warm-up-s", "1",
+    )  # fmt: skip
+    await bench.wait()
+
+
+async def soak(args: argparse.Namespace) -> bool:
+    settings = (*shlex.split(args.server_arguments), "--encoder-idle-s", "5")
     with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder) / "log", *settings) as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             await Stub(channel).GetCapabilities(GetCapabilitiesRequest())
             files, children = server.open_files(), Counter(server.children())
             print(f" {'s':>5} {'spoken':>7}  MB and threads of each process")
             counts: Counter[str] = Counter()
-            until_s = time.monotonic() + minutes * 60
-            clients = [Client(server.address, random.Random(f"{seed} {n}"), counts) for n in range(num_clients)]
+            seconds = args.minutes * 60
+            until_s = time.monotonic() + seconds
+            clients = [Client(server.address, random.Random(f"{args.seed} {n}"), counts) for n in range(args.clients)]
             await asyncio.gather(
                 *(client.use(until_s) for client in clients),
-                watch(server, counts, until_s, minutes * 60 / 12),
-                kill_workers(server, random.Random(seed), counts, until_s, kill_every_s),
+                watch(server, counts, until_s, seconds / 12),
+                kill_workers(server, random.Random(args.seed), counts, until_s, args.kill_every_s),
+                listen(server.address, args.listeners, seconds),
             )
             gc.collect()  # clients' calls, which hold their connections
             await asyncio.sleep(REST_S)  # for an idle encoder to be stopped, and pairs to be back
@@ -228,8 +249,9 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kill-every-s", type=float, default=60.0)
-    args = parser.parse_args()
-    sys.exit(not uvloop.run(soak(args.minutes, args.clients, args.seed, args.kill_every_s)))
+    parser.add_argument("--listeners", type=int, default=0)
+    parser.add_argument("--server-arguments", default=SERVED)
+    sys.exit(not uvloop.run(soak(parser.parse_args())))
 
 
 if __name__ == "__main__":
