@@ -1,17 +1,19 @@
 """What listeners notice when many others come back at once: `python -m tests.measure.storm [--resuming 500]`.
 
 The server runs already (`--server`), or is one of its own with the built-in voice. `sonorant bench` listens directly
-(`--listeners`); as many sessions as `--resuming` says listen through a proxy. All connections of the proxy are cut at
-the same moment, so that all of these sessions resume at once. Told are, of these, the utterances completed, and for how
-long they had no server and nothing to play; of the others, the table of the benchmark, with the longest gap.
+(`--listeners`); as many sessions as `--resuming` says listen through proxies, in processes of a hundred sessions. All
+connections of the proxies are cut at the same moment, so that all of these sessions resume at once. Told are, of these,
+the utterances completed, and for how long they had no server and nothing to play; of the others, the table of the
+benchmark, with the longest gap.
 """
 
 import argparse
 import asyncio
+import json
 import sys
 import time
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import uvloop
@@ -23,6 +25,7 @@ from tests.cutting_proxy import CuttingProxy
 TEXT = "All of us were cut off at the same time, and all of us have come back to hear the rest of it."
 BYTES_PER_S = 48_000
 SESSIONS_PER_CLIENT = 50
+SESSIONS_PER_PROCESS = 100
 
 
 @dataclass
@@ -56,28 +59,50 @@ async def session(client: SpeechClient, number: int, num_frames: int, begun: asy
                     told.num_done += 1
 
 
+async def listen(address: str, first: int, num_sessions: int, num_frames: int) -> None:
+    """Run one process of sessions. It prints a line when all have begun, is told on stdin to cut, and prints the end."""
+    told = [Told() for _ in range(num_sessions)]
+    begun = asyncio.Barrier(num_sessions + 1)
+    async with AsyncExitStack() as stack:
+        proxy = await stack.enter_async_context(CuttingProxy(int(address.rpartition(":")[2])))
+        clients = [
+            await stack.enter_async_context(SpeechClient(f"127.0.0.1:{proxy.port}"))
+            for _ in range(-(-num_sessions // SESSIONS_PER_CLIENT))
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for number, each in enumerate(told):
+                client = clients[number // SESSIONS_PER_CLIENT]
+                tasks.create_task(session(client, first + number, num_frames, begun, each))
+            await begun.wait()
+            print("begun", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            proxy.cut()
+    print(json.dumps([asdict(each) for each in told]), flush=True)
+
+
 async def storm(address: str, args: argparse.Namespace) -> None:
     bench = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "sonorant.bench", "--server", address, "--paced", str(args.listeners),
         "--seconds", str(args.seconds), "--frames", "69",
     )  # fmt: skip
-    told = [Told() for _ in range(args.resuming)]
-    begun = asyncio.Barrier(args.resuming + 1)
-    async with AsyncExitStack() as stack:
-        proxy = await stack.enter_async_context(CuttingProxy(int(address.rpartition(":")[2])))
-        clients = [
-            await stack.enter_async_context(SpeechClient(f"127.0.0.1:{proxy.port}"))
-            for _ in range(-(-args.resuming // SESSIONS_PER_CLIENT))
-        ]
-        async with asyncio.TaskGroup() as tasks:
-            for number, each in enumerate(told):
-                client = clients[number // SESSIONS_PER_CLIENT]
-                tasks.create_task(session(client, number, args.frames, begun, each))
-            await begun.wait()
-            await asyncio.sleep(args.cut_after_s)
-            proxy.cut()
-            print(f"cut {args.resuming} sessions", flush=True)
-    await bench.wait()
+    children = []
+    for first in range(0, args.resuming, SESSIONS_PER_PROCESS):
+        num_sessions = min(SESSIONS_PER_PROCESS, args.resuming - first)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.measure.storm", "--server", address, "--frames", str(args.frames),
+            "--first", str(first), "--resuming", str(num_sessions),
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert child.stdin is not None and child.stdout is not None
+        children.append((child, child.stdin, child.stdout))
+    for _, _, told_by in children:
+        await told_by.readline()
+    await asyncio.sleep(args.cut_after_s)
+    print(f"cut {args.resuming} sessions", flush=True)
+    for _, tell, _ in children:
+        tell.write(b"cut\n")
+    told = [Told(**each) for _, _, told_by in children for each in json.loads(await told_by.readline())]
+    await asyncio.gather(bench.wait(), *(child.wait() for child, _, _ in children))
     resumed_s = [each.resumed_s for each in told if each.resumed_s]
     print(
         f"{sum(each.num_done for each in told)} of {len(told)} utterances completed, {len(resumed_s)} resumed; without "
@@ -105,7 +130,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="for which the listeners are measured")
     parser.add_argument("--cut-after-s", type=float, default=4.0, help="after all sessions have their first audio")
     parser.add_argument("--frames", type=int, default=150, help="of each utterance that is cut")
-    uvloop.run(run(parser.parse_args()))
+    parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.first is None:
+        uvloop.run(run(args))
+    else:
+        uvloop.run(listen(args.server, args.first, args.resuming, args.frames))
 
 
 if __name__ == "__main__":
