@@ -60,7 +60,7 @@ async def session(client: SpeechClient, number: int, num_frames: int, begun: asy
 
 
 async def listen(address: str, first: int, num_sessions: int, num_frames: int) -> None:
-    """Run one process of sessions. It prints a line when all have begun, is told on stdin to cut, and prints the end."""
+    """One process of sessions: prints a line when all have begun, cuts when stdin says so, prints what came of it."""
     told = [Told() for _ in range(num_sessions)]
     begun = asyncio.Barrier(num_sessions + 1)
     async with AsyncExitStack() as stack:
