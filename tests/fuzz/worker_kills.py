@@ -127,4 +127,4 @@ async def _resume(stub: Any, give_up_after: int | None, on_response: Callable[[]
         call.cancel()
         if not journal.unfinished:
             return bytes(pcm)
-        requests = list(journal.again())
+        requests = list(journal.requests_to_resend())

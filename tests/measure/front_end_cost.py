@@ -28,7 +28,7 @@ import grpc
 import numpy as np
 import uvloop
 
-from sonorant.client.patience import silence_to_ask_ms
+from sonorant.client.silence_limits import max_silence_for_lead_ms
 from sonorant.service.speak.requests import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2
 from tests.service.fake_engine import FakeEngine
@@ -113,9 +113,11 @@ async def measure(
 
 
 def resuming(lead_ms: int, *, resumable: bool) -> dict[str, Any]:
-    """Of a SpeakConfig: what our client asks for, or nothing of it."""
-    asked = {"resumable": True, "pack_codes": True, "max_silence_ms": silence_to_ask_ms(lead_ms)} if resumable else {}
-    return {"max_lead_ms": lead_ms, **asked}
+    """Fields of a SpeakConfig, with those that our client sets for resuming if `resumable`."""
+    config: dict[str, Any] = {"max_lead_ms": lead_ms}
+    if resumable:
+        config |= {"resumable": True, "pack_codes": True, "max_silence_ms": max_silence_for_lead_ms(lead_ms)}
+    return config
 
 
 async def listen(address: str, what: str, num_streams: int, seconds: float, lead_ms: int, resumable: bool) -> None:

@@ -21,7 +21,7 @@ from sonorant.cli.config_arguments import whole_number
 from sonorant.cli.stdin import stdin_lines
 from sonorant.client import audio_out
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient, synthesis_config
-from sonorant.client.errors import SpeechError, from_status, in_words
+from sonorant.client.errors import SpeechError, error_text, from_status
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
 from sonorant.client.session import Event, Session
@@ -194,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         status = asyncio.run(run(args))
     except (SpeechError, OSError, ValueError) as error:
-        _note(f"asr: {in_words(error)}")
+        _note(f"asr: {error_text(error)}")
         status = 1
     except KeyboardInterrupt:
         status = 130

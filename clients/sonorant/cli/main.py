@@ -15,7 +15,7 @@ from sonorant.bench import command as bench
 from sonorant.cli import decode, explain, plan, say, voices
 from sonorant.client import __version__
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
-from sonorant.client.errors import SpeechError, in_words
+from sonorant.client.errors import SpeechError, error_text
 from sonorant.client.local_server import ServerFailed, run_server_command
 
 EXAMPLES = """\
@@ -134,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except (OSError, ValueError, ServerFailed) as error:
-        status = _complain(in_words(error))
+        status = _complain(error_text(error))
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)

@@ -23,10 +23,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sonorant.client import clips
 from sonorant.client.access import Access
+from sonorant.client.connections import Connections
 from sonorant.client.errors import ServerUnavailable, from_rpc_error
-from sonorant.client.lines import Lines
-from sonorant.client.patience import silence_to_ask_ms
 from sonorant.client.session import Payload, Session
+from sonorant.client.silence_limits import max_silence_for_lead_ms
 from sonorant.client.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
 from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
@@ -132,10 +132,10 @@ class SpeechClient(VoiceMethods):
     def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
         """`access`: TLS and the API key; None = as the environment says, see `Access.from_environment`."""
         self.target = target
-        known = access or Access.from_environment()
-        self._lines = Lines(lambda second: known.channel(target, second=second))
-        self._voices = VoiceServiceStub(self._lines.channels[0])
-        self._health = health_pb2_grpc.HealthStub(self._lines.channels[0])
+        access = access or Access.from_environment()
+        self._connections = Connections(lambda second: access.channel(target, second=second))
+        self._voices = VoiceServiceStub(self._connections.channels[0])
+        self._health = health_pb2_grpc.HealthStub(self._connections.channels[0])
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,7 +147,7 @@ class SpeechClient(VoiceMethods):
 
     async def close(self) -> None:
         """Close the connections; calls that are still running are cancelled."""
-        await self._lines.close()
+        await self._connections.close()
 
     def speak(
         self,
@@ -174,10 +174,10 @@ class SpeechClient(VoiceMethods):
             max_lead_ms=max_lead_ms,
             idle_timeout_ms=idle_timeout_ms,
             resumable=resume,
-            max_silence_ms=silence_to_ask_ms(max_lead_ms) if resume else None,
+            max_silence_ms=max_silence_for_lead_ms(max_lead_ms) if resume else None,
             pack_codes=resume,
         )
-        return Session(self._lines, self.target, first, trace, text=text, end=end)
+        return Session(self._connections, self.target, first, trace, text=text, end=end)
 
     async def stream(
         self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None
@@ -185,15 +185,15 @@ class SpeechClient(VoiceMethods):
         """Stream the audio of a whole text as it is generated: started, warnings and audio chunks, done. The stream
         survives the loss of a server, as a session does."""
         request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms)
-        async with aclosing(clips.stream(self._lines, self.target, request)) as payloads:
+        async with aclosing(clips.stream(self._connections, self.target, request)) as payloads:
             async for payload in payloads:
                 yield payload
 
     async def synthesize(self, text: str, config: SynthesisConfig | None = None) -> SynthesizeResponse:
         """Return the whole clip at once; for more than about a minute of audio use `stream`."""
         request = SynthesizeRequest(config=config, text=text)
-        response: SynthesizeResponse = await clips.until_reached(
-            lambda: self._lines.stub.Synthesize(request), self.target
+        response: SynthesizeResponse = await clips.call_with_retries(
+            lambda: self._connections.stub.Synthesize(request), self.target
         )
         return response
 
@@ -219,7 +219,7 @@ class SpeechClient(VoiceMethods):
             speed=speed,
             volume_gain_db=volume_gain_db,
         )
-        call: Any = self._lines.stub.Decode(DecodeRequest(config=config, codes=codes, max_lead_ms=max_lead_ms))
+        call: Any = self._connections.stub.Decode(DecodeRequest(config=config, codes=codes, max_lead_ms=max_lead_ms))
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
                 yield getattr(response, response.WhichOneof("payload"))
@@ -232,13 +232,13 @@ class SpeechClient(VoiceMethods):
         """Return how a text would be spoken: tokens, prompt, settings, limits. Reasons for a refusal are in the answer,
         and are not raised."""
         response: ExplainResponse = await self._unary(
-            self._lines.stub.Explain, ExplainRequest(config=config, text=text)
+            self._connections.stub.Explain, ExplainRequest(config=config, text=text)
         )
         return response
 
     async def capabilities(self) -> GetCapabilitiesResponse:
         response: GetCapabilitiesResponse = await self._unary(
-            self._lines.stub.GetCapabilities, GetCapabilitiesRequest()
+            self._connections.stub.GetCapabilities, GetCapabilitiesRequest()
         )
         return response
 

@@ -1,4 +1,4 @@
-"""Calls whose whole text is known at the start; they survive the loss of their server."""
+"""Requests with the whole text: `Synthesize` and `SynthesizeStream`. They survive the loss of their server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import grpc
 
 from sonorant.client.backoff import delays_s
+from sonorant.client.connections import Connections
 from sonorant.client.errors import ServerUnavailable, from_rpc_error
 from sonorant.client.journal import Journal
-from sonorant.client.lines import Lines
-from sonorant.client.patience import silence_to_ask_ms
-from sonorant.client.seeking import Found
+from sonorant.client.server_search import AcceptedCall
 from sonorant.client.session import RECONNECT_S, Payload, Session
+from sonorant.client.silence_limits import max_silence_for_lead_ms
 from sonorant.tts.v1.speak_pb2 import SessionStarted, SpeakConfig, SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import UtteranceStarted
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
@@ -22,24 +22,24 @@ T = TypeVar("T")
 _ID = "u1"
 
 
-async def until_reached(call: Callable[[], Awaitable[T]], target: str) -> T:
+async def call_with_retries(call: Callable[[], Awaitable[T]], target: str) -> T:
     """Make a unary call and return its answer. If its server is lost, make the call again, for up to 20 seconds."""
     deadline_s = asyncio.get_running_loop().time() + RECONNECT_S
     for number, delay_s in enumerate(delays_s()):
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
-            late = asyncio.get_running_loop().time() + delay_s > deadline_s
-            # gRPC itself has tried several times by then, so give up soon where nothing listens.
-            nobody = error.code() is grpc.StatusCode.UNAVAILABLE and number >= 2
-            told = from_rpc_error(error, target)
-            if late or nobody or not isinstance(told, ServerUnavailable):
-                raise told from None
+            is_late = asyncio.get_running_loop().time() + delay_s > deadline_s
+            # gRPC itself has tried several times by then, so give up soon if nothing listens there.
+            is_down = error.code() is grpc.StatusCode.UNAVAILABLE and number >= 2
+            speech_error = from_rpc_error(error, target)
+            if is_late or is_down or not isinstance(speech_error, ServerUnavailable):
+                raise speech_error from None
         await asyncio.sleep(delay_s)
     raise AssertionError("delays never end")
 
 
-class Whole:
+class SynthesizeStreamCall:
     """A call of SynthesizeStream in the form of a `Speak` call, so that a session can continue it if its server is
     lost."""
 
@@ -57,12 +57,15 @@ class Whole:
         payload = response.WhichOneof("payload")
         return SpeakResponse(utterance_id=_ID, **{payload: getattr(response, payload)})
 
-    def found(self, receipt: UtteranceStarted) -> Found:
-        started = SessionStarted(audio=receipt.audio, resumable=True, max_silence_ms=receipt.max_silence_ms)
-        return Found(self._stub, self, started)
+    def accepted(self, started: UtteranceStarted) -> AcceptedCall:
+        """Return this call with the SessionStarted that a `Speak` call would have begun with."""
+        session = SessionStarted(audio=started.audio, resumable=True, max_silence_ms=started.max_silence_ms)
+        return AcceptedCall(self._stub, self, session)
 
 
-async def stream(lines: Lines, target: str, request: SynthesizeStreamRequest) -> AsyncGenerator[Payload, None]:
+async def stream(
+    connections: Connections, target: str, request: SynthesizeStreamRequest
+) -> AsyncGenerator[Payload, None]:
     """Yield every message of SynthesizeStream. If the server is lost, a `Resumed` follows, and the rest comes from
     another server."""
     voice = request.config.voice if request.config.HasField("voice") else None
@@ -74,13 +77,13 @@ async def stream(lines: Lines, target: str, request: SynthesizeStreamRequest) ->
         max_lead_ms=request.max_lead_ms,
         timestamps=request.timestamps,
         resumable=True,
-        max_silence_ms=silence_to_ask_ms(request.max_lead_ms),
+        max_silence_ms=max_silence_for_lead_ms(request.max_lead_ms),
         pack_codes=True,
     )
     if voice is not None:
         config.synthesis.voice.CopyFrom(voice)
     request.max_silence_ms = config.max_silence_ms
-    whole = Whole(lines.stub, request)
-    async with Session(lines, target, config, journal=journal, begun=whole) as session:
+    call = SynthesizeStreamCall(connections.stub, request)
+    async with Session(connections, target, config, journal=journal, open_call=call) as session:
         async for event in session:
             yield event.payload

@@ -55,8 +55,9 @@ class ServerUnavailable(SpeechError):
     or on another server. `code` is UNAVAILABLE, even if a balancer reported the loss with another code."""
 
 
-def in_words(error: Exception) -> str:
-    """The error as text for people: errors of the operating system without their number, after the file's name."""
+def error_text(error: Exception) -> str:
+    """Return the message of an error, for people. Errors of the operating system: the file and the reason, without the
+    number."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -81,7 +82,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
     status, code, details = _status(error), error.code(), error.details() or ""
     if status is not None and (_reason(error) or code in _KINDS):
         return from_status(status)
-    if code is grpc.StatusCode.UNAVAILABLE:  # without details, so a Sonorant server did not say this
+    if code is grpc.StatusCode.UNAVAILABLE:  # without details, so it does not come from a Sonorant server
         message = f"no answer from a Sonorant server at {target} ({details}); {_hint(target, details)}"
         return ServerUnavailable(code, message)
     if _is_too_large(error):
@@ -94,17 +95,17 @@ def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
     return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
 
 
-def nothing_more() -> SpeechError:
+def session_is_over() -> SpeechError:
     message = "the session is over: nothing more can be sent; its events say why"
     return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
 
 
-def finished() -> SpeechError:
+def session_is_finished() -> SpeechError:
     message = "nothing can be sent after finish(), not even cancel(); use end() to keep the session open"
     return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)
 
 
-def cancelled() -> SpeechError:
+def call_was_cancelled() -> SpeechError:
     message = "the call was cancelled: its session was left, or a task was cancelled while it read or wrote"
     return SpeechError(grpc.StatusCode.CANCELLED, message)
 
@@ -122,7 +123,7 @@ def is_lost(error: grpc.aio.AioRpcError) -> bool:
     return _reason(error) == "" and not _is_too_large(error)
 
 
-def is_refusal(error: grpc.aio.AioRpcError) -> bool:
+def is_full(error: grpc.aio.AioRpcError) -> bool:
     """Whether the server is full now, but may have room soon."""
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -139,8 +140,8 @@ def _reason(error: grpc.aio.AioRpcError) -> str:
 
 
 def _status(error: grpc.aio.AioRpcError) -> status_pb2.Status | None:
-    """The status in the error's details; None if its code is another: a balancer may change the code and keep the
-    details."""
+    """Return the status in the error's details. None if its code is not that of the error: a balancer may change the
+    code and keep the details."""
     try:
         status: status_pb2.Status | None = rpc_status.from_call(error)
     except ValueError:

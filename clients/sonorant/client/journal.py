@@ -27,7 +27,7 @@ from sonorant.tts.v1.voice_pb2 import VoiceSelector
 
 # Limit for one utterance: five minutes of speech. After a loss, a longer one is generated again from its seed.
 MAX_CODES_BYTES = 128 * 1024
-_EVERY = "*"
+_ALL_UTTERANCES = "*"
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class _Segment:
 class _Utterance:
     requests: list[SpeakRequest] = field(default_factory=list)  # text, flushes, end; revisions without an answer yet
     text_ended: bool = False
-    # The utterance ended before its text did: the server discards the rest of the text, and the journal does so, too.
+    # The utterance ended before its text did. The server discards the rest of the text, and so does the journal.
     over: bool = False
     cancelled: bool = False
     started: UtteranceStarted | None = None
@@ -58,18 +58,18 @@ class _Utterance:
     resumed: bool = False
     flushes_to_skip: int = 0
     started_again: bool = False
-    ignored: bool = False  # the server has not opened it, because an utterance that is over has the same id
+    ignored: bool = False  # the server has not opened it, because an earlier utterance has the same id
     # True = it was over before the server was lost, so the next server does not know it.
-    forgotten: bool = False
+    unknown_to_server: bool = False
 
-    def revised(self, revised: Revised) -> None:
-        """Take the answer to the first revision that has none yet."""
+    def apply_revised(self, revised: Revised) -> None:
+        """Replace the first unanswered revision, and all text before it, by what the server made of it."""
         place = next((k for k, request in enumerate(self.requests) if request.HasField("revise")), None)
         if place is None:
             return
         text = self.requests[place].revise.text[revised.text_char :]
-        holds = Revise(from_char=revised.from_char, text=text)
-        self.requests[: place + 1] = apply(self.requests[:place], holds)
+        applied = Revise(from_char=revised.from_char, text=text)
+        self.requests[: place + 1] = apply(self.requests[:place], applied)
         self.committed_chars = [chars for chars in self.committed_chars if chars <= revised.from_char]
         self.marked_chars = min(self.marked_chars, revised.from_char)
 
@@ -78,7 +78,7 @@ class _Utterance:
         replay = SynthesisConfig()
         replay.CopyFrom(self.started.replay)
         if voice is not None and not replay.HasField("voice"):
-            replay.voice.CopyFrom(voice)  # a one-shot voice, which receipts leave out
+            replay.voice.CopyFrom(voice)  # a recording or a description, which `replay` leaves out
         segments = [
             SegmentCodes(segment=number, codes=bytes(segment.codes), complete=segment.complete, draw=segment.draw)
             for number, segment in sorted(self.segments.items())
@@ -114,15 +114,10 @@ class Journal:
         self._voice = voice
         self._open: dict[str, _Utterance] = {}
         self._current = ""
-        self._num_minted = 0
+        self._num_ids = 0
         self._held_back: set[str] = set()  # opened after the server's GoAway
-        self.server_goes = False
+        self.server_goes_away = False
         self.finished = False
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether an open utterance has started."""
-        return any(utterance.started is not None for utterance in self._open.values())
 
     @property
     def holds_back(self) -> bool:
@@ -135,8 +130,8 @@ class Journal:
         return any(not utterance.over for utterance in self._open.values())
 
     @property
-    def waits(self) -> bool:
-        """Whether the current server has an utterance open."""
+    def expects_response(self) -> bool:
+        """Whether the current server has an utterance open, and so must send something."""
         return any(
             not (utterance.over or utterance.ignored or utterance_id in self._held_back)
             for utterance_id, utterance in self._open.items()
@@ -145,29 +140,29 @@ class Journal:
     # Actions of the caller: each method returns the request to send now, or None.
 
     def text(self, utterance_id: str, text: str) -> SpeakRequest | None:
-        utterance_id = utterance_id or self._current or self._mint()
+        utterance_id = utterance_id or self._current or self._new_id()
         utterance = self._open.get(utterance_id)
         if utterance is None:
             utterance = self._open[utterance_id] = _Utterance()
             self._current = utterance_id
-            if self.server_goes:
+            if self.server_goes_away:
                 self._held_back.add(utterance_id)
         elif utterance.over:
             return None
-        return self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, text=text))
+        return self._record(utterance_id, SpeakRequest(utterance_id=utterance_id, text=text))
 
     def revise(self, utterance_id: str, revise: Revise) -> SpeakRequest | None:
         utterance_id = utterance_id or self._current
-        return self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, revise=revise))
+        return self._record(utterance_id, SpeakRequest(utterance_id=utterance_id, revise=revise))
 
     def flush(self, utterance_id: str, flush: Flush) -> SpeakRequest | None:
         utterance_id = utterance_id or self._current
-        return self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, flush=flush))
+        return self._record(utterance_id, SpeakRequest(utterance_id=utterance_id, flush=flush))
 
     def end(self, utterance_id: str) -> SpeakRequest | None:
         utterance_id = utterance_id or self._current
-        self._leave(utterance_id)
-        request = self._note(utterance_id, SpeakRequest(utterance_id=utterance_id, end=EndUtterance()))
+        self._clear_current(utterance_id)
+        request = self._record(utterance_id, SpeakRequest(utterance_id=utterance_id, end=EndUtterance()))
         if utterance := self._open.get(utterance_id):
             utterance.text_ended = True
             if utterance.over:
@@ -175,13 +170,13 @@ class Journal:
         return request
 
     def cancel(self, utterance_id: str, cancel: Cancel) -> SpeakRequest | None:
-        if utterance_id == _EVERY:
+        if utterance_id == _ALL_UTTERANCES:
             ids = [*self._open]
         else:
             utterance_id = utterance_id or self._current or self._newest()
             ids = [utterance_id]
         for each in ids:
-            self._leave(each)
+            self._clear_current(each)
             if utterance := self._open.get(each):
                 utterance.cancelled = utterance.text_ended = True
                 if utterance.over:
@@ -199,18 +194,18 @@ class Journal:
         """Enter a response, and return whether it is new: after a resume some responses come a second time."""
         payload = response.WhichOneof("payload")
         if payload == "go_away":
-            self.server_goes = True
+            self.server_goes_away = True
         utterance = self._open.get(response.utterance_id)
         if utterance is None:
             return payload not in ("committed", "alive")
         match payload:
             case "started":
-                again, utterance.started_again = utterance.started_again, False
+                is_repeated, utterance.started_again = utterance.started_again, False
                 utterance.started = response.started
-                return not again
+                return not is_repeated
             case "audio":
                 self._take_audio(utterance, response.audio)
-                return len(response.audio.data) > 0  # codes alone are nothing new for the caller
+                return len(response.audio.data) > 0  # the caller needs no codes
             case "marks":
                 fresh = [mark for mark in response.marks.marks if mark.text_end > utterance.marked_chars]
                 if len(fresh) < len(response.marks.marks):
@@ -225,16 +220,16 @@ class Journal:
                     return False
                 utterance.num_flushes_done += 1
             case "revised":
-                utterance.revised(response.revised)
+                utterance.apply_revised(response.revised)
             case "committed":
                 utterance.committed_chars.append(response.committed.chars)
                 return False
             case "warning":
                 if response.warning.code == "NO_ACTIVE_UTTERANCE" and utterance.started is None:
                     utterance.ignored = True
-                again = utterance.resumed and response.warning.message in utterance.warned
+                is_repeated = utterance.resumed and response.warning.message in utterance.warned
                 utterance.warned.add(response.warning.message)
-                return not again
+                return not is_repeated
             case "done":
                 if utterance.text_ended:
                     del self._open[response.utterance_id]
@@ -246,18 +241,18 @@ class Journal:
 
     # After a loss
 
-    def cancelled(self) -> list[SpeakResponse]:
-        """Return a `done` for each cancelled utterance that the lost server had not answered, and forget them: they are
-        not resumed."""
+    def drop_cancelled(self) -> list[SpeakResponse]:
+        """Forget the cancelled utterances, because they are not resumed. Return the `done` of each that the lost server
+        has not sent."""
         ids = [utterance_id for utterance_id, each in self._open.items() if each.cancelled and not each.over]
         for utterance_id in ids:
             del self._open[utterance_id]
         done = UtteranceDone(reason=FINISH_REASON_CANCELLED)
         return [SpeakResponse(utterance_id=utterance_id, done=done) for utterance_id in ids]
 
-    def again(self) -> Iterator[SpeakRequest]:
+    def requests_to_resend(self) -> Iterator[SpeakRequest]:
         """Yield the requests that the next server needs after the config, in order."""
-        self.server_goes = False
+        self.server_goes_away = False
         self._held_back.clear()
         for utterance_id in [
             utterance_id for utterance_id, each in self._open.items() if each.over and each.text_ended
@@ -265,7 +260,7 @@ class Journal:
             del self._open[utterance_id]
         for utterance_id, utterance in self._open.items():
             if utterance.over:
-                utterance.forgotten = True
+                utterance.unknown_to_server = True
                 continue
             if utterance.started is not None:
                 utterance.resumed = utterance.started_again = True
@@ -277,34 +272,34 @@ class Journal:
         if audio.data:
             utterance.received_samples += audio.num_samples
             utterance.received_chunks += 1
-        for told in audio.codes:
-            segment = utterance.segments.setdefault(told.segment, _Segment())
-            codes = told.codes
-            if told.packed and utterance.started is not None:
-                codes = unpacked(told.packed, utterance.started.codebooks, utterance.started.code_bits)
+        for part in audio.codes:
+            segment = utterance.segments.setdefault(part.segment, _Segment())
+            codes = part.codes
+            if part.packed and utterance.started is not None:
+                codes = unpacked(part.packed, utterance.started.codebooks, utterance.started.code_bits)
             utterance.codes_bytes += len(codes)
-            segment.codes[told.offset :] = codes
-            segment.complete = segment.complete or told.complete
-            segment.draw = told.draw
+            segment.codes[part.offset :] = codes
+            segment.complete = segment.complete or part.complete
+            segment.draw = part.draw
         if utterance.codes_bytes > MAX_CODES_BYTES:
             utterance.segments.clear()
 
-    def _note(self, utterance_id: str, request: SpeakRequest) -> SpeakRequest | None:
+    def _record(self, utterance_id: str, request: SpeakRequest) -> SpeakRequest | None:
         utterance = self._open.get(utterance_id)
         if utterance is None:
             return request
         if utterance.over:
-            return request if request.HasField("end") and not utterance.forgotten else None
+            return request if request.HasField("end") and not utterance.unknown_to_server else None
         utterance.requests.append(request)
         return None if utterance_id in self._held_back else request
 
-    def _mint(self) -> str:
-        self._num_minted += 1
-        return f"u{self._num_minted}"
+    def _new_id(self) -> str:
+        self._num_ids += 1
+        return f"u{self._num_ids}"
 
     def _newest(self) -> str:
         return next((each for each, utterance in reversed(self._open.items()) if not utterance.over), "")
 
-    def _leave(self, utterance_id: str) -> None:
+    def _clear_current(self, utterance_id: str) -> None:
         if utterance_id == self._current:
             self._current = ""

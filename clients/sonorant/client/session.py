@@ -11,21 +11,21 @@ from typing import Any, Self, TypeAlias
 import grpc
 
 from sonorant.client.backoff import delays_s
+from sonorant.client.connections import Connections
 from sonorant.client.errors import (
     ServerUnavailable,
     SpeechError,
-    cancelled,
-    finished,
+    call_was_cancelled,
     from_rpc_error,
+    is_full,
     is_lost,
-    is_refusal,
-    nothing_more,
+    session_is_finished,
+    session_is_over,
 )
-from sonorant.client.hearing import Hearing
 from sonorant.client.journal import Journal
-from sonorant.client.lines import Lines
-from sonorant.client.patience import FIRST_ANSWER_S
-from sonorant.client.seeking import Attempt, Found, Seeking
+from sonorant.client.response_reader import ResponseReader
+from sonorant.client.server_search import AcceptedCall, Attempt, ServerSearch
+from sonorant.client.silence_limits import FIRST_ANSWER_S
 from sonorant.client.trace import Trace
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import (
@@ -46,9 +46,10 @@ from sonorant.tts.v1.synthesis_pb2 import Marks, UtteranceDone, UtteranceStarted
 
 ALL_UTTERANCES = "*"
 RESUMING = "sonorant-resuming"  # metadata of a call that continues another one
-# A session ends with an error if no server takes it for this long, or if it is lost this often without a response.
+# A session ends with an error if no server takes it for this long, or after this many losses with no response between
+# them.
 RECONNECT_S = 20.0
-MAX_LOSSES_WITHOUT_NEWS = 20
+MAX_LOSSES_IN_A_ROW = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Session:
 
     def __init__(
         self,
-        lines: Lines,
+        connections: Connections,
         target: str,
         config: SpeakConfig,
         trace: Trace | None = None,
@@ -98,48 +99,48 @@ class Session:
         text: str = "",
         end: bool = False,
         journal: Journal | None = None,
-        begun: Any = None,
+        open_call: Any = None,
     ) -> None:
-        """`text`: the first text; `end`: it is the whole utterance. `begun`: a call that already speaks the one
-        utterance in `journal`."""
-        self._lines = lines
+        """`text`: the first text; `end`: it is the whole utterance. `open_call`: a call that already speaks the
+        one utterance in `journal`."""
+        self._connections = connections
         self._target = target
         self._config = config
         self._trace = trace
         self._text, self._end = text, end
         self._opening: list[SpeakRequest] = []  # text and end, for a server that does not take them with the config
         self._journal = journal or Journal(config.synthesis.voice if config.synthesis.HasField("voice") else None)
-        self._begun = begun
-        self._hearing = Hearing(lines, self._go_on, lambda: self._live and self._journal.waits)
+        self._open_call = open_call
+        self._reader = ResponseReader(connections, self._connect_again, self._response_is_due)
         self._call: Any = None
-        self._left: Any = None  # a call that was abandoned for another
+        self._abandoned_call: Any = None  # the last one that was replaced by a call to another server
         self._writing = asyncio.Lock()  # a call takes one write at a time
-        self._live = False  # True = there is a call to write to; otherwise the journal keeps the requests
-        self._wanted = asyncio.Event()  # set when there is something to do for a next server
-        self._owed: list[SpeakResponse] = []  # responses that a lost server should still have sent
-        self._losses_without_news = 0
-        self._nothing_left = False  # True = there is nothing to continue on another server
+        self._connected = False  # False = there is no call to write to, and the journal keeps the requests
+        self._has_more = asyncio.Event()  # set when there is something to do for the next server, or nothing more to do
+        self._missing: list[SpeakResponse] = []  # responses that a lost server did not send
+        self._losses_in_a_row = 0
+        self._nothing_left = False  # True = the call is lost, but nothing is left to continue on another server
         self._over = self._entered = False
 
     async def __aenter__(self) -> Self:
         self._entered = True
-        if self._begun is not None:
-            self._call, self.started, self._live = self._begun, SessionStarted(), True
+        if self._open_call is not None:
+            self._call, self.started, self._connected = self._open_call, SessionStarted(), True
             return self
         try:
-            self._take_up(await self._newcomer())
+            self._use(await self._first_call())
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._target) from None
-        self._live = True
-        if self._journal.waits:
-            self._hearing.expect()
+        self._connected = True
+        if self._journal.expects_response:
+            self._reader.expect_response()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
         self._over = True
-        self._hearing.stop()
+        self._reader.stop()
         if self._call is not None:
             self._call.cancel()
 
@@ -168,7 +169,7 @@ class Session:
 
     async def cancel(self, utterance_id: str = "", played_ms: int | None = None) -> None:
         """Barge-in: drop all audio that was not sent yet. ALL_UTTERANCES cancels every utterance of the session."""
-        self._hearing.dropped()
+        self._reader.drop_audio()
         await self._send(lambda: self._journal.cancel(utterance_id, Cancel(played_ms=played_ms)))
 
     async def report_playback(self, played_ms: int, utterance_id: str = "") -> None:
@@ -182,9 +183,9 @@ class Session:
             self._trace.closed()
         async with self._writing:
             self._journal.finished = True
-            self._wanted.set()
-            if self._live:
-                await self._unless_left(self._call, self._call.done_writing())
+            self._has_more.set()
+            if self._connected:
+                await self._wait_for_write(self._call, self._call.done_writing())
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -195,13 +196,13 @@ class Session:
             return await self._next()
         except (SpeechError, StopAsyncIteration):
             self._over = True
-            self._hearing.stop()
+            self._reader.stop()
             raise
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise cancelled() from None  # the call was cancelled, not the task that reads
+            raise call_was_cancelled() from None  # the call was cancelled, not the task that reads
 
     def _check_entered(self) -> None:
         if not self._entered:
@@ -209,12 +210,12 @@ class Session:
 
     async def _next(self) -> Event:
         while True:
-            if self._owed:
-                return _event(self._owed.pop(0))
+            if self._missing:
+                return _event(self._missing.pop(0))
             if self._nothing_left:
                 raise StopAsyncIteration
             try:
-                response = await self._hearing.read(self._call)
+                response = await self._reader.read(self._call)
             except grpc.aio.AioRpcError as error:
                 return await self._resume(error)
             if response is grpc.aio.EOF:
@@ -226,62 +227,62 @@ class Session:
                 return await self._resume(None)
             if self._trace is not None:
                 self._trace.received(response)
-            self._losses_without_news = 0
-            if self._call is self._begun and response.HasField("started"):
-                self._take_up(self._begun.found(response.started))  # from here on another server can continue it
-                self._hearing.expect()
+            self._losses_in_a_row = 0
+            if self._call is self._open_call and response.HasField("started"):
+                self._use(self._open_call.accepted(response.started))  # from here on another server can continue it
+                self._reader.expect_response()
             if self._journal.take(response):
                 return _event(response)
 
-    async def _send(self, note: Callable[[], SpeakRequest | None]) -> None:
-        """Enter a request into the journal with `note`, and write it to the call. Both happen in the same order."""
+    async def _send(self, record: Callable[[], SpeakRequest | None]) -> None:
+        """Enter a request into the journal with `record`, and write it to the call. The order is the same in both."""
         self._check_entered()
         async with self._writing:
             if self._over:
-                raise nothing_more()
+                raise session_is_over()
             if self._journal.finished:
-                raise finished()
-            waited = self._journal.waits
-            request = note()
+                raise session_is_finished()
+            expected = self._journal.expects_response
+            request = record()
             if self._journal.holds_back:
-                self._wanted.set()
-            if request is None or not self._live:
+                self._has_more.set()
+            if request is None or not self._connected:
                 return
-            if not waited and self._journal.waits:
-                self._hearing.expect()
+            if not expected and self._journal.expects_response:
+                self._reader.expect_response()
             try:
-                await self._unless_left(self._call, self._write(self._call, request))
+                await self._wait_for_write(self._call, self._write(self._call, request))
             except grpc.aio.AioRpcError as error:
                 if not self._may_resume(error):
                     raise from_rpc_error(error, self._target) from None
-                self._live = False  # the task that reads the events will find out, and resume elsewhere
+                self._connected = False  # the task that reads the events gets the error, too, and resumes elsewhere
             except asyncio.InvalidStateError:
                 if not (self._resumable and self._journal.unfinished):
-                    raise nothing_more() from None
-                self._live = False
+                    raise session_is_over() from None
+                self._connected = False
 
     async def _write(self, call: Any, request: SpeakRequest) -> None:
         if self._trace is not None:
             self._trace.sent(request)
         await call.write(request)
 
-    async def _unless_left(self, call: Any, writing: Awaitable[None]) -> None:
-        """Wait for a write. If it ends because its call was abandoned, return; a frozen server may never take it."""
+    async def _wait_for_write(self, call: Any, writing: Awaitable[None]) -> None:
+        """Wait for a write. A frozen server may never take it; then `_resume` abandons the call, and the write ends."""
         try:
             await writing
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if call is not self._left or (task is not None and task.cancelling()):
+            if call is not self._abandoned_call or (task is not None and task.cancelling()):
                 raise
-            self._live = False
+            self._connected = False
 
-    async def _newcomer(self) -> Found:
-        """Find a server for a new session. If the first one does not answer for long, try another one, once."""
-        told = [self._journal.text("", self._text)] if self._text else []
-        told += [self._journal.end("")] if self._end else []
-        self._opening = [request for request in told if request is not None]
-        seeking = Seeking(self._lines, self._open, FIRST_ANSWER_S, 2 if self._config.resumable else 1)
-        return await seeking.run(self._lines.stub, persists=False)
+    async def _first_call(self) -> AcceptedCall:
+        """Return the call that begins the session. If its server is slow to answer, one more call is made."""
+        requests = [self._journal.text("", self._text)] if self._text else []
+        requests += [self._journal.end("")] if self._end else []
+        self._opening = [request for request in requests if request is not None]
+        search = ServerSearch(self._connections, self._open, FIRST_ANSWER_S, 2 if self._config.resumable else 1)
+        return await search.run(self._connections.stub, keep_trying=False)
 
     async def _open(self, attempt: Attempt) -> SessionStarted:
         """Send the first text and its end with the config, and again on their own if an older server ignores them."""
@@ -297,7 +298,7 @@ class Session:
                     await self._write(attempt.call, request)
         return started
 
-    async def _go_on(self, attempt: Attempt) -> SessionStarted:
+    async def _connect_again(self, attempt: Attempt) -> SessionStarted:
         return await self._connect(attempt, self._config, resuming=True)
 
     async def _connect(self, attempt: Attempt, config: SpeakConfig, *, resuming: bool = False) -> SessionStarted:
@@ -307,7 +308,7 @@ class Session:
         try:
             await self._write(call, SpeakRequest(config=config))
             headers = await call.initial_metadata()
-            attempt.greeted = True
+            attempt.has_headers = True
             if self._trace is not None:
                 self._trace.metadata("headers", headers)
             first = await call.read()
@@ -321,9 +322,12 @@ class Session:
         started: SessionStarted = first.session
         return started
 
-    def _take_up(self, found: Found) -> None:
-        self._call, self.started = found.call, found.started
-        self._hearing.begin(found.stub, found.started)
+    def _use(self, accepted: AcceptedCall) -> None:
+        self._call, self.started = accepted.call, accepted.started
+        self._reader.begin(accepted.stub, accepted.started)
+
+    def _response_is_due(self) -> bool:
+        return self._connected and self._journal.expects_response
 
     # Resuming on another server
 
@@ -332,51 +336,51 @@ class Session:
         return self.started.resumable
 
     def _may_resume(self, error: grpc.aio.AioRpcError) -> bool:
-        return self._resumable and is_lost(error) and self._losses_without_news < MAX_LOSSES_WITHOUT_NEWS
+        return self._resumable and is_lost(error) and self._losses_in_a_row < MAX_LOSSES_IN_A_ROW
 
     async def _needs_another_server(self) -> bool:
-        """After the server ended the session in good order: wait until the caller wants something more or is finished;
-        return whether it wants more."""
-        if not (self._resumable and self._journal.server_goes):
+        """After the server has ended the session in good order, wait until the caller sends more or finishes. Return
+        whether there is more for another server."""
+        if not (self._resumable and self._journal.server_goes_away):
             return False
-        while not self._journal.unfinished:  # the server is gone, but the caller may still send something
+        while not self._journal.unfinished:  # the caller may still send something
             if self._journal.finished:
                 return False
-            self._wanted.clear()
-            await self._wanted.wait()
+            self._has_more.clear()
+            await self._has_more.wait()
         return True
 
     async def _resume(self, error: grpc.aio.AioRpcError | None) -> Event:
-        """Move the session to another server and return the `Resumed` event, or a `done` that the lost server owed.
-        Raises the error if no server takes the session, and StopAsyncIteration if nothing is left to speak."""
-        self._live = False
-        lost_s = self._hearing.silent_since_s or time.monotonic()
+        """Move the session to another server and return the `Resumed` event, or a `done` that the lost server has not
+        sent. Raises the error if no server takes the session, and StopAsyncIteration if nothing is left to speak."""
+        self._connected = False
+        lost_s = self._reader.silent_since_s or time.monotonic()
         deadline_s = asyncio.get_running_loop().time() + RECONNECT_S
         if error is not None and not self._may_resume(error):
             raise from_rpc_error(error, self._target) from None
-        self._losses_without_news += 1
-        self._owed += self._journal.cancelled()
+        self._losses_in_a_row += 1
+        self._missing += self._journal.drop_cancelled()
         if self._journal.finished and not self._journal.unfinished:
             self._nothing_left = True
-            if self._owed:
-                return _event(self._owed.pop(0))
+            if self._missing:
+                return _event(self._missing.pop(0))
             raise StopAsyncIteration
-        if self._writing.locked():  # by a write that the old server does not take
-            self._left = self._call
+        if self._writing.locked():  # a write waits for the old server
+            self._abandoned_call = self._call
             self._call.cancel()
         for delay_s in delays_s():
             try:
                 async with asyncio.timeout_at(deadline_s):
-                    self._take_up(await self._hearing.another())
-                    await self._say_again()
+                    self._use(await self._reader.next_server())
+                    await self._resend()
                 break
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as refused:
                 if isinstance(refused, grpc.aio.AioRpcError):
                     error = refused
-                    if not (is_lost(refused) or is_refusal(refused)):
+                    if not (is_lost(refused) or is_full(refused)):
                         raise from_rpc_error(refused, self._target) from None
                 if asyncio.get_running_loop().time() + delay_s > deadline_s:
-                    raise self._unreachable(self._hearing.error or error) from None
+                    raise self._unreachable(self._reader.error or error) from None
                 await asyncio.sleep(delay_s)
         return Event("", Resumed(time.monotonic() - lost_s, self.started.session_id))
 
@@ -386,14 +390,14 @@ class Session:
         message = f"no server at {self._target} took the session within {RECONNECT_S:g} s after it was lost"
         return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
 
-    async def _say_again(self) -> None:
+    async def _resend(self) -> None:
         async with self._writing:
-            for request in self._journal.again():
+            for request in self._journal.requests_to_resend():
                 await self._write(self._call, request)
             if self._journal.finished:
                 await self._call.done_writing()
-            self._live = True
-            self._hearing.expect()
+            self._connected = True
+            self._reader.expect_response()
 
 
 def _event(response: SpeakResponse) -> Event:

@@ -27,7 +27,7 @@ from sonorant.tts.v1.synthesis_pb2 import (
 )
 
 # How long a call that was cut off waits for the utterance's `done`.
-FAREWELL_S = 2.0
+CUT_OFF_TIMEOUT_S = 2.0
 TIMEOUT_S = 10.0
 
 
@@ -72,7 +72,7 @@ class Turn:
         self._timeout_s = timeout_s
         self._text = ""
         self._words: list[Word] = []
-        self._num_told = 0  # code points of the text that are in `_words`
+        self._num_timed = 0  # code points of the text that are in `_words`
         self._to_send: asyncio.Queue[str | None] = asyncio.Queue()  # None: the end of the text
         self._events: asyncio.Queue[Event | SpeechError | None] = asyncio.Queue()  # None: the end of the speech
         self._cut_off: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # its result: played ms
@@ -81,7 +81,7 @@ class Turn:
         self._timer: asyncio.TimerHandle | None = None
         self.text_ended = False
         self.over = False  # True = no more events will come
-        self._expect_something()
+        self._restart_timer()
 
     @property
     def text(self) -> str:
@@ -99,7 +99,7 @@ class Turn:
         if not self.text_ended:
             self.text_ended = True
             self._to_send.put_nowait(None)
-            self._expect_something()
+            self._restart_timer()
 
     def cut_off(self, played_ms: int) -> Heard:
         """Barge-in: the server stops at its next step, and the iteration ends at once."""
@@ -132,15 +132,15 @@ class Turn:
             raise event
         return event
 
-    def _expect_something(self) -> None:
+    def _restart_timer(self) -> None:
         """Start the time limit again, unless the server is waiting for our text."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self.over and (self.text_ended or not self._opened):
-            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._give_up)
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out)
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         message = f"nothing came from the server at {self._target} for {self._timeout_s:g} s"
         self._finish(SpeechError(grpc.StatusCode.DEADLINE_EXCEEDED, message))
         self._task.cancel()
@@ -148,7 +148,7 @@ class Turn:
     def _finish(self, error: SpeechError | None) -> None:
         if not self.over:
             self.over = True
-            self._expect_something()
+            self._restart_timer()
             if error is None and self._cut_off.done():
                 while not self._events.empty():  # nobody wants these any more
                     self._events.get_nowait()
@@ -158,17 +158,17 @@ class Turn:
 
     async def _run(self) -> None:
         try:
-            # Text that is there already goes with the call, which saves a round trip.
-            text, is_all = self._text_at_hand()
+            # Text that is already there goes with the call, which saves a round trip.
+            text, is_all = self._take_waiting_text()
             async with self._speak(text=text, end=is_all) as session:
                 self._opened = True
-                self._expect_something()
+                self._restart_timer()
                 reading = asyncio.create_task(self._read(session))
                 writing = asyncio.create_task(self._write(session))
                 try:
                     await asyncio.wait((reading, self._cut_off), return_when=asyncio.FIRST_COMPLETED)
                     if not reading.done():
-                        await self._say_farewell(session, reading)
+                        await self._cancel(session, reading)
                 finally:
                     for task in (reading, writing):
                         task.cancel()
@@ -180,17 +180,17 @@ class Turn:
         finally:
             self._finish(None)
 
-    async def _say_farewell(self, session: Session, reading: "asyncio.Task[None]") -> None:
+    async def _cancel(self, session: Session, reading: "asyncio.Task[None]") -> None:
         """Tell the server what was heard, and wait for `done`, so that its statistics are right."""
         try:
-            async with asyncio.timeout(FAREWELL_S):
+            async with asyncio.timeout(CUT_OFF_TIMEOUT_S):
                 await session.cancel(played_ms=self._cut_off.result())
                 await asyncio.wait((reading,))
         except (SpeechError, TimeoutError):
             pass  # leaving the call cancels everything, too
 
-    def _text_at_hand(self) -> tuple[str, bool]:
-        """Return the text that waits to be sent, and whether it is all of it."""
+    def _take_waiting_text(self) -> tuple[str, bool]:
+        """Take the text that waits to be sent; return it, and whether it is all of the text."""
         text, is_all = "", False
         while not (is_all or self._to_send.empty()):
             more = self._to_send.get_nowait()
@@ -208,26 +208,26 @@ class Turn:
     async def _read(self, session: Session) -> None:
         """Read to the end of the utterance, or of the call."""
         async for event in session:
-            self._expect_something()
+            self._restart_timer()
             match event.payload:
                 case AudioChunk() | Warning() as payload:
                     self._emit(payload)
                 case Marks(marks=marks):
                     for mark in marks:
-                        self._tell(mark.text_end, mark.start_ms / 1000, mark.end_ms / 1000)
+                        self._emit_word(mark.text_end, mark.start_ms / 1000, mark.end_ms / 1000)
                 case UtteranceDone(reason=reason, error=error):
                     if reason == FINISH_REASON_FAILED:
                         raise from_status(error)
                     if reason == FINISH_REASON_COMPLETED and self._words:
                         # Characters after the last word.
-                        self._tell(len(self._text), self._words[-1].end_s, self._words[-1].end_s)
+                        self._emit_word(len(self._text), self._words[-1].end_s, self._words[-1].end_s)
                     self._finish(None)
                     await session.finish()
 
-    def _tell(self, text_end: int, start_s: float, end_s: float) -> None:
+    def _emit_word(self, text_end: int, start_s: float, end_s: float) -> None:
         """Emit a word, together with all text before it that was not emitted yet."""
-        if text := self._text[self._num_told : text_end]:
-            self._num_told = text_end
+        if text := self._text[self._num_timed : text_end]:
+            self._num_timed = text_end
             word = Word(text, start_s, end_s)
             self._words.append(word)
             self._emit(word)

@@ -8,7 +8,7 @@ import signal
 import uvloop
 
 from sonorant import logs
-from sonorant.client.errors import in_words
+from sonorant.client.errors import error_text
 from sonorant.gateway.log_filters import is_news
 from sonorant.gateway.serving import CannotListen, Gateway
 from sonorant.gateway.settings import GatewayConfig
@@ -43,7 +43,7 @@ async def _serve(config: GatewayConfig, shared: bool) -> int:
     try:
         gateway = Gateway(config, shared=shared)
     except (CannotListen, TlsError, OSError, ValueError) as error:
-        log.error("%s", in_words(error))
+        log.error("%s", error_text(error))
         return 1
     gc.collect()
     gc.freeze()  # these objects stay for good, so full collections, for which all audio waits, can skip them

@@ -20,7 +20,7 @@ from tests.clients.scripted_server import scripted_server
 from tests.service.harness import eventually
 
 
-async def test_the_caller_hears_every_sample_once_and_is_told_of_the_loss() -> None:
+async def test_after_a_loss_the_caller_gets_every_sample_once_and_a_resumed_event() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.lost_after = True, [2, 1]
         async with client.speak() as session:
@@ -34,11 +34,11 @@ async def test_the_caller_hears_every_sample_once_and_is_told_of_the_loss() -> N
     resumed = [event.payload for event in events if isinstance(event.payload, Resumed)]
     assert [each.session_id for each in resumed] == ["s2"] and 0 <= resumed[0].gap_s < 5
     assert events[-1].payload.reason == FINISH_REASON_COMPLETED
-    told = [request.resume for request in speech.received if request.HasField("resume")]
-    assert [(each.received_samples, each.checkpoint, each.replay.language) for each in told] == [(8, "c", "english")]
+    resumes = [request.resume for request in speech.received if request.HasField("resume")]
+    assert [(each.received_samples, each.checkpoint, each.replay.language) for each in resumes] == [(8, "c", "english")]
 
 
-async def test_what_is_written_while_nobody_reads_reaches_the_next_server() -> None:
+async def test_text_that_is_written_while_nobody_reads_reaches_the_next_server() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.lost_after = True, [0]
         async with client.speak() as session:
@@ -52,7 +52,7 @@ async def test_what_is_written_while_nobody_reads_reaches_the_next_server() -> N
     assert events[1].num_samples == len("lost kept")
 
 
-async def test_a_cancelled_utterance_is_done_with_its_server() -> None:
+async def test_a_cancelled_utterance_is_not_resumed() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.lost_after = True, [1]
         async with client.speak() as session:
@@ -68,7 +68,7 @@ async def test_a_cancelled_utterance_is_done_with_its_server() -> None:
 
 
 @pytest.mark.parametrize("resume", [True, False])
-async def test_without_it_on_both_sides_a_loss_is_an_error(resume: bool) -> None:
+async def test_a_loss_is_an_error_unless_client_and_server_can_resume(resume: bool) -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.lost_after = [0]
         async with client.speak(resume=resume) as session:
@@ -78,7 +78,7 @@ async def test_without_it_on_both_sides_a_loss_is_an_error(resume: bool) -> None
                     pass
 
 
-async def test_a_server_that_is_gone_for_good_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_does_not_come_back_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonorant.client.session.RECONNECT_S", 0.3)
     async with scripted_server() as (target, speech):
         speech.resumable = True
@@ -91,7 +91,7 @@ async def test_a_server_that_is_gone_for_good_is_an_error_in_the_end(monkeypatch
     await client.close()
 
 
-async def test_the_stream_of_a_whole_text_goes_on_in_a_session() -> None:
+async def test_the_stream_of_a_whole_text_is_resumed_in_a_session() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.clips_lost_after = True, 3
         payloads = [payload async for payload in client.stream("one two")]
@@ -102,16 +102,16 @@ async def test_the_stream_of_a_whole_text_goes_on_in_a_session() -> None:
     assert isinstance(payloads[-1], UtteranceDone)
 
 
-async def test_a_clip_whose_server_was_lost_is_asked_for_again() -> None:
+async def test_a_clip_whose_server_was_lost_is_requested_again() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.clips_lost_after = 0
         assert len((await client.synthesize("one")).audio) == 2 * len("one")
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.client.patience.GRACE_S", 0.1)
-    monkeypatch.setattr("sonorant.client.patience.MIN_ANSWER_S", 0.05)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonorant.client.silence_limits.GRACE_S", 0.1)
+    monkeypatch.setattr("sonorant.client.silence_limits.MIN_ANSWER_S", 0.05)
 
 
 async def speak_to_the_end(client: SpeechClient, *words: str) -> list[object]:
@@ -123,13 +123,13 @@ async def speak_to_the_end(client: SpeechClient, *words: str) -> list[object]:
 
 
 def heard(payloads: list[object]) -> tuple[int, int]:
-    """Samples, and how often the session went on elsewhere."""
+    """Samples, and how often the session was resumed."""
     samples = sum(payload.num_samples for payload in payloads if isinstance(payload, AudioChunk))
     return samples, sum(isinstance(payload, Resumed) for payload in payloads)
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_a_silent_server_is_left_for_another_and_one_that_is_silent_too_for_a_third() -> None:
+@pytest.mark.usefixtures("short_limits")
+async def test_a_session_moves_from_a_silent_server_past_another_silent_one_to_a_third() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.max_silence_ms, speech.frozen_after = True, 20, {1: 1, 2: -1}
         payloads = await speak_to_the_end(client, "one ", "two ", "three")
@@ -140,8 +140,8 @@ async def test_a_silent_server_is_left_for_another_and_one_that_is_silent_too_fo
         assert all(request.config.max_silence_ms == 150 for request in speech.received if request.HasField("config"))
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_one_that_thaws_first_keeps_its_session_and_calls_beside_it_are_few() -> None:
+@pytest.mark.usefixtures("short_limits")
+async def test_a_silent_server_that_answers_first_keeps_its_session_and_few_other_calls_are_made() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.max_silence_ms = True, 20
         speech.frozen_after = {1: 1, **dict.fromkeys(range(2, 100), -1)}
@@ -152,12 +152,12 @@ async def test_one_that_thaws_first_keeps_its_session_and_calls_beside_it_are_fe
         speech.thaw.set()
         payloads = await speaking
         samples, resumed = heard(payloads)
-        assert samples == len("one two ") and resumed <= 1  # whoever speaks first goes on
+        assert samples == len("one two ") and resumed <= 1  # the session stays with whichever speaks first
         assert speech.num_sessions == 5
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_a_write_that_a_frozen_server_does_not_take_is_no_obstacle() -> None:
+@pytest.mark.usefixtures("short_limits")
+async def test_a_session_moves_although_a_write_waits_for_the_frozen_server() -> None:
     words = ["word " * 50_000] * 20  # over what the connection buffers
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.max_silence_ms, speech.frozen_after = True, 20, {1: 0}
@@ -166,7 +166,7 @@ async def test_a_write_that_a_frozen_server_does_not_take_is_no_obstacle() -> No
             async def write() -> None:
                 for word in words:
                     await session.send_text(word)
-                    await session.flush()  # or they would be said again as one
+                    await session.flush()  # or they would be sent again as one
                 await session.finish()
 
             writing = asyncio.create_task(write())
@@ -176,8 +176,8 @@ async def test_a_write_that_a_frozen_server_does_not_take_is_no_obstacle() -> No
     assert samples == sum(map(len, words)) and resumed >= 1
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_the_stream_of_a_whole_text_leaves_a_silent_server_too() -> None:
+@pytest.mark.usefixtures("short_limits")
+async def test_the_stream_of_a_whole_text_moves_from_a_silent_server() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.max_silence_ms, speech.clips_frozen_after = True, 20, 3
         payloads = [payload async for payload in client.stream("one two", max_lead_ms=100)]
@@ -185,7 +185,7 @@ async def test_the_stream_of_a_whole_text_leaves_a_silent_server_too() -> None:
         assert isinstance(payloads[-1], UtteranceDone) and speech.num_sessions >= 1
 
 
-async def test_nothing_is_due_between_utterances_or_from_a_server_that_promised_nothing() -> None:
+async def test_silence_between_utterances_is_not_an_alarm() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.max_silence_ms = True, 1
         async with client.speak(max_lead_ms=100) as session:
@@ -199,7 +199,7 @@ async def test_nothing_is_due_between_utterances_or_from_a_server_that_promised_
         assert speech.num_sessions == 1
 
 
-async def test_a_newcomer_that_is_not_answered_asks_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_session_that_is_not_answered_makes_one_more_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonorant.client.session.FIRST_ANSWER_S", 0.03)
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.frozen_after = True, {1: -1}
@@ -208,7 +208,7 @@ async def test_a_newcomer_that_is_not_answered_asks_once_more(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("field", ["codes", "packed"])
-def test_a_trace_tells_how_many_bytes_of_codes_came(field: str) -> None:
+def test_a_trace_shows_how_many_bytes_of_codes_came(field: str) -> None:
     lines: list[str] = []
     Trace(lines.append).received(SpeakResponse(audio={"data": bytes(8), "codes": [{field: bytes(22)}]}))
     assert lines[0].endswith("+ 8 bytes + 22 of codes")

@@ -150,5 +150,5 @@ async def test_it_goes_on_in_another_session_too() -> None:
                         count += 1
                     if count == count_limit:
                         break
-                script = journal.again()
+                script = journal.requests_to_resend()
             assert pcm == spoken(PHRASE + REST, SEED), limit

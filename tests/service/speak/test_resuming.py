@@ -83,7 +83,7 @@ async def heard(server: Served, speak: speak_pb2.SpeakConfig, breaks_after: Iter
             if count == limit:
                 break
         speak.pack_codes = packs = not packs  # the next server may not know how
-        requests = [speak_pb2.SpeakRequest(config=speak), *journal.again()]
+        requests = [speak_pb2.SpeakRequest(config=speak), *journal.requests_to_resend()]
     return news
 
 
@@ -210,7 +210,7 @@ async def test_text_committed_for_want_of_more_is_committed_there_again() -> Non
         call.cancel()
         journal.text("", "two.")
         journal.end("")
-        requests = [speak_pb2.SpeakRequest(config=speak), *journal.again()]
+        requests = [speak_pb2.SpeakRequest(config=speak), *journal.requests_to_resend()]
         async for response in converse(server, requests):
             if not response.HasField("session") and journal.take(response):
                 news.append(response)
@@ -321,7 +321,8 @@ async def test_a_revised_text_goes_on_revised(is_answered: bool) -> None:
         call.cancel()
         engine.release()
         journal.end("")
-        async for response in converse(server, [speak_pb2.SpeakRequest(config=config()), *journal.again()]):
+        requests = [speak_pb2.SpeakRequest(config=config()), *journal.requests_to_resend()]
+        async for response in converse(server, requests):
             if not response.HasField("session") and journal.take(response):
                 news.append(response)
     assert audio(news) == spoken("Hello there. How are you?", SEED["seed"])
