@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig
@@ -129,6 +130,26 @@ def test_the_same_by_fused_steps(
     fused = scores(new_runner(checkpoint, monkeypatch, fused=True), checkpoint, utterances)
     for one, other in zip(plain, fused, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_host_waits_no_more_for_them(
+    checkpoint: Checkpoint, utterances: list[Utterance], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
+    monkeypatch.setattr("sonorant.engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
+    runner = new_runner(checkpoint, monkeypatch, fused=True)
+    runner.step([prompt(utterances[1], 1)], [])
+    waited_for: list[torch.Tensor] = []
+
+    def download(tensor: torch.Tensor) -> torch.Tensor:
+        waited_for.append(tensor)
+        return tensor
+
+    monkeypatch.setattr("sonorant.engine.talker.fused.download", download)
+    codes = runner.step([], [decode(checkpoint, utterances[1], 1, 1)])
+    assert runner.text_logits is not None and len(runner.text_logits) == 1
+    assert [tensor.shape for tensor in waited_for] == [codes.shape]
 
 
 @pytest.mark.gpu

@@ -50,7 +50,7 @@ class Watch:
 
     head: int
     first: Tensor  # [rows], the first of these positions; negative: do not watch the row
-    logits: Tensor  # [rows or more, positions], float32, written to
+    logits: Tensor  # [rows or more, positions], float32, written to; may be in pinned memory of the host
 
 
 def paged_attention(

@@ -82,7 +82,9 @@ class FusedSteps:
         hidden_size = checkpoint.talker.stack.hidden_size
         self._hidden = slots.last_frame.new_zeros(config.talker.num_slots + 1, hidden_size)
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids, else 0
-        self._logits = torch.zeros(mixed_sizes[-1], WINDOW, device=device)  # of the alignment head, by row
+        # Of the alignment head, by row. The kernel writes them to memory of the host, so they are there when the codes
+        # are: one more copy after these, and one more wait, would lengthen every step.
+        self._logits = torch.zeros(mixed_sizes[-1], WINDOW, pin_memory=device.type == "cuda")
         self._seen_value = torch.ones((), device=device, dtype=torch.bool)
 
         self.passes = PassCounts()
@@ -117,22 +119,13 @@ class FusedSteps:
         sampling = np.concatenate(
             [np.array(firsts, np.int64).reshape(-1, 3).T, np.stack([slots, frame_indices, allow_eos])], 1
         )
+        self.text_logits = None if self._alignment_head is None else NO_LOGITS
         if not sampling.shape[1]:
-            self.text_logits = None if self._alignment_head is None else NO_LOGITS
             return np.empty((0, self._num_codebooks), np.int16)
         codes: Int16Array = download(self._sample(sampling, self._device)).numpy()
-        self.text_logits = self._watched_logits(first_decode, watched)
+        if self._alignment_head is not None:
+            self.text_logits = self._logits.numpy()[first_decode + np.flatnonzero(watched != NOT_WATCHED)]
         return codes
-
-    def _watched_logits(self, first: int, watched: Int64Array) -> Float32Array | None:
-        """The alignment head's logits of the watched decode rows; `first` is the first decode row among all rows."""
-        if self._alignment_head is None:
-            return None
-        rows = np.flatnonzero(watched != NOT_WATCHED)
-        if not rows.size:
-            return NO_LOGITS
-        logits: Float32Array = download(self._logits[first : first + len(watched)]).numpy()[rows]
-        return logits
 
     def step_times(self) -> dict[int, float]:
         """Measure the seconds that a frame takes, by rows, with steps of padding rows. Call it only while there are no
