@@ -40,7 +40,7 @@ class Listener:
         for hypothesis in hypotheses:
             if before_s < self.free_s - AHEAD_S < hypothesis.time_s:
                 self._speak(self.free_s - AHEAD_S)
-            self._draft.hear(hypothesis)
+            self._draft.feed(hypothesis)
             self._speak(before_s := hypothesis.time_s)
             if hypothesis.is_final:
                 self._say_words()

@@ -50,7 +50,7 @@ class Draft:
         self._phrase_ends: list[int] = []  # length of the text at each flush, in characters
         self._before: tuple[str, list[ReleasedWord]] = ("", [])  # `_text` and `_sent` before the last change
 
-    def hear(self, hypothesis: Hypothesis) -> None:
+    def feed(self, hypothesis: Hypothesis) -> None:
         words = split_words(hypothesis.text)
         self._heard_s = [
             self._heard_s[i] if i < len(self._words) and self._words[i] == word else hypothesis.time_s
@@ -63,9 +63,9 @@ class Draft:
         """The change to make now, or None. Call it again after an answer, which may leave more to do. `listener_waits`:
         the listener waits, or is about to, so settled words must be spoken now."""
         is_final = self._latest.is_final
-        told = split_words(self._text)
-        begin, _ = place_after(told[: self._num_fixed], self._words)
-        drafted, heard = told[self._num_fixed :], self._words[begin:]
+        sent = split_words(self._text)
+        begin, _ = place_after(sent[: self._num_fixed], self._words)
+        drafted, heard = sent[self._num_fixed :], self._words[begin:]
         num_same = num_common([word.strip() for word in drafted], [word.strip() for word in heard])
         appends = num_same == len(drafted)
         if not is_final and (not listener_waits if appends else num_same == len(heard)):

@@ -106,7 +106,7 @@ async def run(args: argparse.Namespace) -> int:
                 await interpreter.listener.read(interpreter.events(session))
                 sending.cancel()  # the server may have ended the session before the end of the text
         except ExceptionGroup as group:
-            raise group.exceptions[-1] from None  # the last is the receiver's, which says why the session ended
+            raise group.exceptions[-1] from None  # the last error is the reader's, which says why the session ended
     report = interpreter.listener.meter.report()
     ttfa_s = report.ttfa_s if report.audio_s else None
     for line in summary(interpreter.delays_s, policy.num_contradicted, ttfa_s, report.audio_s):

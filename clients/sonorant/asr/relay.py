@@ -81,67 +81,67 @@ class RevisingRelay:
         self._places = asyncio.Semaphore(MAX_OPEN_UTTERANCES)
         self._num_utterances = self._num_flushes = 0
         self._current = ""  # the utterance of the current segment, once it has text
-        self._asked = ""  # the utterance whose revision has no answer yet
+        self._revising = ""  # the utterance whose revision has no answer yet
         self._answers: asyncio.Queue[Revised | None] = asyncio.Queue()  # at most one; None: there will be none
         self._over: set[str] = set()  # utterances that have ended
-        self._owed: set[tuple[str, int]] = set()  # utterances and their flushes (0: the end) not spoken completely yet
-        self._news = asyncio.Event()
-        self._has_nothing = True  # True = there is nothing to say until the next hypothesis
+        self._unspoken: set[tuple[str, int]] = set()  # utterances and flushes (0: the end) not yet spoken
+        self._changed = asyncio.Event()
+        self._nothing_to_say = True  # True = there is nothing to say until the next hypothesis
 
     async def send(self, hypotheses: AsyncIterator[Hypothesis]) -> None:
         """Send all hypotheses, then finish the session. If the last one was not final, it is spoken as it is."""
-        coming = self._coming(hypotheses)
+        next_hypothesis = self._read_next(hypotheses)
         last: Hypothesis | None = None
         try:
             while True:
-                if not await self._comes_first(coming):
+                if not await self._wait_for_hypothesis(next_hypothesis):
                     await self._speak()
                     continue
-                if (hypothesis := coming.result()) is None:
+                if (hypothesis := next_hypothesis.result()) is None:
                     break
-                await self._follow(last := hypothesis)
-                coming = self._coming(hypotheses)
+                await self._apply(last := hypothesis)
+                next_hypothesis = self._read_next(hypotheses)
         finally:
-            coming.cancel()
+            next_hypothesis.cancel()
         if last is not None and not last.is_final:
-            await self._follow(replace(last, is_final=True))
+            await self._apply(replace(last, is_final=True))
         await self._session.finish()
 
-    def _coming(self, hypotheses: AsyncIterator[Hypothesis]) -> "asyncio.Task[Hypothesis | None]":
+    def _read_next(self, hypotheses: AsyncIterator[Hypothesis]) -> "asyncio.Task[Hypothesis | None]":
         async def read() -> Hypothesis | None:
             return await anext(hypotheses, None)
 
         task = asyncio.create_task(read())
-        task.add_done_callback(lambda _: self._news.set())
+        task.add_done_callback(lambda _: self._changed.set())
         return task
 
-    async def _comes_first(self, coming: "asyncio.Task[Hypothesis | None]") -> bool:
+    async def _wait_for_hypothesis(self, next_hypothesis: "asyncio.Task[Hypothesis | None]") -> bool:
         """Wait for the next hypothesis; return False if the listener runs out of audio first and settled words must be
         spoken."""
-        while not coming.done():
-            if not self._has_nothing and self._listener_waits():
-                self._has_nothing = True
+        while not next_hypothesis.done():
+            if not self._nothing_to_say and self._listener_waits():
+                self._nothing_to_say = True
                 return False
-            self._news.clear()
-            no_sooner_s = None if self._has_nothing or self._owed else self._clock.left_s() - AHEAD_S
+            self._changed.clear()
+            timeout_s = None if self._nothing_to_say or self._unspoken else self._clock.remaining_s() - AHEAD_S
             with suppress(TimeoutError):
-                async with asyncio.timeout(no_sooner_s):
-                    await self._news.wait()
-        self._has_nothing = False
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
+        self._nothing_to_say = False
         return True
 
     def _listener_waits(self) -> bool:
-        return not self._owed and self._clock.left_s() <= AHEAD_S
+        return not self._unspoken and self._clock.remaining_s() <= AHEAD_S
 
-    async def _follow(self, hypothesis: Hypothesis) -> None:
-        self._draft.hear(hypothesis)
+    async def _apply(self, hypothesis: Hypothesis) -> None:
+        self._draft.feed(hypothesis)
         await self._speak()
         if hypothesis.is_final and self._current:
             await self._end()
 
     async def _speak(self) -> None:
         while (change := self._draft.change(listener_waits=self._listener_waits())) is not None:
-            self._has_nothing = False
+            self._nothing_to_say = False
             if not self._current:
                 await self._places.acquire()
                 self._num_utterances += 1
@@ -149,12 +149,12 @@ class RevisingRelay:
             await self._send(change, self._current)
             if self._draft.ends_phrase() and self._current not in self._over:
                 self._num_flushes += 1
-                self._owed.add((self._current, self._num_flushes))
+                self._unspoken.add((self._current, self._num_flushes))
                 await self._session.flush(self._num_flushes, self._current)
 
     async def _end(self) -> None:
         if self._current not in self._over:
-            self._owed.add((self._current, 0))
+            self._unspoken.add((self._current, 0))
         await self._session.end(self._current)
         self._on_released(self._draft.finish())
         self._current = ""
@@ -166,7 +166,7 @@ class RevisingRelay:
         if change.appends:
             await self._session.send_text(change.text, utterance_id)
         else:
-            self._asked = utterance_id
+            self._revising = utterance_id
             await self._session.revise(change.from_char, change.text, utterance_id)
             if (answer := await self._answers.get()) is not None:
                 self._draft.revised(change, answer.from_char, answer.text_char)
@@ -174,22 +174,22 @@ class RevisingRelay:
     def take(self, event: Event) -> None:
         match event.payload:
             case AudioChunk(num_samples=num_samples):
-                self._clock.give("", num_samples / self._rate_hz)
+                self._clock.add("", num_samples / self._rate_hz)
             case FlushDone(flush_id=flush_id):
-                self._owed.discard((event.utterance_id, flush_id))
+                self._unspoken.discard((event.utterance_id, flush_id))
             case Revised() as answer:
-                self._owed -= {(event.utterance_id, flush_id) for flush_id in answer.flush_ids}
-                self._asked = ""
+                self._unspoken -= {(event.utterance_id, flush_id) for flush_id in answer.flush_ids}
+                self._revising = ""
                 self._answers.put_nowait(answer)
             case UtteranceDone():
                 self._done(event.utterance_id)
-        self._news.set()
+        self._changed.set()
 
     def _done(self, utterance_id: str) -> None:
         self._over.add(utterance_id)
-        self._owed = {each for each in self._owed if each[0] != utterance_id}
-        if utterance_id == self._asked:
-            self._asked = ""
+        self._unspoken = {each for each in self._unspoken if each[0] != utterance_id}
+        if utterance_id == self._revising:
+            self._revising = ""
             self._answers.put_nowait(None)
         self._places.release()
 

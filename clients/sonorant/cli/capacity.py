@@ -28,13 +28,13 @@ def plan(calls: int, talk_share: float, streams_per_gpu: int) -> Plan:
     """Plan for `calls` simultaneous calls, in each of which the agent talks for `talk_share` (0 to 1) of the time."""
     mean = calls * talk_share
     speakers = math.ceil(mean + DEVIATIONS * math.sqrt(mean * (1 - talk_share)))
-    when_all_are_there = math.ceil(speakers / (FULL * streams_per_gpu))
-    when_one_is_gone = math.ceil(speakers / streams_per_gpu) + 1
-    gpus = max(when_all_are_there, when_one_is_gone)
+    gpus_when_all_work = math.ceil(speakers / (FULL * streams_per_gpu))
+    gpus_when_one_fails = math.ceil(speakers / streams_per_gpu) + 1
+    gpus = max(gpus_when_all_work, gpus_when_one_fails)
     return Plan(
         speakers=speakers,
         gpus=gpus,
-        gpus_with_reserve=when_all_are_there + 1,
+        gpus_with_reserve=gpus_when_all_work + 1,
         full_share=speakers / (gpus * streams_per_gpu),
         share_without_one=speakers / ((gpus - 1) * streams_per_gpu),
     )

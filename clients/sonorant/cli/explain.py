@@ -28,41 +28,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(args: argparse.Namespace) -> int:
     """Print the explanation; return exit status 1 if the text or the config would be refused."""
     async with SpeechClient(args.server) as client:
-        told = await client.explain(args.text, config_of(args, args.encoding))
+        answer = await client.explain(args.text, config_of(args, args.encoding))
     if args.json:
-        print(MessageToJson(told, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+        print(MessageToJson(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
     else:
-        print("\n".join(page(told)))
-    for status in told.errors:
+        print("\n".join(explanation_lines(answer)))
+    for status in answer.errors:
         error = from_status(status)
         print(f"refused: {error} ({error.reason})", file=sys.stderr)
-    return 1 if told.errors else 0
+    return 1 if answer.errors else 0
 
 
-def page(told: ExplainResponse) -> list[str]:
+def explanation_lines(answer: ExplainResponse) -> list[str]:
     """The explanation as lines for people."""
-    lines = [f"model     {told.model}"]
-    if told.HasField("audio"):
-        layout = "non-streaming" if told.non_streaming_mode else "streaming"
-        lines.append(f"voice     {told.voice_id or '(unnamed)'}, language {told.language}, {layout} layout")
-        encoding = AudioEncoding.Name(told.audio.encoding).removeprefix("AUDIO_ENCODING_").lower()
+    lines = [f"model     {answer.model}"]
+    if answer.HasField("audio"):
+        layout = "non-streaming" if answer.non_streaming_mode else "streaming"
+        lines.append(f"voice     {answer.voice_id or '(unnamed)'}, language {answer.language}, {layout} layout")
+        encoding = AudioEncoding.Name(answer.audio.encoding).removeprefix("AUDIO_ENCODING_").lower()
         lines.append(
-            f"audio     {encoding} at {told.audio.sample_rate_hz} Hz in frames of {told.audio.frame_duration_ms} ms, "
-            f"speed {told.speed:g}, gain {told.volume_gain_db:g} dB"
+            f"audio     {encoding} at {answer.audio.sample_rate_hz} Hz "
+            f"in frames of {answer.audio.frame_duration_ms} ms, "
+            f"speed {answer.speed:g}, gain {answer.volume_gain_db:g} dB"
         )
-        settings = {field.name: value for field, value in told.sampling.ListFields()}
+        settings = {field.name: value for field, value in answer.sampling.ListFields()}
         seed = settings.pop("seed", "drawn for each utterance")
         lines.append(f"sampling  seed {seed}, " + ", ".join(f"{name} {value:.7g}" for name, value in settings.items()))
-    lines += [f"warning   {warning.message} ({warning.code})" for warning in told.warnings]
-    if told.tokens:
-        lines.append(f"text      {_quoted(told.text)}")
-        lines.append(f"tokens    {len(told.tokens)}: " + " ".join(f"{t.id} {_quoted(t.text)}" for t in told.tokens))
-        lines.append(f"prompt    {len(told.prompt)} rows of text and codec")
-        lines += [f"  {number:6}  {_quoted(row.text):16} {row.codec}" for number, row in enumerate(told.prompt)]
-        lines += [f"  after frame {number}: {_quoted(text)}" for number, text in enumerate(told.trailing)]
-        seconds = told.estimated_audio_ms / 1000
-        lines.append(f"estimate  {told.estimated_frames} codec frames, {seconds:.1f} s of audio")
-    lines.append("limits    " + ", ".join(f"{each.name} {each.value} of {each.limit}" for each in told.limits))
+    lines += [f"warning   {warning.message} ({warning.code})" for warning in answer.warnings]
+    if answer.tokens:
+        lines.append(f"text      {_quoted(answer.text)}")
+        lines.append(f"tokens    {len(answer.tokens)}: " + " ".join(f"{t.id} {_quoted(t.text)}" for t in answer.tokens))
+        lines.append(f"prompt    {len(answer.prompt)} rows of text and codec")
+        lines += [f"  {number:6}  {_quoted(row.text):16} {row.codec}" for number, row in enumerate(answer.prompt)]
+        lines += [f"  after frame {number}: {_quoted(text)}" for number, text in enumerate(answer.trailing)]
+        seconds = answer.estimated_audio_ms / 1000
+        lines.append(f"estimate  {answer.estimated_frames} codec frames, {seconds:.1f} s of audio")
+    lines.append("limits    " + ", ".join(f"{each.name} {each.value} of {each.limit}" for each in answer.limits))
     return [line.rstrip() for line in lines]
 
 

@@ -129,17 +129,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except SpeechError as error:
         fields = [f"{field}: {text}" for field, text in error.fields.items()]
         hint = "; put it into SONORANT_CLIENT_API_KEY" if error.code is StatusCode.UNAUTHENTICATED else ""
-        status = _complain("\n  ".join([f"{error}{hint}", *(text for text in fields if text not in str(error))]))
+        status = _print_error("\n  ".join([f"{error}{hint}", *(text for text in fields if text not in str(error))]))
     except BrokenPipeError:  # the reader of our stdout is gone; keep the interpreter from flushing into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except (OSError, ValueError, ServerFailed) as error:
-        status = _complain(error_text(error))
+        status = _print_error(error_text(error))
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)
 
 
-def _complain(message: str) -> int:
+def _print_error(message: str) -> int:
     print(f"sonorant: {message}", file=sys.stderr)
     return 1

@@ -80,7 +80,7 @@ async def run(args: argparse.Namespace) -> int:
     trace = Trace(_note) if args.trace else None
     timestamps = args.subtitles is not None
     marks: list[Mark] = []
-    text = _at_hand(args)
+    text = _known_text(args)
     begin_s = time.monotonic()
     async with (
         SpeechClient(args.server) as client,
@@ -99,7 +99,7 @@ async def run(args: argparse.Namespace) -> int:
             on_audio=write,
             on_started=lambda started: _note(f"voice {started.voice_id or '(unnamed)'}, seed {started.seed}"),
             on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
-            on_marks=lambda told: marks.extend(told.marks),
+            on_marks=lambda message: marks.extend(message.marks),
             on_resumed=lambda resumed: _note(f"connection lost; resumed after {resumed.gap_s * 1000:.0f} ms"),
             measure_sound=_encoding(args) == "pcm_s16le",
         )
@@ -112,7 +112,7 @@ async def run(args: argparse.Namespace) -> int:
                 done = await listener.read(session, one_utterance=True)
                 sending.cancel()  # it may still be waiting for text that would not be spoken
         except ExceptionGroup as group:
-            raise group.exceptions[-1] from None  # the last is the receiver's, which says why the session ended
+            raise group.exceptions[-1] from None  # the last error is the reader's, which says why the session ended
     if args.subtitles:
         args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
@@ -142,8 +142,8 @@ async def _send(session: Session, pieces: AsyncIterator[str], listener: Listener
     await session.finish()
 
 
-def _at_hand(args: argparse.Namespace) -> str:
-    """The whole text if it is known and can be sent at once, otherwise ""."""
+def _known_text(args: argparse.Namespace) -> str:
+    """Return the whole text if it is known and can be sent at once, otherwise ""."""
     if args.word_by_word or _pause_s(args) or args.text == "-":
         return ""
     return _read(args.file) if args.file else args.text or ""

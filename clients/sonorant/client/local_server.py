@@ -59,20 +59,20 @@ async def run_server_command(*arguments: str) -> int:
 
 
 def _check_installed() -> None:
-    """The client is a distribution of its own and is often installed without the server. Raises ServerFailed then."""
+    """Raise ServerFailed if the server is not installed, because the client is often installed without it."""
     if importlib.util.find_spec("sonorant.service") is None:
         raise ServerFailed("the server is not installed here, only the client: pip install sonorant-server")
 
 
 async def _wait_until_serving(process: asyncio.subprocess.Process, timeout_s: float, log: IO[bytes]) -> int:
-    """Return the port that the server has picked, once it is SERVING. Its stdout tells both."""
+    """Return the port that the server has picked, once it is SERVING. The server prints both on stdout."""
     assert process.stdout is not None
     try:
         async with asyncio.timeout(timeout_s):
             async for line in process.stdout:
-                told = json.loads(line)
-                if told["event"] == "serving":
-                    port: int = told["port"]
+                message = json.loads(line)
+                if message["event"] == "serving":
+                    port: int = message["port"]
                     return port
             status = await process.wait()
     except TimeoutError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class _Part:
-    """The audio given for one key: when it begins and ends to play, and how much it is."""
+    """The audio added for one key: when it begins and ends to play, and how much it is."""
 
     begin_s: float
     end_s: float
@@ -15,32 +15,32 @@ class _Part:
 
 
 class PlaybackClock:
-    """Pieces of audio play in the order in which they were given, each once it is there and the one before it is over.
+    """Pieces of audio play in the order in which they were added, each once it is there and the one before it is over.
 
-    `key` says which turn a piece belongs to; turns play one after the other.
+    `key` says which turn a piece belongs to; turns play one after another.
     """
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
-        self._until_s = 0.0  # when everything given so far is over
-        self._since_dry_s = 0.0  # audio given since the player last ran dry
+        self._until_s = 0.0  # when everything added so far is over
+        self._unbroken_s = 0.0  # audio added since the player last ran out of audio
         self._parts: dict[str, _Part] = {}
 
-    def give(self, key: str, audio_s: float) -> None:
+    def add(self, key: str, audio_s: float) -> None:
         now_s = self._now_s()
         if self._until_s <= now_s:
-            self._until_s, self._since_dry_s = now_s, 0.0
+            self._until_s, self._unbroken_s = now_s, 0.0
         part = self._parts.setdefault(key, _Part(self._until_s, self._until_s))
         self._until_s += audio_s
-        self._since_dry_s += audio_s
+        self._unbroken_s += audio_s
         part.end_s = self._until_s
         part.audio_s += audio_s
 
-    def begins(self) -> None:
-        """The player reports that it begins only now to play the audio given since it last ran dry."""
-        start_s = self._until_s - self._since_dry_s
+    def playback_started(self) -> None:
+        """The player reports that it starts only now to play the audio added since it last ran out of audio."""
+        start_s = self._until_s - self._unbroken_s
         delay_s = self._now_s() - start_s
-        if 0 < delay_s < self._since_dry_s:
+        if 0 < delay_s < self._unbroken_s:
             self._until_s += delay_s
             for part in self._parts.values():
                 part.begin_s += delay_s if part.begin_s >= start_s else 0.0
@@ -58,8 +58,8 @@ class PlaybackClock:
         part = self._parts.get(key)
         return max(self._now_s(), part.end_s) - part.begin_s - part.audio_s if part else 0.0
 
-    def left_s(self) -> float:
-        """Time until everything given so far is over."""
+    def remaining_s(self) -> float:
+        """Time until everything added so far is over."""
         return max(0.0, self._until_s - self._now_s())
 
     def forget(self, key: str) -> None:

@@ -81,10 +81,10 @@ class Session:
     has nothing more to send, and raises the RPC's error if there is one. Leaving the context before that cancels
     everything.
 
-    A lost connection, or a server that is dead, silent or shutting down, is no error here if another server can be
-    reached within 20 seconds: the utterances continue there with the next sample, and a `Resumed` event says so.
-    Messages sent in the meantime are kept for it. `resume=False` in `SpeechClient.speak` switches this off; older
-    servers do not support it.
+    The session survives a lost connection, and a server that is dead, silent or shutting down, if another server can be
+    reached within 20 seconds. The utterances continue there with the next sample, and a `Resumed` event says so.
+    Messages sent in the meantime are kept for that server. `resume=False` in `SpeechClient.speak` switches this off.
+    Older servers do not support it.
     """
 
     started: SessionStarted  # the server's first message; set once the context is entered
@@ -116,7 +116,7 @@ class Session:
         self._abandoned_call: Any = None  # the last one that was replaced by a call to another server
         self._writing = asyncio.Lock()  # a call takes one write at a time
         self._connected = False  # False = there is no call to write to, and the journal keeps the requests
-        self._has_more = asyncio.Event()  # set when there is something to do for the next server, or nothing more to do
+        self._journal_changed = asyncio.Event()  # wakes `_needs_another_server`
         self._missing: list[SpeakResponse] = []  # responses that a lost server did not send
         self._losses_in_a_row = 0
         self._nothing_left = False  # True = the call is lost, but nothing is left to continue on another server
@@ -183,7 +183,7 @@ class Session:
             self._trace.closed()
         async with self._writing:
             self._journal.finished = True
-            self._has_more.set()
+            self._journal_changed.set()
             if self._connected:
                 await self._wait_for_write(self._call, self._call.done_writing())
 
@@ -202,7 +202,7 @@ class Session:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise call_was_cancelled() from None  # the call was cancelled, not the task that reads
+            raise call_was_cancelled() from None  # the call was cancelled, not this task
 
     def _check_entered(self) -> None:
         if not self._entered:
@@ -245,7 +245,7 @@ class Session:
             expected = self._journal.expects_response
             request = record()
             if self._journal.holds_back:
-                self._has_more.set()
+                self._journal_changed.set()
             if request is None or not self._connected:
                 return
             if not expected and self._journal.expects_response:
@@ -346,8 +346,8 @@ class Session:
         while not self._journal.unfinished:  # the caller may still send something
             if self._journal.finished:
                 return False
-            self._has_more.clear()
-            await self._has_more.wait()
+            self._journal_changed.clear()
+            await self._journal_changed.wait()
         return True
 
     async def _resume(self, error: grpc.aio.AioRpcError | None) -> Event:

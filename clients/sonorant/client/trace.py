@@ -35,16 +35,16 @@ class Trace:
         shown = type(message)()
         shown.CopyFrom(message)
         shown.utterance_id = ""
-        left_out: list[str] = []
+        sizes: list[str] = []
         if isinstance(shown, SpeakResponse) and shown.HasField("audio"):
-            left_out.append(f"+ {len(shown.audio.data)} bytes")
+            sizes.append(f"+ {len(shown.audio.data)} bytes")
             if shown.audio.codes:
-                left_out.append(f"+ {sum(len(told.codes) + len(told.packed) for told in shown.audio.codes)} of codes")
+                sizes.append(f"+ {sum(len(part.codes) + len(part.packed) for part in shown.audio.codes)} of codes")
             shown.audio.ClearField("data")
             shown.audio.ClearField("codes")
         words = [message.utterance_id] if message.utterance_id else []
         words.append(MessageToJson(shown, indent=None, ensure_ascii=False))
-        self._line(arrow, " ".join([*words, *left_out]))
+        self._line(arrow, " ".join([*words, *sizes]))
 
     def _line(self, arrow: str, text: str) -> None:
         self._write(f"{(time.monotonic() - self._start_s) * 1000:8.1f} ms  {arrow} {text}")

@@ -187,23 +187,23 @@ def _initialize(output_emitter: tts.AudioEmitter, speech: TTS, *, stream: bool) 
 
 async def _forward_speech(turn: Turn, output_emitter: tts.AudioEmitter, speech: TTS, request_id: str) -> None:
     """Forward audio and words to the end of the turn. If cancelled, cut the turn off."""
-    played = PlaybackClock()
-    sounded = False
+    playback = PlaybackClock()
+    has_audio = False
     try:
         async for event in turn:
             match event:
                 case AudioChunk() as audio if audio.data:
-                    sounded = True
+                    has_audio = True
                     output_emitter.push(audio.data)
-                    played.give(request_id, len(audio.data) / 2 / speech.sample_rate)
+                    playback.add(request_id, len(audio.data) / 2 / speech.sample_rate)
                 case Word() as word:
                     output_emitter.push_timed_transcript(TimedString(word.text, word.start_s, word.end_s))
-        if not sounded:
+        if not has_audio:
             output_emitter.push(bytes(2 * round(_SILENCE_S * speech.sample_rate)))
     except SpeechError as error:
         raise api_error(error, request_id) from error
     except asyncio.CancelledError:
-        speech.emit("speech_interrupted", turn.cut_off(played.played_ms(request_id)))
+        speech.emit("speech_interrupted", turn.cut_off(playback.played_ms(request_id)))
         raise
     finally:
         speech.in_background(turn.close())

@@ -125,24 +125,24 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
 
     async def stop(self, frame: EndFrame) -> None:
         await super().stop(frame)
-        await self._leave()
+        await self._close_turns()
 
     async def cancel(self, frame: CancelFrame) -> None:
         await super().cancel(frame)
-        await self._leave()
+        await self._close_turns()
 
     async def cleanup(self) -> None:
         await super().cleanup()
-        await self._leave()
+        await self._close_turns()
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         if isinstance(frame, BotStartedSpeakingFrame):
-            self._playback.begins()
+            self._playback.playback_started()
         await super().process_frame(frame, direction)
 
     async def push_frame(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
         if isinstance(frame, TTSAudioRawFrame) and frame.context_id:
-            self._playback.give(frame.context_id, frame.num_frames / frame.sample_rate)
+            self._playback.add(frame.context_id, frame.num_frames / frame.sample_rate)
         await super().push_frame(frame, direction)
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
@@ -196,12 +196,12 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
 
     async def _receive(self, turn: Turn, context_id: str) -> None:
         """Pass audio and words from the server to Pipecat's audio context."""
-        sounded, first_word = False, True
+        has_audio, first_word = False, True
         try:
             async for event in turn:
                 match event:
                     case AudioChunk() as audio if audio.data:
-                        sounded = True
+                        has_audio = True
                         await self._append_audio(audio.data, context_id)
                     case Word() as word if spoken := word.text.strip():
                         # A word without white space before it is joined to the one before, as in Chinese.
@@ -209,7 +209,7 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
                         first_word = False
                         heard_s = word.start_s + self._playback.late_s(context_id)
                         await self.add_word_timestamps([(spoken, heard_s)], context_id, joined or None)
-            if not sounded and self.audio_context_available(context_id):
+            if not has_audio and self.audio_context_available(context_id):
                 await self._append_audio(bytes(2 * round(_SILENCE_S * self.sample_rate)), context_id)
         except SpeechError as error:
             await self.stop_ttfb_metrics()
@@ -240,7 +240,8 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         with suppress(SpeechError):
             await client.health()
 
-    async def _leave(self) -> None:
+    async def _close_turns(self) -> None:
+        """Cut off all turns and close the client."""
         turns, self._turns = self._turns, {}
         for context_id, turn in turns.items():
             turn.cut_off(self._playback.played_ms(context_id))

@@ -48,18 +48,18 @@ def say(draft: Draft, server: Server, *, waits: bool) -> None:
 
 
 @given(st.lists(st.tuples(TEXTS, st.integers(0, 12), st.booleans()), max_size=8), TEXTS, st.integers(1, 3))
-def test_what_was_heard_stays_and_the_rest_is_the_final_hypothesis(
+def test_heard_words_stay_and_the_rest_is_the_final_hypothesis(
     partials: list[tuple[str, int, bool]], final: str, agreement: int
 ) -> None:
     draft, server, heard = Draft(agreement), Server(), ""
     for time_s, (text, num_more, waits) in enumerate(partials):
-        draft.hear(hypothesis(text, time_s))
+        draft.feed(hypothesis(text, time_s))
         say(draft, server, waits=waits)
         assert not server.text[max(server.flushed, default=0) :].strip(), "what is sent is said to its end"
         assert server.text.startswith(heard)
         server.hear(server.heard + num_more)
         heard = server.text[: server.heard]
-    draft.hear(hypothesis(final, 99.0, final=True))
+    draft.feed(hypothesis(final, 99.0, final=True))
     say(draft, server, waits=False)
     assert server.text.startswith(heard)
     sent = draft.finish()
@@ -68,19 +68,19 @@ def test_what_was_heard_stays_and_the_rest_is_the_final_hypothesis(
         assert draft.num_contradicted == 0
 
 
-def test_words_wait_while_the_listener_has_something_to_hear_and_may_change_meanwhile() -> None:
+def test_words_wait_and_may_change_while_the_listener_has_audio() -> None:
     draft = Draft(agreement=1)
-    draft.hear(hypothesis("good moaning to", 0.1))
+    draft.feed(hypothesis("good moaning to", 0.1))
     assert draft.change(listener_waits=False) is None
-    draft.hear(hypothesis("good morning to", 0.2))
+    draft.feed(hypothesis("good morning to", 0.2))
     assert draft.change(listener_waits=True) == Change(0, "good morning ", appends=True)
     assert draft.ends_phrase() and not draft.ends_phrase()
-    draft.hear(hypothesis("good morning to you", 0.3))
+    draft.feed(hypothesis("good morning to you", 0.3))
     assert draft.change(listener_waits=True) is None, "a word alone is no phrase"
-    draft.hear(hypothesis("good morning to you all", 0.4))
+    draft.feed(hypothesis("good morning to you all", 0.4))
     assert draft.change(listener_waits=True) == Change(13, "to you ", appends=True)
     assert draft.ends_phrase()
-    draft.hear(hypothesis("good morning to you all", 0.5, final=True))
+    draft.feed(hypothesis("good morning to you all", 0.5, final=True))
     assert draft.change(listener_waits=False) == Change(20, "all ", appends=True), "it is all: nothing will change"
     assert not draft.ends_phrase(), "the end is enough"
     assert [(word.text, word.heard_s, word.released_s) for word in draft.finish()] == [
@@ -93,27 +93,27 @@ def test_words_wait_while_the_listener_has_something_to_hear_and_may_change_mean
     assert draft.num_contradicted == 0
 
 
-def test_so_many_hypotheses_in_a_row_have_a_word_that_is_said() -> None:
+def test_a_word_is_spoken_after_enough_hypotheses_in_a_row_have_it() -> None:
     draft = Draft(agreement=2)
     for text, change in (
         ("good morning to", None),
         ("good moaning to", None),
         ("good moaning to you", Change(0, "good moaning to ", appends=True)),
     ):
-        draft.hear(hypothesis(text))
+        draft.feed(hypothesis(text))
         assert draft.change(listener_waits=True) == change
         assert draft.change(listener_waits=True) is None, "asked again, it is no further hypothesis"
 
 
-def test_what_is_taken_back_is_revised_at_once_and_the_rest_flushed_again() -> None:
+def test_words_that_change_are_revised_at_once_and_the_rest_is_flushed_again() -> None:
     draft = Draft(agreement=2)
     for _ in range(2):
-        draft.hear(hypothesis("this is good moaning to"))
+        draft.feed(hypothesis("this is good moaning to"))
     assert draft.change(listener_waits=True) == Change(0, "this is good moaning ", appends=True)
     assert draft.ends_phrase()
-    draft.hear(hypothesis("this is"))
+    draft.feed(hypothesis("this is"))
     assert draft.change(listener_waits=True) is None, "the recognizer has lost sight of the rest, no more"
-    draft.hear(hypothesis("this is good morning to"))
+    draft.feed(hypothesis("this is good morning to"))
     change = draft.change(listener_waits=False)
     assert change == Change(12, "", appends=False), "what stands there now is not settled"
     draft.revised(change, 12, 0)
@@ -123,26 +123,26 @@ def test_what_is_taken_back_is_revised_at_once_and_the_rest_flushed_again() -> N
 
 def test_a_word_that_was_heard_stays_and_counts() -> None:
     draft = Draft(agreement=1)
-    draft.hear(hypothesis("good moaning to"))
+    draft.feed(hypothesis("good moaning to"))
     assert draft.change(listener_waits=True) == Change(0, "good moaning ", appends=True)
     assert draft.ends_phrase()
-    draft.hear(hypothesis("good morning to you"))
+    draft.feed(hypothesis("good morning to you"))
     change = draft.change(listener_waits=False)
     assert change == Change(4, " morning to ", appends=False)
     draft.revised(change, 12, 8)  # as many words of the revision are left out
     assert draft.change(listener_waits=False) is None
     assert draft.ends_phrase()
-    draft.hear(hypothesis("good morning to you", final=True))
+    draft.feed(hypothesis("good morning to you", final=True))
     assert draft.change(listener_waits=False) == Change(16, "you ", appends=True)
     assert [word.text for word in draft.finish()] == ["good", " moaning", " to", " you"]
     assert draft.num_contradicted == 1
 
 
-def test_a_word_that_stays_in_the_place_of_a_character_does_not_melt_into_the_next_one() -> None:
+def test_a_word_that_stays_in_place_of_a_character_is_not_joined_to_the_next_word() -> None:
     draft = Draft(agreement=1)
-    draft.hear(hypothesis("one word two"))
+    draft.feed(hypothesis("one word two"))
     assert draft.change(listener_waits=True) == Change(0, "one word ", appends=True)
-    draft.hear(hypothesis("one 你 two", final=True))
+    draft.feed(hypothesis("one 你 two", final=True))
     change = draft.change(listener_waits=True)
     assert change == Change(3, " 你 two ", appends=False)
     draft.revised(change, 8, 2)
