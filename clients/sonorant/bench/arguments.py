@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sonorant.bench import texts
-from sonorant.bench.crew import num_processes
+from sonorant.bench.client_processes import num_processes
 from sonorant.bench.loads import Load, Speech, Target
 
 LISTENER_LEAD_MS = 2000  # default lead of paced loads

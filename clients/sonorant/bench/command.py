@@ -15,7 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from sonorant.bench import report
 from sonorant.bench.arguments import check, loads_of, processes_of, speech_of, targets_of
-from sonorant.bench.crew import Crew, crew_of
+from sonorant.bench.client_processes import ClientProcesses, client_processes
 from sonorant.bench.environment import config_hash, environment
 from sonorant.bench.loads import Load, Target
 from sonorant.bench.speakers import UtteranceFailed
@@ -35,12 +35,12 @@ async def run(args: argparse.Namespace) -> int:
     described: list[dict[str, Any]] = []
     broken_off = None
     try:
-        async with _targets(args) as targets, _crew(args) as crew:
+        async with _targets(args) as targets, _processes(args) as processes:
             described = [await _describe(target) for target in targets]
             for about in described:
-                for note in too_much(loads_of(args), about):
+                for note in over_limit_notes(loads_of(args), about):
                     print(f"note: {note}", file=sys.stderr)
-            async for measured in _measured(args, crew, targets, described):
+            async for measured in _measured(args, processes, targets, described):
                 rows.append(measured)
     except (ServerFailed, UtteranceFailed) as error:  # the rows measured so far are valid
         broken_off = str(error)
@@ -53,21 +53,21 @@ async def run(args: argparse.Namespace) -> int:
     if args.repeats > 1:
         print(f"\nleast/median/most of {args.repeats} repeats\n{report.spread_table(summary)}")
     for target in dict.fromkeys(r["target"] for r in summary if r["kind"] == "open"):
-        borne = {limit_ms: report.capacity(summary, target, limit_ms) for limit_ms in CAPACITY_MS}
-        print(f"{target} sustains", "; ".join(f"{_rate(rate)} within {ms:g} ms" for ms, rate in borne.items()))
+        sustained = {limit_ms: report.capacity(summary, target, limit_ms) for limit_ms in CAPACITY_MS}
+        print(f"{target} sustains", "; ".join(f"{_rate(rate)} within {ms:g} ms" for ms, rate in sustained.items()))
     for message in sorted({message for r in rows for message in r["messages"]}):
         print(f"failed: {message}")
-    comparable = _complain(summary, args.max_difference)
+    comparable = _check_comparable(summary, args.max_difference)
     if args.plot:
         _plot(summary, args.plot)
     if args.json:
-        result = {**_about(args, described), "broken_off": broken_off, "summary": summary, "runs": rows}
+        result = {**_description(args, described), "broken_off": broken_off, "summary": summary, "runs": rows}
         args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0 if comparable and not broken_off and not any(r["failed"] for r in rows) else 1
 
 
 async def _measured(
-    args: argparse.Namespace, crew: Crew, targets: Sequence[Target], described: Sequence[dict[str, Any]]
+    args: argparse.Namespace, processes: ClientProcesses, targets: Sequence[Target], described: Sequence[dict[str, Any]]
 ) -> AsyncIterator[Row]:
     """Measure one target after another within each load, so that a drift of the machine affects all of them."""
     for repeat in range(args.repeats):
@@ -75,12 +75,12 @@ async def _measured(
             for target, about in zip(targets, described, strict=True):
                 speech = speech_of(args, load, about.get("languages", []), repeat)
                 began_s = time.monotonic()
-                parts = await crew.run(target, load, speech, args.timeout_s, processes_of(args, load))
+                parts = await processes.run(target, load, speech, args.timeout_s, processes_of(args, load))
                 print(f"{target}, {load}: {time.monotonic() - began_s:.0f} s", file=sys.stderr)
                 yield row(str(target), load, repeat, parts, args.max_client_lag_ms)
 
 
-def too_much(loads: Sequence[Load], about: Mapping[str, Any]) -> list[str]:
+def over_limit_notes(loads: Sequence[Load], about: Mapping[str, Any]) -> list[str]:
     """Notes on loads beyond the server's own limits."""
     limits = {
         "sessions (--max-sessions)": about.get("max_sessions"),
@@ -106,9 +106,9 @@ async def _targets(args: argparse.Namespace) -> AsyncIterator[list[Target]]:
 
 
 @asynccontextmanager
-async def _crew(args: argparse.Namespace) -> AsyncIterator[Crew]:
-    async with crew_of(max(processes_of(args, load) for load in loads_of(args))) as crew:
-        yield crew
+async def _processes(args: argparse.Namespace) -> AsyncIterator[ClientProcesses]:
+    async with client_processes(max(processes_of(args, load) for load in loads_of(args))) as processes:
+        yield processes
 
 
 async def _describe(target: Target) -> dict[str, Any]:
@@ -121,16 +121,16 @@ async def _describe(target: Target) -> dict[str, Any]:
     return described
 
 
-def _about(args: argparse.Namespace, described: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _description(args: argparse.Namespace, described: Sequence[dict[str, Any]]) -> dict[str, Any]:
     settings = {name: value for name, value in vars(args).items() if isinstance(value, (int, float, str, list, dict))}
-    asked = {
+    load_settings = {
         "loads": [(asdict(load), asdict(speech_of(args, load, [], 0))) for load in loads_of(args)],
         "servers": [args.rpc, args.server_arguments, args.openai_model, args.openai_body],
     }
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **environment(),
-        "config_hash": config_hash(asked),
+        "config_hash": config_hash(load_settings),
         "settings": settings,
         "servers": described,
     }
@@ -146,18 +146,18 @@ def _compare(args: argparse.Namespace) -> int:
             raise ValueError(f"{path} was not written by --json") from None
         rows += [{**row, "target": f"{row['target']} ({path.stem})"} for row in summary]
     print(report.table(rows))
-    comparable = _complain(rows, args.max_difference)
+    comparable = _check_comparable(rows, args.max_difference)
     if args.plot:
         _plot(rows, args.plot)
     return 0 if comparable else 1
 
 
-def _complain(rows: Sequence[Row], max_difference: float) -> bool:
+def _check_comparable(rows: Sequence[Row], max_difference: float) -> bool:
     """Print which rows cannot be compared; return whether all can."""
-    complaints = report.incomparable(rows, max_difference)
-    for complaint in complaints:
-        print(complaint)
-    return not complaints
+    messages = report.incomparable(rows, max_difference)
+    for message in messages:
+        print(message)
+    return not messages
 
 
 def _rate(rate: float | None) -> str:

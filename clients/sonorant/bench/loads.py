@@ -52,7 +52,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One client process's share of a load: every `of`-th speaker or utterance, from `index` on."""
+    """One client process's share of a load: every `num_shares`-th speaker or utterance, from `index` on."""
 
     target: Target
     load: Load
@@ -60,4 +60,4 @@ class Share:
     timeout_s: float  # per utterance
     max_in_flight: int  # utterances of this process, in an open loop
     index: int
-    of: int
+    num_shares: int

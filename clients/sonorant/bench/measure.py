@@ -9,7 +9,7 @@ from sonorant.bench.loads import Share
 from sonorant.bench.speakers import SAMPLE_RATE_HZ, Speaker, UtteranceFailed
 from sonorant.client.playback import PlaybackMeter, PlaybackReport
 
-PROBE_S = 0.01
+LAG_INTERVAL_S = 0.01
 AFTER_FAILURE_S = 0.1  # pause of a closed loop's speaker after a failure, so that refusals do not become a load
 
 
@@ -49,24 +49,24 @@ class _Run:
         self._end_s = self._begin_s + share.load.seconds
         self._result = Measured()
         self._num_in_flight = 0  # utterances of an open loop that are not over
-        self._num_due = 0  # utterances that count and are not over
+        self._num_unfinished = 0  # utterances that count and are not over
         self._all_over = asyncio.Event()
 
     async def measure(self) -> Measured:
         load = {"closed": self._closed, "open": self._open, "paced": self._paced}[self._share.load.kind]
         async with asyncio.TaskGroup() as tasks:
-            probe = tasks.create_task(self._probe())
+            lag = tasks.create_task(self._measure_lag())
             await _sleep_until(self._start_s)
             loading = tasks.create_task(load())
             await _sleep_until(self._begin_s)
             cpu_before_s = time.process_time()
             await _sleep_until(self._end_s)
             self._result.cpu_s = time.process_time() - cpu_before_s
-            while self._num_due:
+            while self._num_unfinished:
                 self._all_over.clear()
                 await self._all_over.wait()
             loading.cancel()
-            probe.cancel()
+            lag.cancel()
         return self._result
 
     async def _closed(self) -> None:
@@ -79,12 +79,12 @@ class _Run:
             number = first
             while True:
                 planned_s = time.monotonic()
-                if not await self._utterance(number, planned_s, self._due(planned_s)):
+                if not await self._utterance(number, planned_s, self._count_if_in_window(planned_s)):
                     await asyncio.sleep(AFTER_FAILURE_S)
                 number += concurrency
 
         async with asyncio.TaskGroup() as tasks:
-            for first in range(share.index, concurrency, share.of):
+            for first in range(share.index, concurrency, share.num_shares):
                 tasks.create_task(speaker(first))
 
     async def _open(self) -> None:
@@ -98,10 +98,10 @@ class _Run:
 
         async with asyncio.TaskGroup() as tasks:
             for number, arrival_s in enumerate(poisson_arrivals(share.load.amount, share.speech.seed)):
-                if number % share.of != share.index:
+                if number % share.num_shares != share.index:
                     continue
                 planned_s = self._start_s + arrival_s
-                counted = self._due(planned_s)
+                counted = self._count_if_in_window(planned_s)
                 await _sleep_until(planned_s)
                 if self._num_in_flight >= share.max_in_flight:
                     failed = UtteranceFailed("CLIENT_LIMIT", f"more than {share.max_in_flight} at once in one process")
@@ -121,14 +121,14 @@ class _Run:
             await self._session(number, planned_s)
 
         async with asyncio.TaskGroup() as tasks:
-            for number in range(share.index, num_listeners, share.of):
-                self._num_due += 1
+            for number in range(share.index, num_listeners, share.num_shares):
+                self._num_unfinished += 1
                 tasks.create_task(listener(number))
 
-    def _due(self, planned_s: float) -> bool:
-        """Whether an utterance with this beginning counts; if so, note that `measure` must wait for it."""
+    def _count_if_in_window(self, planned_s: float) -> bool:
+        """Return whether an utterance that is planned for this time counts. If so, `measure` waits until it is over."""
         counted = self._begin_s <= planned_s < self._end_s
-        self._num_due += counted
+        self._num_unfinished += counted
         return counted
 
     async def _utterance(self, number: int, planned_s: float, counted: bool) -> bool:
@@ -188,14 +188,14 @@ class _Run:
                 report=report,
             )
         )
-        self._num_due -= counted
-        if not self._num_due:
+        self._num_unfinished -= counted
+        if not self._num_unfinished:
             self._all_over.set()
 
-    async def _probe(self) -> None:
+    async def _measure_lag(self) -> None:
         while True:
-            due_s = time.monotonic() + PROBE_S
-            await asyncio.sleep(PROBE_S)
+            due_s = time.monotonic() + LAG_INTERVAL_S
+            await asyncio.sleep(LAG_INTERVAL_S)
             now_s = time.monotonic()
             if self._begin_s <= now_s < self._end_s:
                 self._result.lags_s.append(max(0.0, now_s - due_s))

@@ -87,13 +87,13 @@ def spread_table(rows: Sequence[Row]) -> str:
 def capacity(rows: Sequence[Row], target: str, audible_p95_ms: float) -> float | None:
     """The highest rate that this target sustains: up to it nothing fails, no listener waits, and the first sound comes
     in time. None if it sustains none of the rates."""
-    borne = None
+    sustained = None
     for row in sorted((row for row in rows if row["target"] == target and row["kind"] == "open"), key=_amount):
         audible_ms = row["audible_ms_p95"]
         if row["failed"] or row["underruns"] or audible_ms is None or audible_ms > audible_p95_ms:
             break
-        borne = _amount(row)
-    return borne
+        sustained = _amount(row)
+    return sustained
 
 
 def incomparable(rows: Sequence[Row], max_difference: float) -> list[str]:

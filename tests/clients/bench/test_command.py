@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sonorant.bench.command import too_much
+from sonorant.bench.command import over_limit_notes
 from sonorant.bench.loads import Load
 from sonorant.cli.main import parser
 from tests.e2e.server_process import ServerProcess
@@ -86,12 +86,12 @@ async def test_texts_that_the_server_does_not_speak_are_refused(server: ServerPr
     assert status == 1 and "does not speak chinese; it speaks english" in log
 
 
-async def test_a_server_that_is_not_there_is_one_line() -> None:
+async def test_without_a_server_there_is_one_line_of_error() -> None:
     status, table, log = await bench("--server", "127.0.0.1:9", "--seconds", "1")
     assert status == 1 and table == "" and len(log.splitlines()) == 1 and "127.0.0.1:9" in log
 
 
-async def test_what_does_not_go_together_is_said_at_once() -> None:
+async def test_arguments_that_exclude_each_other_are_refused_at_once() -> None:
     status, _, log = await bench("--openai", "http://127.0.0.1:9/v1", "--paced", "2")
     assert status == 1 and "--paced needs sessions" in log
     status, _, log = await bench("--server", "127.0.0.1:9", "--paced", "2", "--max-lead-ms", "0")
@@ -100,16 +100,16 @@ async def test_what_does_not_go_together_is_said_at_once() -> None:
     assert status == 1 and "--words-per-s" in log
 
 
-def test_a_load_that_the_server_will_refuse_is_told_before_it_is_put_there() -> None:
+def test_a_load_over_the_limits_of_the_server_is_noted_first() -> None:
     limits = {"max_sessions": 100, "max_streams": 64}
     loads = [Load("closed", 64, 1.0, 1.0), Load("paced", 80, 1.0, 1.0), Load("open", 1000, 1.0, 1.0)]
-    (note,) = too_much(loads, limits)
+    (note,) = over_limit_notes(loads, limits)
     assert note.startswith("paced 80 is more than the 64 streams (--num-slots")
-    assert too_much(loads, {"model": "of another server"}) == []
+    assert over_limit_notes(loads, {"model": "of another server"}) == []
 
 
 @pytest.mark.parametrize("arguments", ["--closed 0", "--open 0", "--seconds -1", "--open nan", "--openai-body []"])
-def test_numbers_that_make_no_load_are_refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_numbers_are_refused(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         parser().parse_args(["bench", *arguments.split()])
     assert exit_.value.code == 2
@@ -125,7 +125,7 @@ def test_numbers_that_make_no_load_are_refused(arguments: str, capsys: pytest.Ca
         ("--compare /dev/null", "/dev/null was not written by --json"),
     ],
 )
-async def test_results_that_cannot_be_had_are_refused_before_anything_is_measured(
+async def test_outputs_that_cannot_be_written_are_refused_before_the_measurement(
     arguments: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

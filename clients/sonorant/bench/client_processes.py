@@ -20,19 +20,20 @@ START_DELAY_S = 0.2  # from the start message until the first utterance
 EXPECTED_S = 2.0  # assumed duration of an utterance of an open loop, to choose the number of processes
 
 
-class Crew:
+class ClientProcesses:
     def __init__(self, processes: Sequence[asyncio.subprocess.Process]) -> None:
         self._processes = processes
 
-    async def run(self, target: Target, load: Load, speech: Speech, timeout_s: float, of: int) -> list[Measured]:
-        """Run the load on `of` of the processes. Raises UtteranceFailed if the target cannot be reached."""
-        shares = [Share(target, load, speech, timeout_s, MAX_IN_FLIGHT // of, index, of) for index in range(of)]
-        crew = self._processes[:of]
-        for answer in await asyncio.gather(*map(_ask, crew, shares)):
+    async def run(self, target: Target, load: Load, speech: Speech, timeout_s: float, count: int) -> list[Measured]:
+        """Run the load on `count` of the processes. Raises UtteranceFailed if the target cannot be reached."""
+        max_in_flight = MAX_IN_FLIGHT // count
+        shares = [Share(target, load, speech, timeout_s, max_in_flight, index, count) for index in range(count)]
+        processes = self._processes[:count]
+        for answer in await asyncio.gather(*map(_request, processes, shares)):
             if answer is not None:
                 raise UtteranceFailed(*answer)
         start_s = time.monotonic() + START_DELAY_S
-        measured: list[Measured] = await asyncio.gather(*(_ask(process, start_s) for process in crew))
+        measured: list[Measured] = await asyncio.gather(*(_request(process, start_s) for process in processes))
         return measured
 
 
@@ -44,7 +45,7 @@ def num_processes(load: Load) -> int:
 
 
 @asynccontextmanager
-async def crew_of(size: int) -> AsyncIterator[Crew]:
+async def client_processes(size: int) -> AsyncIterator[ClientProcesses]:
     processes: list[asyncio.subprocess.Process] = []
     try:
         for _ in range(size):
@@ -54,7 +55,7 @@ async def crew_of(size: int) -> AsyncIterator[Crew]:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
             processes.append(process)
-        yield Crew(processes)
+        yield ClientProcesses(processes)
     finally:
         for process in processes:
             with contextlib.suppress(ProcessLookupError):
@@ -63,7 +64,7 @@ async def crew_of(size: int) -> AsyncIterator[Crew]:
             await process.wait()
 
 
-async def _ask(process: asyncio.subprocess.Process, record: object) -> Any:
+async def _request(process: asyncio.subprocess.Process, record: object) -> Any:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(packed(record))
     await process.stdin.drain()
