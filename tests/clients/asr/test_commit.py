@@ -38,7 +38,7 @@ def true_claims(draw: st.DrawFn) -> tuple[str, list[Hypothesis]]:
 
 
 @given(true_claims())
-def test_what_is_called_stable_is_released_as_a_prefix_and_whole_at_the_end(case: tuple[str, list[Hypothesis]]) -> None:
+def test_stable_words_are_released_as_a_prefix_and_all_at_the_end(case: tuple[str, list[Hypothesis]]) -> None:
     text, hypotheses = case
     policy, spoken = CommitPolicy(), ""
     for each in hypotheses:
@@ -48,7 +48,7 @@ def test_what_is_called_stable_is_released_as_a_prefix_and_whole_at_the_end(case
 
 
 @given(TRANSCRIPTS, st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=20), st.integers(2, 5))
-def test_what_hypotheses_agree_on_is_released_as_a_prefix(
+def test_words_that_hypotheses_agree_on_are_released_as_a_prefix(
     text: str, steps: list[tuple[int, int]], agreement: int
 ) -> None:
     words, junk = text.split(), itertools.count()
@@ -62,7 +62,7 @@ def test_what_hypotheses_agree_on_is_released_as_a_prefix(
 
 
 @given(st.lists(st.tuples(TRANSCRIPTS, st.sampled_from([None, 0.0, 0.9]), st.booleans()), max_size=12))
-def test_whatever_a_recognizer_says_a_final_hypothesis_is_never_said_twice_and_never_left_out(
+def test_a_final_hypothesis_is_never_spoken_twice_and_never_left_out(
     said: list[tuple[str, float | None, bool]],
 ) -> None:
     policy, spoken, contradicted = CommitPolicy(agreement=1), [], 0
@@ -91,12 +91,12 @@ def test_whatever_a_recognizer_says_a_final_hypothesis_is_never_said_twice_and_n
         (["some", "something", "something else"], ["", "", "something"]),
     ],
 )
-def test_what_may_change_waits(partials: list[str], out: list[str]) -> None:
+def test_words_that_may_change_wait(partials: list[str], out: list[str]) -> None:
     policy = CommitPolicy(agreement=1)
     assert released(policy, *[hypothesis(text, stability=0.9) for text in partials]) == out
 
 
-def test_words_that_changed_of_late_wait() -> None:
+def test_words_that_changed_recently_wait() -> None:
     policy = CommitPolicy(agreement=3)
     partials = ["a cat sat", "a hat sat", "a hat sat", "a hat sat on", "a hat sat in"]
     assert released(policy, *map(hypothesis, partials)) == ["", "", "a", " hat sat", ""]
@@ -108,7 +108,7 @@ def test_stability_counts_from_the_start_and_up_to_the_limit() -> None:
     assert released(policy, Hypothesis(parts, 0.0)) == ["to be or not"]
 
 
-def test_what_was_spoken_stays_and_the_rest_follows_at_the_right_place() -> None:
+def test_spoken_words_stay_and_the_rest_follows_at_the_right_place() -> None:
     policy = CommitPolicy(agreement=1)
     partials = ["the green felt area in", "the green folder in the new map"]
     assert released(policy, *map(hypothesis, partials)) == ["the green felt area", " the new"]
@@ -116,7 +116,7 @@ def test_what_was_spoken_stays_and_the_rest_follows_at_the_right_place() -> None
     assert policy.num_contradicted == 2  # "felt area" for "folder and"
 
 
-def test_spelling_is_no_contradiction() -> None:
+def test_another_spelling_is_no_contradiction() -> None:
     policy = CommitPolicy(agreement=1)
     assert released(
         policy, hypothesis("hello world how are"), hypothesis("Hello, world. How are you?", final=True)

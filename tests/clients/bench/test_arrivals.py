@@ -16,14 +16,14 @@ def pauses(rate_per_s: float, seed: int, count: int) -> list[float]:
 
 
 @given(st.floats(0.1, 1000), st.integers(0, 2**31))
-def test_a_seed_is_a_schedule_whatever_the_rate(rate_per_s: float, seed: int) -> None:
+def test_a_seed_gives_the_same_schedule_at_every_rate(rate_per_s: float, seed: int) -> None:
     """The rate stretches time and changes nothing else, so that two rates meet the same bursts."""
     times_s = list(islice(poisson_arrivals(rate_per_s, seed), 50))
     assert times_s == sorted(times_s) and times_s[0] > 0
     assert times_s == pytest.approx([t / rate_per_s for t in islice(poisson_arrivals(1.0, seed), 50)])
 
 
-def test_seeds_differ() -> None:
+def test_other_seeds_give_other_schedules() -> None:
     assert len({next(poisson_arrivals(1.0, seed)) for seed in range(100)}) == 100
 
 

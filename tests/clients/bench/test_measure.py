@@ -53,7 +53,7 @@ def counted(parts: Sequence[Measured]) -> int:
 
 
 @pytest.mark.parametrize("protocol", ["speak", "synthesize-stream"])
-async def test_a_closed_loop_keeps_so_many_busy(protocol: Protocol) -> None:
+async def test_a_closed_loop_keeps_its_number_of_speakers_busy(protocol: Protocol) -> None:
     """20 ms of work per frame: an utterance takes 0.24 s, so 3 speakers say 12.5 a second."""
     measured, parts = await run(FakeEngine(frame_s=0.02), "closed", 3, shares=2, protocol=protocol)
     assert measured["failed"] == 0 and measured["peak_in_flight"] == 3
@@ -66,7 +66,7 @@ async def test_a_closed_loop_keeps_so_many_busy(protocol: Protocol) -> None:
 
 
 @pytest.mark.slow
-async def test_an_open_loop_begins_as_planned_however_slow_the_server() -> None:
+async def test_an_open_loop_begins_as_planned_even_if_the_server_is_slow() -> None:
     measured, parts = await run(FakeEngine(frame_s=0.05), "open", 20, shares=2, seconds=1.5)
     assert measured["failed"] == 0
     assert 15 <= measured["ok"] <= 50 and measured["ok"] == counted(parts)
@@ -93,14 +93,14 @@ async def test_a_server_slower_than_speech_makes_its_listeners_wait() -> None:
     assert measured["audio_s_per_s"] == pytest.approx(2 * 0.08 / 0.1, rel=0.25)
 
 
-async def test_a_server_that_stops_in_mid_speech_is_not_taken_for_continuous() -> None:
+async def test_a_server_that_stops_in_the_middle_of_speech_has_a_gap() -> None:
     engine = FakeEngine(frame_s=0.01)
     asyncio.get_running_loop().call_later(1.0, engine.hold)
     measured, _ = await run(engine, "paced", 2, seconds=3.0, max_lead_ms=200)
     assert measured["underruns"] == 1 and measured["gap_ms_max"] > 500 and measured["c200"] == 0
 
 
-async def test_what_fails_is_counted_by_its_status() -> None:
+async def test_failures_are_counted_by_status() -> None:
     measured, _ = await run(FakeEngine(frame_s=0.02), "open", 40, max_sessions=2)
     assert measured["ok"] > 0 and measured["failures"]["RESOURCE_EXHAUSTED"] > 0
     assert any("try again" in message for message in measured["messages"])
@@ -118,7 +118,7 @@ async def test_an_open_loop_has_a_limit_of_its_own() -> None:
     assert measured["failures"]["CLIENT_LIMIT"] > 0 and measured["peak_in_flight"] <= 4
 
 
-async def test_words_come_one_by_one() -> None:
+async def test_words_are_sent_one_by_one() -> None:
     """Six words at 20 per second: the audio of the last cannot come before 0.25 s."""
     measured, _ = await run(FakeEngine(), "closed", 1, words_per_s=20.0)
     assert measured["failed"] == 0 and measured["mean_audio_s"] == pytest.approx(AUDIO_S)
@@ -127,7 +127,7 @@ async def test_words_come_one_by_one() -> None:
     assert measured["end_to_end_ms_p50"] > whole["end_to_end_ms_p50"]
 
 
-async def test_words_that_nobody_takes_are_the_failure_of_their_utterance() -> None:
+async def test_an_utterance_whose_words_cannot_be_sent_fails() -> None:
     measured, _ = await run(FakeEngine(frame_s=0.05), "open", 20, words_per_s=20.0, max_sessions=1)
     assert measured["ok"] > 0 and measured["failures"]["RESOURCE_EXHAUSTED"] > 0
     # A call that ends while a message of it is written is lost: grpc.aio forgets what the server said of it.

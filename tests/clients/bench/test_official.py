@@ -10,7 +10,7 @@ from sonorant.bench import report
 from sonorant.bench.official import measure
 
 
-def test_the_first_audio_comes_with_the_last() -> None:
+def test_all_audio_arrives_at_the_end() -> None:
     said: list[tuple[str, ...]] = []
 
     def speak(texts: Sequence[str]) -> tuple[list[np.ndarray], int]:

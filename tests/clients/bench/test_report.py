@@ -31,7 +31,7 @@ def test_a_table_of_one_target_does_not_name_it() -> None:
 
 
 @given(st.lists(st.floats(1, 1e4), min_size=2, max_size=7))
-def test_repeats_become_least_median_and_most(values: list[float]) -> None:
+def test_repeats_are_merged_into_smallest_median_and_largest(values: list[float]) -> None:
     merged = report.merged([row_of(ttfa_ms_p50=value) for value in values])
     least, middle, most = merged["spread"]["ttfa_ms_p50"]
     assert (least, most) == (min(values), max(values)) and least <= middle <= most
@@ -41,7 +41,7 @@ def test_repeats_become_least_median_and_most(values: list[float]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=9, unique_by=lambda each: each[0]))
-def test_capacity_is_the_last_rate_before_the_first_that_is_too_much(rates: list[tuple[int, bool]]) -> None:
+def test_capacity_is_the_last_rate_before_the_first_that_fails(rates: list[tuple[int, bool]]) -> None:
     rows = [row_of("open", rate, audible_ms_p95=40 if fine else 60) for rate, fine in rates]
     rows += [row_of("open", 5, "two:2", audible_ms_p95=1), row_of("closed", 10, audible_ms_p95=1)]
     too_much = min((rate for rate, fine in rates if not fine), default=10)
@@ -49,7 +49,7 @@ def test_capacity_is_the_last_rate_before_the_first_that_is_too_much(rates: list
     assert report.capacity(rows, "speak one:1", 50.0) == expected
 
 
-def test_what_fails_or_waits_is_not_borne() -> None:
+def test_rates_with_failures_or_gaps_are_not_sustained() -> None:
     fine = row_of("open", 1, audible_ms_p95=1)
     for wrong in ({"failed": 1}, {"underruns": 0.01}, {"audible_ms_p95": None}):
         assert report.capacity([fine, row_of("open", 2, **{"audible_ms_p95": 1, **wrong})], "speak one:1", 50.0) == 1
@@ -62,5 +62,5 @@ def test_audio_of_another_length_is_not_comparable() -> None:
     assert "open 9/s" in complaint and "3.5 s" in complaint and "3%" in complaint
 
 
-def test_paced_sessions_are_as_long_as_they_are_held() -> None:
+def test_paced_sessions_are_not_compared_by_length() -> None:
     assert report.incomparable([row_of(mean_audio_s=4.0), row_of("paced", 9, mean_audio_s=60.0)], 0.03) == []

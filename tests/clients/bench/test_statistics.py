@@ -24,18 +24,18 @@ def test_a_percentile_is_one_of_the_values_and_rises(values: list[float], one: f
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.integers(1, 100))
-def test_so_many_percent_are_not_above_the_percentile(values: list[float], percent: int) -> None:
+def test_that_percentage_of_the_values_is_not_above_the_percentile(values: list[float], percent: int) -> None:
     found = percentile(values, percent)
     assert sum(value <= found for value in values) >= percent / 100 * len(values)
     assert sum(value < found for value in values) < percent / 100 * len(values)
 
 
-def test_of_nothing_there_is_no_percentile() -> None:
+def test_without_values_there_is_no_percentile() -> None:
     assert math.isnan(percentile([], 50))
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9)), max_size=30))
-def test_peak_is_the_most_at_any_moment(spans: list[tuple[int, int]]) -> None:
+def test_the_peak_is_the_largest_number_at_any_moment(spans: list[tuple[int, int]]) -> None:
     outcomes = [outcome(begun_s=float(begin)) for begin, _ in spans]
     for each, (begin, length) in zip(outcomes, spans, strict=True):
         each.ended_s = float(begin + length)
@@ -43,7 +43,7 @@ def test_peak_is_the_most_at_any_moment(spans: list[tuple[int, int]]) -> None:
     assert peak_in_flight(outcomes) == max(moments)
 
 
-def test_a_row_says_what_was_heard_by_whom() -> None:
+def test_a_row_has_the_times_of_its_utterances() -> None:
     parts = [
         Measured([outcome(ttfa_s=0.1), outcome(ttfa_s=0.3, gap_s=0.06)], lags_s=[0.001] * 100, cpu_s=2.0),
         Measured([outcome(counted=False, ttfa_s=9.0), outcome(status="RESOURCE_EXHAUSTED")], lags_s=[0.002], cpu_s=1.0),
@@ -68,7 +68,7 @@ def test_a_row_without_any_success_has_no_numbers() -> None:
     assert measured["ok"] == 0 and measured["ttfa_ms_p50"] is None and measured["mean_audio_s"] is None
 
 
-def test_a_client_that_was_late_says_so() -> None:
+def test_a_row_of_a_late_client_is_invalid() -> None:
     late_loop = Measured([outcome()], lags_s=[0.001] * 90 + [0.05] * 10)
     assert "50 ms" in row(TARGET, LOAD, 0, [late_loop], 10.0)["client_verdict"]
     assert row(TARGET, LOAD, 0, [late_loop], 60.0)["client_verdict"] == ""

@@ -14,7 +14,7 @@ HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_classes_are_what_they_are_called(language: str) -> None:
+def test_texts_have_the_language_and_length_of_their_class(language: str) -> None:
     lengths = [[len(text) for text in texts(language, length, 0)] for length in LENGTHS]
     assert max(lengths[0]) < max(lengths[1]) < min(lengths[2]), "longer classes have longer texts"
     for text in texts(language, "any", 0):
@@ -28,7 +28,7 @@ def test_every_text_is_in_one_class() -> None:
 
 
 @given(st.integers())
-def test_a_seed_is_an_order(seed: int) -> None:
+def test_a_seed_gives_an_order(seed: int) -> None:
     assert texts("english", "short", seed) == texts("english", "short", seed)
     assert sorted(texts("english", "short", seed)) == sorted(texts("english", "short", 0))
 
@@ -44,9 +44,9 @@ def test_words_are_the_text_in_pieces(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", texts("any", "any", 0))
-def test_words_are_words(text: str) -> None:
+def test_words_are_cut_at_spaces(text: str) -> None:
     assert all(re.search(r"\w", word) for word in words_of(text))
 
 
-def test_scripts_without_spaces_go_by_the_character() -> None:
+def test_scripts_without_spaces_are_cut_into_characters() -> None:
     assert words_of("请打开 Bluetooth,谢谢。") == ["请", "打", "开 ", "Bluetooth,", "谢", "谢。"]

@@ -62,7 +62,7 @@ async def test_demo_speaks_and_stops_its_server(tmp_path: Path) -> None:
         assert file.getnframes() / file.getframerate() > 2
 
 
-async def test_what_the_demo_does_not_take_starts_no_server(tmp_path: Path) -> None:
+async def test_wrong_arguments_of_the_demo_start_no_server(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "sonorant.cli.demo", "--voice", "slt"), cwd=tmp_path, stderr=asyncio.subprocess.PIPE
     )
@@ -86,7 +86,7 @@ async def test_a_demo_that_is_stopped_stops_its_server(tmp_path: Path, number: s
     assert b"Traceback" not in output
 
 
-async def test_a_demo_that_is_killed_takes_its_server_along(tmp_path: Path) -> None:
+async def test_the_server_of_a_killed_demo_ends(tmp_path: Path) -> None:
     async with demo(tmp_path) as process:
         assert process.stdout is not None
         await process.stdout.readline()

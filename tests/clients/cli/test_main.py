@@ -144,7 +144,7 @@ async def test_an_utterance_that_ends_early_ends_the_command() -> None:
         )
 
 
-async def test_a_limit_that_was_asked_for_is_a_success() -> None:
+async def test_a_requested_limit_is_a_success() -> None:
     async with scripted_server() as (target, _):
         asked = ("--word-by-word", "--max-audio-ms", "80")
         assert (await sonorant("say", "one limit", "--raw", *asked, "--server", target))[0] == 0
@@ -158,7 +158,7 @@ async def test_closed_stdin_is_no_text() -> None:
     assert process.returncode == 1 and stderr == b"no audio: the text has nothing to speak\n"
 
 
-async def test_closed_streams_and_a_full_disk_are_said_plainly(tmp_path: Path) -> None:
+async def test_closed_streams_and_a_full_disk_have_clear_messages(tmp_path: Path) -> None:
     """Without a stderr, what is for people must not be printed into the audio."""
     cases = [
         ("say x --raw >&-", 1, b"", b"sonorant: stdout is closed; "),
@@ -226,14 +226,14 @@ async def test_failures_are_one_line_and_a_status(arguments: list[str], stdin: b
 
 
 @pytest.mark.parametrize("number", ["-5", "x", "4294967296", "1.5"])
-async def test_wrong_numbers_are_told_with_the_name_of_their_argument(number: str) -> None:
+async def test_messages_about_wrong_numbers_name_the_argument(number: str) -> None:
     for command in (["say", "x", "--seed"], ["voices", "mix", "duet", "a=1", "b=1", "--ttl-s"]):
         status, _, stderr = await sonorant(*command, number)
         assert status == 2
         assert f"argument {command[-1]}: {number!r} is not a whole number from 0 to 4294967295" in stderr
 
 
-async def test_what_is_no_embedding_is_refused_by_name() -> None:
+async def test_a_file_that_is_not_an_embedding_is_refused_with_its_name() -> None:
     status, _, stderr = await sonorant(
         "voices", "create", "--embedding", "engine/sonorant/engine/builtin_voice/vocab.json"
     )
@@ -244,7 +244,7 @@ async def test_what_is_no_embedding_is_refused_by_name() -> None:
     )
 
 
-async def test_no_server_and_no_player_are_said_plainly() -> None:
+async def test_no_server_and_no_player_have_clear_messages() -> None:
     status, _, stderr = await sonorant("health", "--server", "127.0.0.1:1")
     assert status == 1 and "start one with: sonorant-server" in stderr
     status, _, stderr = await sonorant("health", "--server", "localhost")
@@ -257,7 +257,7 @@ async def test_no_server_and_no_player_are_said_plainly() -> None:
     assert status == 1 and "--encoding is for --raw" in stderr
 
 
-async def test_what_needs_a_server_beside_the_client_says_so(
+async def test_commands_that_need_an_installed_server_say_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "sonorant.service", None)  # as if it were not installed
@@ -268,7 +268,7 @@ async def test_what_needs_a_server_beside_the_client_says_so(
         assert "the server is not installed here, only the client: pip install" in capsys.readouterr().err
 
 
-def test_each_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_prints_its_version(capsys: pytest.CaptureFixture[str]) -> None:
     for name, parse in (
         ("sonorant", cli.main),
         ("sonorant-server", server_settings),
@@ -280,7 +280,7 @@ def test_each_command_tells_its_version(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
-async def test_doctor_is_the_servers_and_takes_its_settings() -> None:
+async def test_doctor_is_run_by_the_server_with_its_settings() -> None:
     status, stdout, _ = await sonorant("doctor", "--help")
     assert status == 0 and b"sonorant-server" in stdout
     status, _, stderr = await sonorant("doctor", "--num-slot", "4")
@@ -289,7 +289,7 @@ async def test_doctor_is_the_servers_and_takes_its_settings() -> None:
     assert status == 2 and "unrecognized arguments: --num-slots 4" in stderr
 
 
-async def test_an_error_about_a_field_is_told_once() -> None:
+async def test_an_error_about_a_field_is_printed_once() -> None:
     async with scripted_server() as (target, _):
         status, _, stderr = await sonorant("say", "x", "--voice", "nobody", "--raw", "--server", target)
     assert status == 1 and stderr.count("is wrong") == 1
@@ -318,7 +318,7 @@ async def test_a_reader_of_stdout_that_goes_away_is_no_crash() -> None:
     assert b"Traceback" not in stderr and b"BrokenPipe" not in stderr
 
 
-async def test_what_a_server_is() -> None:
+async def test_capabilities_and_health_are_printed() -> None:
     async with scripted_server() as (target, _):
         status, stdout, _ = await sonorant("voices", "--server", target)
         assert status == 0 and stdout.decode().splitlines()[4].split() == ["v4", "preset", "english"]

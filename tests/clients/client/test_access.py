@@ -21,7 +21,7 @@ def key(tmp_path: Path) -> str:
     return key
 
 
-async def test_every_way_to_ask_carries_the_key(key: str, tmp_path: Path) -> None:
+async def test_every_kind_of_call_carries_the_key(key: str, tmp_path: Path) -> None:
     async with served(FakeEngine(), api_keys=tmp_path / "keys.toml", open_services=("health",)) as server:
         async with SpeechClient(server.address, Access(api_key=key)) as client:
             assert await client.health() == "SERVING"
@@ -41,7 +41,7 @@ async def test_every_way_to_ask_carries_the_key(key: str, tmp_path: Path) -> Non
                         await attempt
 
 
-async def test_a_connection_that_misses_tls_tells_how_to_have_it(tmp_path: Path) -> None:
+async def test_an_error_for_want_of_tls_says_how_to_turn_it_on(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
 
     async def refused(address: str, access: Access) -> str:
@@ -57,7 +57,7 @@ async def test_a_connection_that_misses_tls_tells_how_to_have_it(tmp_path: Path)
         assert "it does not use TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
 
 
-def test_what_grpc_would_not_survive_or_not_explain_is_refused(tmp_path: Path) -> None:
+def test_settings_that_grpc_would_crash_on_or_not_explain_are_refused(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certificates.authority.issue_cert("client").cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
     certificates.authority.issue_cert("other").private_key_pem.write_to_path(tmp_path / "other.key")

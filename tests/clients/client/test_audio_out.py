@@ -12,7 +12,7 @@ from sonorant.client import audio_out
 PCM = bytes(range(200)) * 5
 
 
-async def test_wav_file_has_a_right_header(tmp_path: Path) -> None:
+async def test_wav_file_has_a_correct_header(tmp_path: Path) -> None:
     path = tmp_path / "out.wav"
     async with audio_out.wav_file(path, 24000) as write:
         write(PCM[:300])
@@ -52,7 +52,7 @@ async def test_a_player_that_is_closed_early_does_not_hurt() -> None:
 
 
 @pytest.mark.parametrize(("program", "rate_argument"), [("ffplay", "24000"), ("aplay", "--rate=24000")])
-def test_player_command_uses_what_is_there(
+def test_player_command_uses_an_installed_player(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, rate_argument: str
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -101,7 +101,7 @@ async def test_the_first_text_does_not_wait_for_the_servers_answer() -> None:
 
 
 @pytest.mark.parametrize("takes_opening", [True, False])
-async def test_a_whole_utterance_goes_with_the_call(takes_opening: bool) -> None:
+async def test_a_whole_utterance_is_sent_with_the_call(takes_opening: bool) -> None:
     """Also to an older server, which overlooks it there and is told again."""
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.takes_opening, speech.greets_after_text = takes_opening, takes_opening
@@ -126,7 +126,7 @@ async def test_a_refusal_keeps_its_reason_whatever_was_sent_with_the_call() -> N
             assert caught.value.reason == "NO_PLACE"
 
 
-async def test_a_first_text_outlives_the_server_that_it_was_sent_to() -> None:
+async def test_the_first_text_survives_the_loss_of_its_server() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.lost_after = True, [0]
         async with client.speak(text="once ") as session:
@@ -143,7 +143,7 @@ async def test_wrong_fields_are_named() -> None:
         assert caught.value.fields == {"config.sampling.temperature": "is wrong"}
 
 
-async def test_no_server_is_said_plainly() -> None:
+async def test_without_a_server_the_message_is_clear() -> None:
     async with SpeechClient("127.0.0.1:1") as client:
         for attempt in (client.health(), client.voices(), client.synthesize("text"), client.speak().__aenter__()):
             with pytest.raises(
@@ -173,7 +173,7 @@ async def test_writing_after_the_end_says_that_the_session_is_over() -> None:
 
 
 @pytest.mark.parametrize("resume", [True, False])
-async def test_what_comes_too_early_or_too_late_is_an_error(resume: bool) -> None:
+async def test_messages_before_the_session_or_after_its_end_are_errors(resume: bool) -> None:
     """A barge-in, or a piece of text, that nobody hears of must not look as if it had been sent."""
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable = resume

@@ -46,7 +46,7 @@ async def all_of(stream: AsyncIterator[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("code", ["INTERNAL", "CANCELLED", "UNKNOWN", "ABORTED", "DATA_LOSS"])
-async def test_a_call_that_is_lost_looks_lost_whatever_a_balancer_makes_of_it(
+async def test_a_lost_call_is_a_loss_with_every_status_of_a_balancer(
     code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sonorant.client.clips.RECONNECT_S", 0.01)
@@ -76,7 +76,7 @@ async def test_a_call_that_is_lost_looks_lost_whatever_a_balancer_makes_of_it(
         ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (9 vs. 8)", InvalidRequest),
     ],
 )
-async def test_what_another_server_would_not_change_is_no_loss(
+async def test_an_error_that_another_server_would_repeat_is_no_loss(
     code: str, details: str, kind: type[SpeechError]
 ) -> None:
     front = Front(grpc.StatusCode[code], details)

@@ -49,18 +49,18 @@ async def test_a_session_is_read_to_its_end() -> None:
     assert listener.meter.report().ttfa_s >= 0
 
 
-async def test_one_utterance_may_be_all_that_is_wanted() -> None:
+async def test_reading_may_end_after_one_utterance() -> None:
     events = session(LIMITED, COMPLETED)
     assert await Listener(PlaybackMeter(1000)).read(events, one_utterance=True) == LIMITED
     assert [event.payload async for event in events] == [COMPLETED]
     assert await Listener(PlaybackMeter(1000)).read(session(COMPLETED), one_utterance=True) == COMPLETED
 
 
-async def test_a_failure_is_raised_unless_somebody_wants_it() -> None:
+async def test_a_failure_is_raised_unless_on_done_takes_it() -> None:
     with pytest.raises(SpeechError, match="all streams"):
         await Listener(PlaybackMeter(1000)).read(session(FAILED))
     assert await Listener(PlaybackMeter(1000), on_done=lambda *_: None).read(session(FAILED)) == FAILED
 
 
-async def test_without_text_there_is_nothing() -> None:
+async def test_a_session_without_text_has_an_empty_done() -> None:
     assert await Listener(PlaybackMeter(1000)).read(session()) == UtteranceDone()

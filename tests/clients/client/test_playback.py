@@ -47,7 +47,7 @@ def test_late_audio_is_a_gap_as_long_as_the_listener_waited() -> None:
     assert report.rtf == pytest.approx(1.55 / 0.4)
 
 
-def test_no_audio_gives_no_numbers_rather_than_wrong_ones() -> None:
+def test_without_audio_there_are_no_numbers() -> None:
     meter = PlaybackMeter(RATE)
     meter.text_sent(0.0)
     meter.audio_arrived(1.0, 0)
@@ -63,7 +63,7 @@ def test_an_offset_is_not_sound() -> None:
     assert math.isnan(meter.report().ttfa_audible_s)
 
 
-def test_a_listener_who_has_run_out_at_the_end_waits() -> None:
+def test_running_out_of_audio_before_the_end_is_a_gap() -> None:
     meter = PlaybackMeter(RATE)
     meter.text_sent(0.0)
     meter.audio_arrived(1.0, 100)
@@ -73,9 +73,7 @@ def test_a_listener_who_has_run_out_at_the_end_waits() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 50)), max_size=20), st.floats(0, 20), st.floats(0, 20))
-def test_every_sample_arrives_in_one_part_of_the_time(
-    chunks: list[tuple[float, int]], one_s: float, other_s: float
-) -> None:
+def test_every_sample_is_counted_in_one_interval(chunks: list[tuple[float, int]], one_s: float, other_s: float) -> None:
     meter = PlaybackMeter(RATE)
     now_s = 0.0
     for wait_s, num_samples in chunks:

@@ -20,7 +20,7 @@ def flat(requests: list[SpeakRequest]) -> list[str | int]:
 
 
 @given(REQUESTS, st.integers(0, 60), PIECES)
-def test_what_is_behind_the_place_is_gone_and_flushes_at_it_stay(
+def test_text_and_flushes_after_the_position_are_dropped_and_flushes_at_it_stay(
     made: list[str | int], from_char: int, text: str
 ) -> None:
     requests = [request(what) for what in made]

@@ -28,7 +28,7 @@ async def test_text_goes_out_as_it_comes_and_audio_comes_in() -> None:
         assert speech.received[0].config.max_lead_ms == 500
 
 
-async def test_what_is_said_at_once_goes_with_the_call() -> None:
+async def test_text_that_is_there_at_once_is_sent_with_the_call() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.greets_after_text = True  # it would wait for ever for a client that waits for it
         turn = Turn(client, synthesis_config())
@@ -41,7 +41,7 @@ async def test_what_is_said_at_once_goes_with_the_call() -> None:
         assert [request.text for request in speech.received if request.HasField("text")] == ["one two"]
 
 
-async def test_cut_off_it_ends_at_once_and_the_server_is_told_what_was_heard() -> None:
+async def test_a_turn_that_is_cut_off_ends_at_once_and_the_server_learns_what_was_heard() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         turn = Turn(client, synthesis_config())
         turn.say("one ")
@@ -54,7 +54,7 @@ async def test_cut_off_it_ends_at_once_and_the_server_is_told_what_was_heard() -
         await asyncio.wait_for(speech.over.wait(), 10)
 
 
-async def test_one_that_is_cut_off_before_the_server_answers_leaves_nothing() -> None:
+async def test_a_turn_that_is_cut_off_before_the_server_answers_has_no_events() -> None:
     async with scripted_server() as (target, _), SpeechClient(target) as client:
         turn = Turn(client, synthesis_config())
         turn.say("one ")
