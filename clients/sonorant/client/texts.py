@@ -28,7 +28,7 @@ def apply(requests: Sequence[SpeakRequest], revise: Revise) -> list[SpeakRequest
     kept: list[SpeakRequest] = []
     num_chars = 0
     for request in requests:
-        if num_chars == revise.from_char and request.HasField("text"):
+        if num_chars == revise.from_char and request.text:
             break
         if num_chars + len(request.text) > revise.from_char:
             cut = request.text[: revise.from_char - num_chars]

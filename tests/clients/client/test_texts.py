@@ -1,6 +1,6 @@
 """Requests with revisions applied are the text that a server makes of them."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sonorant.client.texts import apply, joined
@@ -20,6 +20,7 @@ def flat(requests: list[SpeakRequest]) -> list[str | int]:
 
 
 @given(REQUESTS, st.integers(0, 60), PIECES)
+@example(["", 1], 0, "")
 def test_text_and_flushes_after_the_position_are_dropped_and_flushes_at_it_stay(
     made: list[str | int], from_char: int, text: str
 ) -> None:
