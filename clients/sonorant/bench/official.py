@@ -41,8 +41,8 @@ def measure(speak: Speak, spoken: Sequence[str], batch: int, seconds: float) -> 
     outcomes: list[Outcome] = []
     begin_s = time.monotonic()
     while (planned_s := time.monotonic()) < begin_s + seconds:
-        said = [spoken[(len(outcomes) + n) % len(spoken)] for n in range(batch)]
-        audio, sample_rate_hz = speak(said)
+        batch_texts = [spoken[(len(outcomes) + n) % len(spoken)] for n in range(batch)]
+        audio, sample_rate_hz = speak(batch_texts)
         ended_s = time.monotonic()
         outcomes += [_outcome(samples, sample_rate_hz, planned_s, ended_s) for samples in audio]
     took_s = ended_s - begin_s
@@ -79,9 +79,9 @@ def load(args: argparse.Namespace) -> Speak:
         fixed = {"min_new_tokens": args.frames + 1, "max_new_tokens": args.frames + 1}
         model.model.talker.generate = lambda *values, **named: generate(*values, **named | fixed)
 
-    def speak(said: Sequence[str]) -> tuple[Sequence[Any], int]:
+    def speak(batch_texts: Sequence[str]) -> tuple[Sequence[Any], int]:
         audio, sample_rate_hz = model.generate_custom_voice(
-            list(said), speaker=voice, language=language, non_streaming_mode=False
+            list(batch_texts), speaker=voice, language=language, non_streaming_mode=False
         )
         return audio, sample_rate_hz
 

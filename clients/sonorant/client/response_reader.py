@@ -19,8 +19,8 @@ class ResponseReader:
     with whichever of the two answers first."""
 
     def __init__(self, connections: Connections, connect: Connect, is_due: Callable[[], bool]) -> None:
-        """`connect` makes the call to another server. `is_due` tells whether the server has promised to send something
-        by now."""
+        """`connect` makes the call to another server. `is_due` returns whether the server still has something
+        to send."""
         self._connections = connections
         self._connect = connect
         self._is_due = is_due

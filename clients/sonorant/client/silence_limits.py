@@ -1,9 +1,9 @@
 """Decides how long to wait for a silent server. Pure: callers pass the time.
 
 The server of a session promises to send something at least every `max_silence_ms` while an utterance is open. The
-client gives it up when it is later than that by a grace period, and when the listener has little audio left. That is an
-alarm. Each alarm, right or wrong, doubles the grace period for a while, so that a busy server or a slow network does
-not make all sessions move again and again.
+client gives it up once it has been silent for longer than that and a grace period, and the listener has little audio
+left. That is an alarm. Each alarm, right or wrong, doubles the grace period for a while, so that a busy server or a
+slow network does not make all sessions move again and again.
 """
 
 import random

@@ -22,7 +22,7 @@ class SilenceTimer:
         on_silence: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """`is_due` tells whether the server has promised to send something by now."""
+        """`is_due` returns whether the server still has something to send."""
         self._limits = limits
         self._is_due = is_due
         self._on_silence = on_silence

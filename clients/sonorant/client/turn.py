@@ -150,7 +150,7 @@ class Turn:
             self.over = True
             self._restart_timer()
             if error is None and self._cut_off.done():
-                while not self._events.empty():  # nobody wants these any more
+                while not self._events.empty():  # these are not wanted any more
                     self._events.get_nowait()
             elif error is not None:
                 self._events.put_nowait(error)
