@@ -24,6 +24,7 @@ from sonorant.engine.prompt.explain import Explanation
 from sonorant.engine.serving.auto import sized
 from sonorant.engine.serving.engine import Engine, EngineStats
 from sonorant.engine.serving.info import EngineInfo
+from sonorant.engine.serving.parts import shared_out
 from sonorant.engine.serving.pool import EnginePool, PairStats
 from sonorant.engine.serving.routing import Need
 from sonorant.engine.serving.state import EngineState
@@ -111,6 +112,7 @@ __all__ = [
     "resolve_model",
     "setting",
     "settings_of",
+    "shared_out",
     "sized",
     "with_settings",
 ]

@@ -3,6 +3,8 @@
 import errno
 import resource
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -11,7 +13,7 @@ from sonorant.service.accepting import Server
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
 from sonorant.service.operations.admin_port import admin_server
-from sonorant.service.operations.metrics_port import listening_socket
+from sonorant.service.operations.metrics_port import listening_socket, socket_address
 from sonorant.service.settings import ServiceConfig
 
 MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # messages between the two limits get our error instead of gRPC's
@@ -41,7 +43,6 @@ OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.so_reuseport", 0),  # a second server on the same port is a mistake, not a way to scale
 )
 
 
@@ -63,22 +64,43 @@ def _why(address: str, error: Exception) -> OSError:
     return OSError(str(error))
 
 
-def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> tuple[Server, int]:
-    """Return a server that is not started yet, and its port. Raises CannotListen or TlsError."""
+def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> Server:
+    """Return a server without a port, which is not started yet."""
     options = (
         *OPTIONS,
+        # Another server on the same port is a mistake, unless both are parts of one.
+        ("grpc.so_reuseport", int(config.shares_port)),
         ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS),
         ("grpc.max_allowed_incoming_connections", _max_connections(config.max_sessions)),
         ("grpc.enable_channelz", int(config.admin_listen is not None)),
     )
-    server = Server([interceptor], options)
+    return Server([interceptor], options)
+
+
+def open_port(server: Server, config: ServiceConfig) -> int:
+    """Let a server that is not started yet listen, and return its port. Raises CannotListen or TlsError."""
     credentials = server_credentials(config.tls) if config.tls else None
     try:
         if credentials is not None:
-            return server, server.add_secure_port(config.listen, credentials)
-        return server, server.add_insecure_port(config.listen)
+            return int(server.add_secure_port(config.listen, credentials))
+        return int(server.add_insecure_port(config.listen))
     except RuntimeError as error:
         raise CannotListen(config.listen, error, "--listen") from error
+
+
+@contextmanager
+def reserved_port(address: str) -> Iterator[str]:
+    """Keep a port for server processes that share it, and yield its HOST:PORT. Raises CannotListen."""
+    family, (host, port) = socket_address(address)
+    with socket.socket(family) as kept:
+        try:
+            if port:
+                listening_socket(address).close()  # fails if another server is there, even if that shares its port
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            kept.bind((host, port))
+        except OSError as error:
+            raise CannotListen(address, error, "--listen") from error
+        yield f"{address.rpartition(':')[0]}:{kept.getsockname()[1]}"
 
 
 def metrics_socket(address: str) -> socket.socket:

@@ -12,7 +12,7 @@ import uvloop
 
 from sonorant import logs
 from sonorant.engine import EngineError, EnginePool, EngineState, sized
-from sonorant.service import doctor, server
+from sonorant.service import doctor, processes, server
 from sonorant.service.access.api_keys import ApiKeysError, new_key
 from sonorant.service.access.tls import TlsError
 from sonorant.service.config import parse_args
@@ -33,12 +33,12 @@ log = logging.getLogger("sonorant.service")
 SWITCH_S = 0.0005
 
 
-async def serve(config: ServiceConfig) -> int:
+async def serve(config: ServiceConfig, lifeline: int | None = None) -> int:
     """Run until a signal, and return the exit code. The first signal drains (or stops the loading), the second stops
-    at once.
+    at once. `lifeline`: a file descriptor whose end counts as a signal.
     """
     drain = asyncio.Event()
-    loading = True
+    loading = config.processes == 1
     main_task = asyncio.current_task()
     assert main_task is not None
 
@@ -47,8 +47,16 @@ async def serve(config: ServiceConfig) -> int:
             main_task.cancel()
         drain.set()
 
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_signal)
+    if lifeline is not None:
+
+        def on_end() -> None:
+            loop.remove_reader(lifeline)
+            on_signal()
+
+        loop.add_reader(lifeline, on_end)
 
     @asynccontextmanager
     async def start_engine(on_state: Callable[[EngineState], None]) -> AsyncIterator[EnginePool]:
@@ -61,6 +69,8 @@ async def serve(config: ServiceConfig) -> int:
             await engine.close()
 
     try:
+        if config.processes > 1:
+            return await processes.serve(config, drain)
         config = config.with_sizes(await asyncio.to_thread(sized, config.engines))
         return await server.serve(config, start_engine, drain)
     except (
@@ -71,6 +81,7 @@ async def serve(config: ServiceConfig) -> int:
         VoiceStoreFailed,
         ChannelzMissing,
         TracingMissing,
+        processes.ProcessEnded,
     ) as error:
         log.error("%s", error)
     except EngineError as error:
@@ -93,17 +104,18 @@ def main() -> None:
             print("sonorant-server: use 'voices migrate SOURCE TARGET'; each is a folder or a URL", file=sys.stderr)
             code = 2
         case _:
-            code = _serve(parse_args())
+            code = run(parse_args())
     sys.exit(code)
 
 
-def _serve(config: ServiceConfig) -> int:
+def run(config: ServiceConfig, lifeline: int | None = None) -> int:
+    """Run a server process to its end, and return its exit code; see `serve`."""
     logs.set_up(*LOG_FILTERS)
     sys.setswitchinterval(SWITCH_S)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one, and shells allow few
     try:
-        return uvloop.run(serve(config))
+        return uvloop.run(serve(config, lifeline))
     except asyncio.CancelledError:
         log.warning("stopped at once by a signal")
         return 1

@@ -25,7 +25,7 @@ from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.systemd import tell_ready
 from sonorant.service.operations.tracing import Tracer
-from sonorant.service.ports import admin_port, grpc_server, metrics_socket
+from sonorant.service.ports import admin_port, grpc_server, metrics_socket, open_port
 from sonorant.service.rpc.health import HealthServicer
 from sonorant.service.rpc.readiness import Readiness
 from sonorant.service.rpc.riva import RivaServicer
@@ -87,8 +87,10 @@ async def serve(
         interceptor = CallInterceptor(
             keys, config.open_services, config.request_timeout_s, stalled, loop_share, metrics, tracer
         )
-        server, port = grpc_server(config, interceptor)
-        ports = {"port": port}
+        server = grpc_server(config, interceptor)
+        ports = {}
+        if not config.shares_port:  # else calls would come here, and wait, while other processes serve already
+            ports["port"] = open_port(server, config)
         if config.metrics_listen:
             listening = metrics_socket(config.metrics_listen)
             parts.callback(listening.close)
@@ -131,6 +133,8 @@ async def serve(
         if config.admin_listen:
             await admin.start()
             parts.push_async_callback(admin.stop, None)
+        if config.shares_port:
+            ports["port"] = open_port(server, config)
         await server.start()
         crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did
 
@@ -150,7 +154,7 @@ async def serve(
         def on_ready() -> None:
             gc.collect()
             gc.freeze()  # objects that live now stay: full collections can skip them from now on
-            announce("serving", port=port)
+            announce("serving", port=ports["port"])
             tell_ready()
             ready.set()
 

@@ -82,7 +82,12 @@ class Pairs:
     gpus: tuple[int, ...] | None = setting(
         None, _indices, "N,N,...", "instead of --device: run a worker pair of each model on each of these GPUs"
     )
-    pairs: int = setting(1, as_positive, "N", "worker pairs of each model; with --gpus, on each GPU")
+    pairs: int = setting(
+        1,
+        as_positive,
+        "N",
+        "worker pairs of each model; with --gpus, on each GPU; without it, as many as --processes needs",
+    )
     standby: int = setting(
         0,
         as_count,
@@ -99,6 +104,12 @@ class ServiceConfig:
         as_choice("auto", "true", "false"),
         "auto|true|false",
         "start a CUDA MPS daemon for the workers; auto: if a talker and its Code2Wav share a GPU and MPS is possible",
+    )
+    processes: int = setting(
+        1,
+        as_positive,
+        "N",
+        "server processes that share the port and the worker pairs; clients' connections are spread over them",
     )
     listen: str = setting("127.0.0.1:50051", _address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
     metrics_listen: str | None = setting(
@@ -155,6 +166,8 @@ class ServiceConfig:
     tls_client_ca: Path | None = setting(
         None, Path, "FILE", "PEM file of the authority that must have signed the clients' certificates"
     )
+
+    shares_port: bool = False  # with other server processes
 
     def with_sizes(self, engines: Sequence[EngineConfig]) -> "ServiceConfig":
         """Replace automatic sizes: `engines` as `sonorant.engine.sized` returns them, and `max_sessions` from them."""

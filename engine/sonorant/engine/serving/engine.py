@@ -259,7 +259,7 @@ class Engine:
         self.info = dataclasses.replace(self.info, times_text=facts["talker"].get("alignment_head") is not None)
         step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
         if step_s and codec_s:
-            most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz)
+            most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz, self._config.gpu_share)
             max_streams = min(self._config.max_streams, most)
             self.info = dataclasses.replace(self.info, max_streams=max_streams)
             log.info(

@@ -18,9 +18,15 @@ MAX_HEAD_BYTES = 16 * 1024
 
 def listening_socket(address: str) -> socket.socket:
     """Listen on `HOST:PORT`, with brackets around an IPv6 address. Raises OSError."""
+    family, where = socket_address(address)
+    return socket.create_server(where, family=family)
+
+
+def socket_address(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Return what `HOST:PORT` means for a socket."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    return socket.create_server((host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    return socket.AF_INET6 if ":" in host else socket.AF_INET, (host, int(port))
 
 
 @asynccontextmanager

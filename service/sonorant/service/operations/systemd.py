@@ -6,10 +6,12 @@ import socket
 
 log = logging.getLogger(__name__)
 
+NOTIFY_VARIABLE = "NOTIFY_SOCKET"
+
 
 def tell_ready() -> None:
     """Send READY=1 as sd_notify(3) does, if systemd started this process and waits for it (Type=notify)."""
-    address = os.environ.get("NOTIFY_SOCKET")
+    address = os.environ.get(NOTIFY_VARIABLE)
     if not address:
         return
     if address.startswith("@"):  # a socket in the abstract namespace
