@@ -30,6 +30,10 @@ class CuttingProxy:
         await asyncio.gather(*self._connections)
         await self._server.wait_closed()
 
+    @property
+    def num_connections(self) -> int:
+        return len(self._connections)
+
     def cut(self) -> bool:
         """All connections, without a word to either end. False if there are none."""
         for writer in self._writers:

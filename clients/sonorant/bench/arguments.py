@@ -104,6 +104,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="client processes; default: as the load needs, up to half of the cores",
     )
     client.add_argument(
+        "--connections",
+        type=_positive_int,
+        default=1,
+        metavar="N",
+        help="connections of each client process, for a server of several processes; default: 1",
+    )
+    client.add_argument(
         "--max-client-lag-ms",
         type=_positive,
         default=10.0,
@@ -161,7 +168,7 @@ def targets_of(args: argparse.Namespace) -> list[Target]:
     """The servers given by address, which run already."""
     extra_body = tuple(args.openai_body.items())
     return [
-        *(Target(args.rpc, address) for address in args.server),
+        *(Target(args.rpc, address, num_connections=args.connections) for address in args.server),
         *(Target("openai", url, args.openai_model, extra_body) for url in args.openai),
     ]
 

@@ -102,7 +102,7 @@ async def _targets(args: argparse.Namespace) -> AsyncIterator[list[Target]]:
         yield running
         return
     async with local_server(shlex.split(args.server_arguments or "")) as address:
-        yield [Target(args.rpc, address), *running]
+        yield [Target(args.rpc, address, num_connections=args.connections), *running]
 
 
 @asynccontextmanager

@@ -1,10 +1,11 @@
 """Speaks utterances through a Sonorant server."""
 
 import asyncio
+import itertools
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from sonorant.bench.loads import Speech, Target
 from sonorant.bench.speakers import SAMPLE_RATE_HZ, UtteranceFailed
@@ -19,19 +20,21 @@ from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, Utteran
 @asynccontextmanager
 async def grpc_speaker(target: Target, speech: Speech) -> AsyncIterator["GrpcSpeaker"]:
     """Connect and yield a speaker. Raises UtteranceFailed if the server cannot be reached."""
-    async with SpeechClient(target.address) as client:
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(SpeechClient(target.address)) for _ in range(target.num_connections)]
         try:
-            await client.capabilities()
+            for client in clients:
+                await client.capabilities()
         except SpeechError as error:
             raise UtteranceFailed(error.code.name, str(error)) from None
-        yield GrpcSpeaker(client, speech, whole_text=target.protocol == "synthesize-stream")
+        yield GrpcSpeaker(clients, speech, whole_text=target.protocol == "synthesize-stream")
 
 
 class GrpcSpeaker:
     """Calls Speak, or with `whole_text` SynthesizeStream; both use the streaming layout, so the work is the same."""
 
-    def __init__(self, client: SpeechClient, speech: Speech, *, whole_text: bool) -> None:
-        self._client = client
+    def __init__(self, clients: Sequence[SpeechClient], speech: Speech, *, whole_text: bool) -> None:
+        self._clients = itertools.cycle(clients)  # each has a connection of its own
         self._speech = speech
         self._whole_text = whole_text
 
@@ -47,14 +50,16 @@ class GrpcSpeaker:
     async def _synthesize(self, text: str, number: int, meter: PlaybackMeter) -> None:
         listener = _listener(meter)
         listener.text_sent()
-        async for payload in self._client.stream(text, self._config(number), max_lead_ms=self._speech.max_lead_ms):
+        async for payload in next(self._clients).stream(
+            text, self._config(number), max_lead_ms=self._speech.max_lead_ms
+        ):
             listener.take(payload)
 
     async def _speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
         words = words_of(text) if self._speech.words_per_s else [text]
         listener = _listener(meter)
         listener.text_sent()
-        async with self._client.speak(
+        async with next(self._clients).speak(
             self._config(number), max_lead_ms=self._speech.max_lead_ms, text=words[0], end=len(words) == 1
         ) as session:
             if self._speech.words_per_s:
@@ -75,7 +80,7 @@ class GrpcSpeaker:
         try:
             listener = _listener(meter)
             listener.text_sent()
-            async with self._client.speak(
+            async with next(self._clients).speak(
                 self._config(number), max_lead_ms=self._speech.max_lead_ms, text=text(0), end=True
             ) as session:
                 num_sent = 1

@@ -45,6 +45,7 @@ class Target:
     address: str  # HOST:PORT; for openai the base URL, with /v1
     model: str = ""  # name in requests; openai only
     extra_body: tuple[tuple[str, object], ...] = ()  # more fields of requests; openai only
+    num_connections: int = 1  # of each client process; not for openai
 
     def __str__(self) -> str:
         return f"{self.protocol} {self.address}"

@@ -34,14 +34,15 @@ _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
+    # gRPC would give all channels of this process to one server the same connection, and a server of several processes
+    # serves each connection from one of them.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 _FIRST = (("grpc.service_config", json.dumps(_SERVICE_CONFIG)),)
-# The second connection is for when a server behind the first is silent. It shares no subchannel with the first, and
-# goes to another address if there are several. A frozen server accepts a connection and then says nothing on it, so the
-# next address is tried soon.
+# The second connection is for when a server behind the first is silent. It goes to another address if there are
+# several. A frozen server accepts a connection and then says nothing on it, so the next address is tried soon.
 _SECOND = (
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG | {"loadBalancingConfig": [_SHUFFLED]})),
-    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.happy_eyeballs_connection_attempt_delay_ms", 100),
 )
 

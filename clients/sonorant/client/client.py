@@ -127,7 +127,7 @@ def _selector(
 
 
 class SpeechClient(VoiceMethods):
-    """A channel to one server. Every method raises the errors of `sonorant.client.errors`."""
+    """A connection of its own to a server. Every method raises the errors of `sonorant.client.errors`."""
 
     def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
         """`access`: TLS and the API key; None = as the environment says, see `Access.from_environment`."""

@@ -10,6 +10,7 @@ from sonorant.bench.grpc_speech import grpc_speaker
 from sonorant.bench.loads import Load, LoadKind, Protocol, Share, Speech, Target
 from sonorant.bench.measure import Measured, measure
 from sonorant.bench.statistics import Row, row
+from tests.cutting_proxy import CuttingProxy
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served
 
@@ -132,3 +133,14 @@ async def test_an_utterance_whose_words_cannot_be_sent_fails() -> None:
     assert measured["ok"] > 0 and measured["failures"]["RESOURCE_EXHAUSTED"] > 0
     # A call that ends while a message of it is written is lost: grpc.aio forgets what the server said of it.
     assert set(measured["failures"]) <= {"RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+
+
+async def test_utterances_take_turns_on_the_connections_of_a_client_process() -> None:
+    async with served(FakeEngine()) as server, CuttingProxy(int(server.address.rpartition(":")[2])) as proxy:
+        target = Target("speak", f"127.0.0.1:{proxy.port}", num_connections=3)
+        load = Load("closed", 3, 0.3, 0.1)
+        asked = Speech(TEXTS, seed=5, num_frames=FRAMES)
+        async with grpc_speaker(target, asked) as speaker:
+            measured = await measure(Share(target, load, asked, 10.0, 100, 0, 1), speaker, time.monotonic())
+            assert proxy.num_connections == 3
+        assert {outcome.status for outcome in measured.outcomes} == {"OK"}
