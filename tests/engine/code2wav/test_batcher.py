@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from sonorant.engine.code2wav.batcher import IN_HAND_FRAMES
 from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, PcmBatch, TextPositions
 from sonorant.engine.types import FinishReason, StreamBudget
@@ -76,6 +77,49 @@ def test_a_flush_decodes_what_is_there_and_ends_with_the_next_frame() -> None:
     assert decoder.chunks() == [(1, 0, 2)]
     decoder.send(frames(2, 1))
     assert decoder.chunks() == []
+
+
+def flushed_after(num_frames: int, *, is_blocked: bool) -> Decoder:
+    """Stream 1 has made frames, all are decoded, and would have been heard long ago if it had spoken at once."""
+    decoder = Decoder(chunk_ramp=(num_frames, 12))
+    decoder.send(begin_stream(1), *(frames(index, 1) for index in range(num_frames)), FlushStream(1, is_blocked))
+    assert decoder.chunks() == [(1, 0, num_frames)]
+    decoder.clock.now_s += 5
+    return decoder
+
+
+def test_credit_that_comes_in_a_lump_becomes_one_chunk() -> None:
+    decoder = flushed_after(12, is_blocked=True)
+    for index in range(12, 20):
+        decoder.send(frames(index, 1))
+        assert decoder.chunks() == []
+        decoder.clock.now_s += 0.01
+    decoder.send(FlushStream(1, is_blocked=True))
+    assert decoder.chunks() == [(1, 12, 8)]
+
+
+def test_a_starved_stream_may_have_left_its_listener_without_audio() -> None:
+    decoder = flushed_after(12, is_blocked=False)
+    decoder.send(frames(12, 1))
+    assert decoder.chunks() == [(1, 12, 1)]
+
+
+@pytest.mark.parametrize(("num_frames", "in_hand"), [(12, IN_HAND_FRAMES), (3, 3)])
+def test_a_stream_that_was_blocked_waits_as_long_as_its_listener_can_for_certain(num_frames: int, in_hand: int) -> None:
+    decoder = flushed_after(num_frames, is_blocked=True)
+    decoder.send(frames(num_frames, 1))
+    assert decoder.chunks() == []
+    assert decoder.batcher.wait_s == pytest.approx((in_hand - 1) * FRAME_S)
+    decoder.clock.now_s += decoder.batcher.wait_s + 1e-6
+    assert decoder.chunks() == [(1, num_frames, 1)]
+
+
+def test_frames_that_were_not_decoded_yet_are_nothing_to_play() -> None:
+    decoder = flushed_after(12, is_blocked=True)
+    decoder.send(*(frames(index, 1) for index in range(12, 15)), FlushStream(1, is_blocked=True))
+    decoder.clock.now_s += 5
+    decoder.send(frames(15, 1))
+    assert decoder.chunks() == [(1, 12, 4)]
 
 
 def test_one_call_takes_rows_of_equally_many_frames_most_urgent_first() -> None:

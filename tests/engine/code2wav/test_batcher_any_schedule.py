@@ -16,7 +16,7 @@ STORED = (6, 7)  # of codes that come from elsewhere: they may wait for one anot
 
 actions = st.lists(
     st.tuples(
-        st.sampled_from(["frame", "frame", "frame", "all", "flush", "end", "cancel", "turn", "turn", "wait"]),
+        st.sampled_from(["frame", "frame", "frame", "all", "flush", "block", "end", "cancel", "turn", "turn", "wait"]),
         st.integers(1, NUM_STREAMS),
     ),
     min_size=40,
@@ -112,6 +112,8 @@ def test_any_schedule(
                 make(range(1, NUM_STREAMS + 1))
             case "flush" if stream_id in made and stream_id not in reasons:
                 decoder.send(FlushStream(stream_id))
+            case "block" if stream_id in made and stream_id not in reasons:
+                decoder.send(FlushStream(stream_id, is_blocked=True))
             case "end":
                 stop(stream_id, FinishReason.COMPLETED)
             case "cancel":
@@ -121,6 +123,10 @@ def test_any_schedule(
             case "wait":
                 decoder.clock.now_s += 0.05 * stream_id
 
+    while turn() or decoder.batcher.wait_s is not None:
+        decoder.clock.now_s += 0.01
+    for stream_id in heard.keys() - answers.keys():
+        assert len(heard[stream_id]) == made[stream_id] * FRAME_SAMPLES, "what waits is decoded without another record"
     for stream_id in range(1, NUM_STREAMS + 1):
         stop(stream_id, FinishReason.MAX_FRAMES)
     while turn():

@@ -77,7 +77,7 @@ records: st.SearchStrategy[Record] = st.one_of(
     st.builds(SilentStream, stream_ids, counts),
     st.builds(EndText, stream_ids),
     st.builds(CancelStream, stream_ids),
-    st.builds(FlushStream, stream_ids),
+    st.builds(FlushStream, stream_ids, st.booleans()),
     st.just(Shutdown()),
 )
 

@@ -82,6 +82,18 @@ def test_a_stream_without_text_and_credit_needs_both_and_is_flushed_once() -> No
     assert kinds(talker.step()) == [FrameBatch] and talker.fed == [PAD]
 
 
+def test_a_flush_tells_whether_the_stream_lacks_only_credit() -> None:
+    talker = Talker()
+    talker.send(
+        open_stream(1, trailing=(11,), credit_frames=1),
+        open_stream(2, text_ended=True, credit_frames=1),
+        open_stream(3, credit_frames=1),
+        open_stream(4, credit_frames=9),
+    )
+    flushes = [record for record in talker.step() if isinstance(record, FlushStream)]
+    assert flushes == [FlushStream(1, True), FlushStream(2, True), FlushStream(3, False), FlushStream(4, False)]
+
+
 def test_the_end_token_is_banned_while_text_may_come_and_for_min_frames() -> None:
     talker = Talker()
     talker.send(open_stream(1, trailing=(11, 12, 13), min_frames=2), open_stream(2, text_ended=True, ignore_eos=True))

@@ -8,7 +8,8 @@ and pass the audio to `apply`. All rows of a batch have the same number of frame
   one is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
 * Listeners are assumed to play without a pause from the first chunk on. A talker that keeps up makes a frame within the
   duration of a frame. So a stream can wait for one more frame if its lead is longer than a frame and a call of the
-  decoder together.
+  decoder together. A listener may have more to play, as the utterance before this one may still be heard: that of a
+  stream which was without credit has, or else its frames would be decoded one by one whenever credit comes.
 * The stream whose listener runs dry first goes first. A waiting stream keeps its place and a served one moves back, so
   none waits forever.
 * A stream that stays silent for too long is reported once, so that the service may end it.
@@ -53,6 +54,10 @@ NO_SLOT = -1
 # delay first audio, which waits for all unheard frames: all streams of a dead pair may come at once.
 UNHEARD_CALL_FRAMES = 4
 
+# Frames that a listener has to play at least when the first frame comes for which a stream was given credit. Credit is
+# for 12 frames more than was sent, and up to 7 of them are gathered to a lump; one is heard until the frame is there.
+IN_HAND_FRAMES = 4
+
 CALL_DECAY = 0.8  # per call, of the longest call time that is remembered
 
 NO_CODES = np.empty((0, 0, 0), np.int16)
@@ -92,6 +97,7 @@ class Stream:
     num_received: int = 0
     num_silent: int = 0  # consecutive silent frames, counted back from the last one decoded
     is_flushed: bool = False
+    is_blocked: bool = False  # since its last frame it lacks only credit
     end: EndStream | None = None  # to be sent after the last frame
 
     @property
@@ -154,9 +160,9 @@ class Batcher:
                 self._on_begin(record)
             case TextPositions():
                 self._positions.append(record)
-            case FlushStream(stream_id=stream_id):
+            case FlushStream(stream_id, is_blocked):
                 stream = self._streams[stream_id]
-                stream.is_flushed = True
+                stream.is_flushed, stream.is_blocked = True, is_blocked
                 self._file(stream)
             case EndStream():
                 self._on_end(record)
@@ -191,6 +197,10 @@ class Batcher:
             batch.stream_ids.tolist(), batch.frame_indices.tolist(), batch.codes, strict=True
         ):
             stream = self._streams[stream_id]
+            if stream.is_blocked:
+                stream.is_blocked = False
+                num_in_hand = min(IN_HAND_FRAMES - len(stream.pending), stream.first_pending - stream.first_heard)
+                stream.dry_s = max(stream.dry_s, times[-1] + num_in_hand * self._frame_s)
             if index != stream.num_received:
                 raise ValueError(f"stream {stream_id} got frame {index} where frame {stream.num_received} was due")
             if index == stream.first_heard:

@@ -115,6 +115,7 @@ class FlushStream:
     """The talker makes no more frames of this stream for now (starved or blocked): decode those that are there."""
 
     stream_id: int
+    is_blocked: bool = False  # it lacks only credit, so the service has audio that it has not sent yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,8 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #                                           i16 codes [rows, num_frames, codebooks], i16 samples [rows, samples]
 #   SilentStream num_frames   stream_id
 #   EndStream    reason       stream_id     END, detail in UTF-8
-#   EndText, CancelStream, FlushStream: 0, stream_id; Shutdown: 0, 0
+#   FlushStream  is_blocked   stream_id
+#   EndText, CancelStream: 0, stream_id; Shutdown: 0, 0
 HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what the table has in its place)
 BEGIN = struct.Struct("=2d2q")  # opened_s, started_s, first_frame, is_stored
 TIMES = struct.Struct("=2d")  # began_s, ended_s
@@ -276,8 +278,8 @@ def encode(record: Record) -> list[Buffer]:
         case TextPositions(stream_ids, frame_indices, positions):
             head = HEADER.pack(_Kind.TEXT_POSITIONS, len(stream_ids), 0)
             return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(positions, np.float32)]
-        case FlushStream(stream_id):
-            return [HEADER.pack(_Kind.FLUSH_STREAM, 0, stream_id)]
+        case FlushStream(stream_id, is_blocked):
+            return [HEADER.pack(_Kind.FLUSH_STREAM, is_blocked, stream_id)]
         case EndStream(stream_id, end):
             head = HEADER.pack(_Kind.END_STREAM, end.reason, stream_id)
             return [head, END.pack(end.num_frames, end.queue_s, end.generation_s), end.detail.encode()[:DETAIL_BYTES]]
@@ -330,7 +332,7 @@ def decode(payload: Buffer) -> Record:
             positions = np.frombuffer(body, np.float32, count, stream_ids.nbytes + frame_indices.nbytes)
             return TextPositions(stream_ids, frame_indices, positions)
         case _Kind.FLUSH_STREAM:
-            return FlushStream(stream_id)
+            return FlushStream(stream_id, bool(count))
         case _Kind.END_STREAM:
             num_frames, queue_s, generation_s = END.unpack_from(body)
             detail = body[END.size :].decode(errors="ignore")

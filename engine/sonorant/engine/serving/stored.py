@@ -169,4 +169,4 @@ class StoredStream:
             self._end_sent = True
             self._send(EndStream(self.run_id, StreamEnd(FinishReason.COMPLETED, len(codes), 0.0, 0.0)))
         else:
-            self._send(FlushStream(self.run_id))
+            self._send(FlushStream(self.run_id, is_blocked=True))

@@ -308,7 +308,7 @@ class Scheduler:
             return
         del self._decoding[stream.stream_id]
         self._settle(stream)
-        self._records.append(FlushStream(stream.stream_id))
+        self._records.append(FlushStream(stream.stream_id, is_blocked=stream.has_text))
 
     def _has_pages(self, stream: Stream) -> bool:
         """Give a stream the pages that it lacks, or end it as YIELDED. Returns whether it is still open."""

@@ -95,6 +95,11 @@ class Stream:
         self.eos_from = sampling.min_frames if self.text_ended and not sampling.ignore_eos else NEVER
 
     @property
+    def has_text(self) -> bool:
+        """Whether the next frame has a text id, or needs none."""
+        return self.text_ended or self.num_frames <= len(self.trailing)
+
+    @property
     def lacks_pages(self) -> bool:
         """Whether the next frame has all that it needs but a page."""
         return self.paged_frames <= self.num_frames < self._wanted

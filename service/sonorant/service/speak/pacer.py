@@ -8,6 +8,7 @@ from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.speak.playout import Playout
 
 # What the engine may make beyond what may be sent: enough for its largest chunk, and for what conversions hold back.
+# Code2Wav relies on it (`IN_HAND_FRAMES`).
 AHEAD_FRAMES = 11
 MAX_CHUNK_MS = 960  # longest audio of a message; a message costs as much as all other work for a frame
 # All utterances send audio at the same ticks, since waking up costs as much as sending.
