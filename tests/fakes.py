@@ -5,7 +5,7 @@ repeated, reordered or misplaced frame or token changes all audio after it. The 
 stream's own input what must be heard, whatever the schedule was.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -179,7 +179,12 @@ class FakeTalkerRunner:
         assert tuple(pages[: len(before)]) == before and len(pages) > len(before), "more, behind those it has"
         self._slots[slot].pages = tuple(pages)
 
-    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+    def step(
+        self,
+        prefills: Sequence[PrefillRow],
+        decodes: Sequence[DecodeRow],
+        on_text_logits: Callable[[], None] = lambda: None,
+    ) -> Int16Array:
         self.num_steps += 1
         slots = [row.slot for row in prefills] + [row.slot for row in decodes]
         assert slots, "an empty step"

@@ -77,15 +77,24 @@ def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
 
 
 def download(tensor: Tensor) -> Tensor:
-    """Copy a tensor to the host and wait for it. The host waits for the device nowhere else."""
+    """Copy a tensor to the host and wait for it."""
     if not tensor.is_cuda:
         return tensor
     host = torch.empty_like(tensor, device="cpu", pin_memory=True)
     host.copy_(tensor, non_blocking=True)
+    wait_for_work_so_far(tensor.device)()
+    return host
+
+
+def wait_for_work_so_far(device: torch.device) -> Callable[[], None]:
+    """Return a function that waits until the device has done all that it was given before this call. The host waits for
+    the device nowhere else."""
+    if device.type != "cuda":
+        return lambda: None
     done = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
-    done.synchronize()
-    return host
+    wait: Callable[[], None] = done.synchronize
+    return wait
 
 
 class Buckets:

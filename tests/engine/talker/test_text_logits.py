@@ -133,23 +133,27 @@ def test_the_same_by_fused_steps(
 
 
 @pytest.mark.slow
-def test_the_host_waits_no_more_for_them(
+def test_they_are_told_before_the_frames_are_fetched(
     checkpoint: Checkpoint, utterances: list[Utterance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The host works with them while the device draws the frames."""
     pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
     monkeypatch.setattr("sonorant.engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
     runner = new_runner(checkpoint, monkeypatch, fused=True)
-    runner.step([prompt(utterances[1], 1)], [])
-    waited_for: list[torch.Tensor] = []
+    happened: list[str] = []
+
+    def on_text_logits() -> None:
+        assert runner.text_logits is not None
+        happened.append(f"logits of {len(runner.text_logits)}")
 
     def download(tensor: torch.Tensor) -> torch.Tensor:
-        waited_for.append(tensor)
+        happened.append(f"frames of {len(tensor)}")
         return tensor
 
     monkeypatch.setattr("sonorant.engine.talker.fused.download", download)
-    codes = runner.step([], [decode(checkpoint, utterances[1], 1, 1)])
-    assert runner.text_logits is not None and len(runner.text_logits) == 1
-    assert [tensor.shape for tensor in waited_for] == [codes.shape]
+    runner.step([prompt(utterances[1], 1)], [], on_text_logits)
+    runner.step([], [decode(checkpoint, utterances[1], 1, 1)], on_text_logits)
+    assert happened == ["logits of 0", "frames of 1", "logits of 1", "frames of 1"]
 
 
 @pytest.mark.gpu

@@ -1,7 +1,7 @@
 """Steps of the talker for small models on the CPU: each is two calls of compiled functions, see sonorant.engine.cpu."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref
 from typing import Any
 
@@ -73,7 +73,9 @@ class CompiledSteps:
             page_size=cache.page_size,
         )
 
-    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+    def step(
+        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+    ) -> Int16Array:
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
         lengths = [row.stop - row.start for row in prefills]
         num_prompt_rows = sum(lengths)
@@ -93,6 +95,8 @@ class CompiledSteps:
         ends = np.cumsum(lengths, dtype=np.int64) - 1
         sampling_rows = [end for row, end in zip(prefills, ends, strict=True) if row.samples]
         drawing = np.array([*sampling_rows, *range(num_prompt_rows, num_rows)], np.int64)
+        if len(drawing):
+            on_text_logits()
         first_frames = [row.first_frame for row in prefills if row.samples]
         frames = np.array([*first_frames, *(row.frame_index for row in decodes)], np.int64)
         may_end = [row.allow_eos for row in prefills if row.samples]

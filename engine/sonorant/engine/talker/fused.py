@@ -1,4 +1,4 @@
-"""Steps of the talker on CUDA: fused kernels in one graph per bucket of rows; the host waits once per step.
+"""Steps of the talker on CUDA: fused kernels in one graph per bucket of rows.
 
 A step is one or two graphs. The first takes rows through the talker and leaves the hidden state of each slot in
 `_hidden`. It is one for decode rows only, or one for prompt and decode rows together, if there are prompts. The second
@@ -9,7 +9,7 @@ two row counts, and all of them are captured at the start.
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.cuda import Buckets, bucket_sizes, download, upload
+from sonorant.engine.cuda import Buckets, bucket_sizes, download, upload, wait_for_work_so_far
 from sonorant.engine.kernels import sampling as fused_sampling
 from sonorant.engine.kernels.attention import Places, Watch, paged_attention
 from sonorant.engine.kernels.embedding import sum_embeddings
@@ -82,8 +82,7 @@ class FusedSteps:
         hidden_size = checkpoint.talker.stack.hidden_size
         self._hidden = slots.last_frame.new_zeros(config.talker.num_slots + 1, hidden_size)
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids, else 0
-        # Of the alignment head, by row. The kernel writes them to memory of the host, so they are there when the codes
-        # are: one more copy after these, and one more wait, would lengthen every step.
+        # Of the alignment head, by row. The kernel writes them to memory of the host, so that no copy is needed.
         self._logits = torch.zeros(mixed_sizes[-1], WINDOW, pin_memory=device.type == "cuda")
         self._seen_value = torch.ones((), device=device, dtype=torch.bool)
 
@@ -98,7 +97,9 @@ class FusedSteps:
         elif device.type == "cuda":
             log.warning("CUDA graphs are off (enforce_eager): every step launches its kernels one by one")
 
-    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+    def step(
+        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+    ) -> Int16Array:
         """Return frames [rows that sample, codebooks]: of prefills that end their prompt, then of decodes."""
         values = np.fromiter(chain.from_iterable(decodes), np.int64)  # np.array takes four times as long
         decode_rows = values.reshape(-1, len(DecodeRow._fields)).T
@@ -122,9 +123,13 @@ class FusedSteps:
         self.text_logits = None if self._alignment_head is None else NO_LOGITS
         if not sampling.shape[1]:
             return np.empty((0, self._num_codebooks), np.int16)
-        codes: Int16Array = download(self._sample(sampling, self._device)).numpy()
-        if self._alignment_head is not None:
+        wait_for_talker = wait_for_work_so_far(self._device)
+        frames = self._sample(sampling, self._device)
+        if self._alignment_head is not None:  # the code predictor runs on while the host works with the logits
+            wait_for_talker()
             self.text_logits = self._logits.numpy()[first_decode + np.flatnonzero(watched != NOT_WATCHED)]
+        on_text_logits()
+        codes: Int16Array = download(frames).numpy()
         return codes
 
     def step_times(self) -> dict[int, float]:

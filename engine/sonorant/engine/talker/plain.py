@@ -1,6 +1,6 @@
 """Steps of the talker in plain torch operations: for large models on the CPU, and as the reference for other steps."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -40,7 +40,9 @@ class PlainSteps:
         self._rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, dtype)
         self._predictor_rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
 
-    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+    def step(
+        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+    ) -> Int16Array:
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
         hidden = []
         sampling: list[tuple[int, int, bool]] = []  # slot, frame index, allow_eos
@@ -52,6 +54,7 @@ class PlainSteps:
             sampling.extend((row.slot, row.frame_index, row.allow_eos) for row in decodes)
         if not sampling:
             return np.empty((0, self._num_codebooks), np.int16)
+        on_text_logits()
         frames = self._sample(torch.cat(hidden) if len(hidden) > 1 else hidden[0], sampling)
         codes: Int16Array = frames.to(torch.int16).cpu().numpy()
         return codes

@@ -40,12 +40,17 @@ class Runner(Protocol):
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         """Give a slot these pages, from position 0 on, in place of those it had."""
 
-    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
-        """Return codes [rows that sample, codebooks], prefills first; a row that cannot be drawn begins with BROKEN."""
+    def step(
+        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+    ) -> Int16Array:
+        """Return codes [rows that sample, codebooks], prefills first; a row that cannot be drawn begins with BROKEN.
+
+        `on_text_logits` is called as soon as `text_logits` is that of this step, if any row samples.
+        """
 
     @property
     def text_logits(self) -> Float32Array | None:
-        """Attention logits of the last step, [decode rows that are watched, WINDOW]; see the runner."""
+        """Attention logits of the step, [decode rows that are watched, WINDOW]; see the runner."""
 
 
 def run(
@@ -91,8 +96,8 @@ def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> S
         return Step(0)
     for slot, pages in plan.pages:
         runner.assign(slot, pages)
-    codes = runner.step(plan.prefills, plan.decodes)
-    records = scheduler.apply(plan, codes, runner.text_logits)
+    codes = runner.step(plan.prefills, plan.decodes, lambda: scheduler.locate(plan, runner.text_logits))
+    records = scheduler.apply(plan, codes)
     if records:
         outbox.publish(records)
     return Step(

@@ -4,7 +4,7 @@ Owns the weights, the KV pages and what is kept of each slot between steps: the 
 so far and the sampling parameters. Knows nothing of streams, text or credit: the scheduler decides which rows run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -93,16 +93,22 @@ class TalkerRunner:
         self._cache.assign(slot, pages)
 
     @torch.inference_mode()
-    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+    def step(
+        self,
+        prefills: Sequence[PrefillRow],
+        decodes: Sequence[DecodeRow],
+        on_text_logits: Callable[[], None] = lambda: None,
+    ) -> Int16Array:
         """Return frames [rows that sample, codebooks]: of prefills that reach the end of their prompt, then of decodes.
 
-        The first code is BROKEN in a row whose scores are not finite.
+        The first code is BROKEN in a row whose scores are not finite. `on_text_logits` is called, if any row samples,
+        as soon as `text_logits` is that of this step: on CUDA while the code predictor is running.
         """
         for row in prefills:
             if row.begins:
                 self._cache.assign(row.slot, row.pages)
                 self._slots.reset(row.slot, row.sampling, row.known_codes)
-        return self._steps.step(prefills, decodes)
+        return self._steps.step(prefills, decodes, on_text_logits)
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:

@@ -187,9 +187,17 @@ class Scheduler:
         pages = [(stream.slot, stream.pages) for stream in grown.values()]
         return StepPlan(self._take_records(), prefills, decodes, stepped, now, pages)
 
-    def apply(
-        self, plan: StepPlan, codes: Int16Array, text_logits: Float32Array | None = None
-    ) -> list[FrameRecord]:  # [rows that sample, codebooks], [decode rows that are watched, WINDOW]
+    def locate(
+        self, plan: StepPlan, text_logits: Float32Array | None
+    ) -> None:  # [decode rows that are watched, WINDOW]
+        """Find where in their texts the step's streams are. `apply` returns that ahead of their frames."""
+        if text_logits is not None:
+            num_first = len(plan.streams) - len(plan.decodes)
+            positions = self._timed_text.advance(plan.streams[:num_first], plan.streams[num_first:], text_logits)
+            if positions is not None:
+                self._records.append(positions)
+
+    def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
         """Account for the result of the step and return the records for Code2Wav. They may hold `codes` itself."""
         now = self._clock()
         stepped = plan.streams
@@ -204,10 +212,6 @@ class Scheduler:
             self._decoding[stream.stream_id] = stream
             if first != BROKEN:  # else the prompt's pages are broken, too, and must not be shared
                 self._capacity.share_prompt(stream)
-        if text_logits is not None:
-            positions = self._timed_text.advance(first_frames, stepped[len(first_frames) :], text_logits)
-            if positions is not None:
-                self._records.append(positions)
         is_over = (firsts == self._eos_id) | (firsts == BROKEN)
         made, over = stepped, list[tuple[Stream, int]]()
         if is_over.any():
