@@ -15,7 +15,7 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +81,9 @@ class _Processes:
         self._drain = drain
         self._announce = announce
         self._listening: dict[int, dict[str, Any]] = {}  # what each process told when it began to listen
+        # Workers measure at their start how fast they are, so processes that share a GPU are started one by one.
+        share_gpus = any(engine.gpu_share < 1 for config in configs for engine in config.engines)
+        self._starting = asyncio.Semaphore(1 if share_gpus else len(configs))
         self._serving: set[int] = set()  # processes that served at least once
 
     async def run(self) -> list[int]:
@@ -112,15 +115,18 @@ class _Processes:
 
     async def _run(self, number: int) -> int:
         """Run one process to its end, which the drain brings about; return its exit code."""
-        process = await _start(self._configs[number])
-        ending = asyncio.create_task(self._end_at_drain(process))
-        try:
-            async for event in _events(process):
-                self._on_event(number, process.pid, event)
-            return await process.wait()
-        finally:
-            ending.cancel()
-            await self._stop(process)
+        async with AsyncExitStack() as starting:
+            await starting.enter_async_context(self._starting)
+            process = await _start(self._configs[number])
+            ending = asyncio.create_task(self._end_at_drain(process))
+            try:
+                async for event in _events(process):
+                    self._on_event(number, process.pid, event)
+                    await starting.aclose()  # the first event comes when its workers have loaded
+                return await process.wait()
+            finally:
+                ending.cancel()
+                await self._stop(process)
 
     async def _end_at_drain(self, process: Process) -> None:
         await self._drain.wait()
