@@ -86,7 +86,8 @@ async def run(args: argparse.Namespace) -> None:
             lost, worst, gaps = 0, 0, []
             for _ in range(args.rounds):
                 tasks = [asyncio.create_task(session(engines, n, args.frames, paced=True)) for n in range(NUM_SESSIONS)]
-                await asyncio.sleep(rng.uniform(0.5, args.frames / engines.info.frame_rate_hz - LEAD_S - 0.5))
+                # While the workers still make frames for all of them: they are up to LEAD_S and a chunk ahead.
+                await asyncio.sleep(rng.uniform(0.5, args.frames / engines.info.frame_rate_hz - LEAD_S - 1.5))
                 serving = next(p.engine for p in engines._pairs if p.engine.num_streams == NUM_SESSIONS)
                 running = serving._supervisor._workers
                 assert running is not None
