@@ -117,7 +117,11 @@ class _Processes:
         """Run one process to its end, which the drain brings about; return its exit code."""
         async with AsyncExitStack() as starting:
             await starting.enter_async_context(self._starting)
-            process = await _start(self._configs[number])
+            try:
+                process = await _start(self._configs[number])
+            except OSError as error:
+                log.error("cannot start server process %d: %s", number + 1, error)
+                return 1
             ending = asyncio.create_task(self._end_at_drain(process))
             try:
                 async for event in _events(process):
