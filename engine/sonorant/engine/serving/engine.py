@@ -75,6 +75,8 @@ class Engine:
         self._num_stored = 0  # how many of `_streams` are of stored codes
         self.resting: set[KeptStream] = set()
         self.is_standby = config.is_standby
+        self.neighbours: Sequence[Engine] = ()  # other pairs of the pool on this GPU, with which it shares its time
+        self._most_in_time: int | None = None  # streams that the workers, alone on their GPU, can make in time
         self.placement = Placement([self])  # the pool replaces it by one that all pairs of a checkpoint share
         self._largest_value = LARGEST_VALUE
         if config.load_format != "dummy":
@@ -260,6 +262,7 @@ class Engine:
         step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
         if step_s and codec_s:
             most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz, self._config.gpu_share)
+            self._most_in_time = most
             max_streams = min(self._config.max_streams, most)
             self.info = dataclasses.replace(self.info, max_streams=max_streams)
             log.info(
@@ -274,7 +277,18 @@ class Engine:
 
     @property
     def max_streams(self) -> int:
-        return self.info.max_streams
+        """How many streams there may be now: fewer than alone while neighbours need some of the GPU's time."""
+        if self._most_in_time is None:
+            return self.info.max_streams
+        left = 1 - sum(other.gpu_time for other in self.neighbours)
+        return min(self.info.max_streams, max(1, int(self._most_in_time * left)))  # 1: for a warm-up
+
+    @property
+    def gpu_time(self) -> float:
+        """The share of its GPU's time that its streams need now; 0 if that was not measured."""
+        if self._most_in_time is None or self.state is not EngineState.READY:
+            return 0.0
+        return self.num_places / self._most_in_time
 
     @property
     def max_stored(self) -> int:

@@ -58,6 +58,11 @@ class _Pair:
         self._has_begun = False  # whether its first workers have been tried
 
     @property
+    def gpu(self) -> str:
+        """On a machine with GPUs; elsewhere all pairs have the same."""
+        return device_with_gpus(self.config.talker.device)
+
+    @property
     def is_awaited(self) -> bool:
         return self.state is EngineState.STARTING and not self._has_begun
 
@@ -143,6 +148,8 @@ class EnginePool:
         for pair in pairs:
             models.setdefault(pair.config.model, []).append(pair)
         self._models = list(models.values())
+        for pair in pairs:
+            pair.engine.neighbours = [other.engine for other in pairs if other is not pair and other.gpu == pair.gpu]
         for replicas in self._models:
             placement = Placement([pair.engine for pair in replicas])
             for pair in replicas:

@@ -1,0 +1,64 @@
+"""Pairs that share a GPU admit no more streams together than it can make in time. No workers are started."""
+
+import pytest
+
+from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineState
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.prompt.tokenizer import Tokenizer
+
+CONFIG = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=300, max_queued_streams=200)
+CODEC = {"frame_s": 1e-9}
+FAST = {
+    "talker": {"step_s": {1: 0.001, 1000: 0.056}},
+    "code2wav": CODEC,
+}  # 1,000 streams within 70 % of a frame's 80 ms
+SLOW = {"talker": {"step_s": {1: 0.001, 100: 0.056}}, "code2wav": CODEC}
+
+
+@pytest.fixture
+def engines() -> list[Engine]:
+    checkpoint, tokenizer = load_checkpoint(BUILTIN_VOICE_DIR), Tokenizer.load(BUILTIN_VOICE_DIR)
+    fast, slow = (Engine(CONFIG, checkpoint, tokenizer, lambda state: None) for _ in range(2))
+    for engine, other, facts in ((fast, slow, FAST), (slow, fast, SLOW)):
+        engine.neighbours = [other]
+        engine.state = EngineState.READY
+        engine._measured(facts)
+    return [fast, slow]
+
+
+def give(engine: Engine, num_streams: int) -> None:
+    engine._streams = dict.fromkeys(range(num_streams))  # type: ignore[arg-type]
+
+
+def test_an_idle_neighbour_takes_nothing(engines: list[Engine]) -> None:
+    fast, slow = engines
+    assert (fast.max_streams, slow.max_streams) == (500, pytest.approx(100, abs=1)), "500: slots and queue"
+
+
+def test_neighbours_leave_what_their_streams_do_not_need(engines: list[Engine]) -> None:
+    fast, slow = engines
+    give(slow, 75)
+    assert fast.max_streams == pytest.approx(250, abs=12), "a quarter of 1,000"
+    give(fast, 200)
+    assert slow.max_streams == pytest.approx(80, abs=2)
+
+
+def test_streams_of_a_pair_that_is_down_need_no_time(engines: list[Engine]) -> None:
+    """They may continue on the neighbour."""
+    fast, slow = engines
+    give(slow, 75)
+    slow.state = EngineState.RESTARTING
+    assert fast.max_streams == 500
+
+
+def test_a_pair_can_be_warmed_up_beside_a_full_neighbour(engines: list[Engine]) -> None:
+    fast, slow = engines
+    give(slow, 100)
+    assert fast.max_streams == 1
+
+
+def test_without_measurements_only_slots_and_queue_count(engines: list[Engine]) -> None:
+    fast, slow = engines
+    fast._most_in_time = slow._most_in_time = None
+    give(slow, 400)
+    assert fast.max_streams == 500
