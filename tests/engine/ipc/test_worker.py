@@ -8,7 +8,7 @@ import pytest
 
 from sonorant.engine.errors import CheckpointError, EngineError
 from sonorant.engine.ipc.channel import PeerGone
-from sonorant.engine.ipc.worker import serve, tell_loaded
+from sonorant.engine.ipc.worker import report_loaded, serve
 
 
 def raising(error: Exception) -> None:
@@ -21,7 +21,7 @@ def test_what_was_loaded_is_told_and_the_connection_closed(
     for name in [name for name in os.environ if name.startswith("CUDA_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("CUDA_MPS_CLIENT_PRIORITY", "1")
-    assert tell_loaded("talker", pipe[1], lambda: ("model", {"num_pages": 3})) == "model"
+    assert report_loaded("talker", pipe[1], lambda: ("model", {"num_pages": 3})) == "model"
     assert pipe[0].recv() == ("ready", {"num_pages": 3, "CUDA_MPS_CLIENT_PRIORITY": "1"})
     with pytest.raises(EOFError):
         pipe[0].recv()
@@ -39,7 +39,7 @@ def test_what_failed_is_told_and_logged_if_it_was_not_foreseen(
     pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture, error: Exception, kind: str, num_logged: int
 ) -> None:
     with pytest.raises(SystemExit) as exit:
-        tell_loaded("talker", pipe[1], lambda: raising(error))  # type: ignore[arg-type, return-value]
+        report_loaded("talker", pipe[1], lambda: raising(error))  # type: ignore[arg-type, return-value]
     assert exit.value.code == 1
     assert pipe[0].recv() == (kind, "talker: no such device")
     assert len(caplog.records) == num_logged

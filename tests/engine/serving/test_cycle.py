@@ -70,7 +70,7 @@ class Listener:
         return len(self.pcm) // FRAME_SAMPLES
 
     @property
-    def can_go_on(self) -> bool:
+    def is_runnable(self) -> bool:
         return (self.text_ended or self.num_frames <= len(self.text)) and self.num_frames < self.granted
 
     def opening(self) -> OpenStream:
@@ -107,7 +107,7 @@ class Cycle:
 
     def _go_on(self, listener: Listener) -> None:
         """Open the listener's stream, unless it is open or has nothing to do next."""
-        if not listener.is_open and listener.end is None and listener.can_go_on:
+        if not listener.is_open and listener.end is None and listener.is_runnable:
             listener.is_open, listener.first = True, None
             self.commands.publish([listener.opening()])
 

@@ -16,7 +16,7 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
-from sonorant.engine.ipc.worker import give_way, serve, tell_loaded
+from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def main(
     ready: Connection,
 ) -> None:
     """Entry point of the child process."""
-    batcher, runner = tell_loaded("code2wav", ready, lambda: _load(config, inbox))
+    batcher, runner = report_loaded("code2wav", ready, lambda: _load(config, inbox))
     serve("code2wav", lambda: run(inbox, outbox, batcher, runner, heartbeat), lambda: batcher.num_streams)
 
 

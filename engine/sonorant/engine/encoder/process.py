@@ -19,7 +19,7 @@ from sonorant.engine.encoder.recording import read_upload
 from sonorant.engine.encoder.wire import Answer, Request, Want, read_request, write_answer
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
 from sonorant.engine.ipc.inherited import SocketEnd
-from sonorant.engine.ipc.worker import tell_loaded
+from sonorant.engine.ipc.worker import report_loaded
 from sonorant.engine.types import Float32Array, Int16Array
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def _answer(request: Request, encoder: Encoder) -> Answer | InvalidRecording | E
 
 def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
     """Entry of the child process."""
-    encoder = tell_loaded("encoder", ready, lambda: _load(config))
+    encoder = report_loaded("encoder", ready, lambda: _load(config))
     try:
         with end.socket, end.socket.makefile("rwb") as stream:
             serve(stream, encoder)

@@ -26,7 +26,7 @@ def give_way() -> None:
     os.nice(NICENESS)
 
 
-def tell_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mapping[str, object]]]) -> T:
+def report_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mapping[str, object]]]) -> T:
     """Load the worker and return the first value that `load` returns.
 
     Sends the second one, and the CUDA_ variables of the environment, on `ready`, where `Child.loaded` receives them. If

@@ -307,11 +307,11 @@ class Engine:
             return self.max_stored - self._num_stored
         return (self.max_streams if queued else self.num_slots) - self.num_places
 
-    def take_in(self, stream: KeptStream) -> None:
+    def add_stream(self, stream: KeptStream) -> None:
         self._streams[stream.stream_id] = stream
         self._num_stored += stream.is_stored
 
-    def let_go(self, stream: KeptStream) -> None:
+    def remove_stream(self, stream: KeptStream) -> None:
         self.resting.discard(stream)
         del self._streams[stream.stream_id]
         self._num_stored -= stream.is_stored
@@ -320,7 +320,7 @@ class Engine:
         self.resting.discard(stream)
         self._runs.begin(stream)
 
-    def blame_nobody(self) -> None:
+    def forgive(self) -> None:
         self._supervisor.forgive()
 
     # What comes from the workers

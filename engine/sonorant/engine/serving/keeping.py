@@ -36,7 +36,7 @@ class KeptStream(Protocol):
         """Whether workers of this process have delivered any of its audio."""
 
     @property
-    def can_go_on(self) -> bool:
+    def is_runnable(self) -> bool:
         """Whether it has something to do next, and credit for it."""
 
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
@@ -48,7 +48,7 @@ class KeptStream(Protocol):
     def on_silence(self, num_frames: int) -> None:
         """React to so many silent frames in a row."""
 
-    def goes_on(self, end: StreamEnd) -> bool:
+    def has_another_run(self, end: StreamEnd) -> bool:
         """Whether another run follows the one that has just ended; then the stream asks the keeper for it."""
 
     def stop(self) -> bool:

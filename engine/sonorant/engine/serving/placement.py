@@ -34,13 +34,13 @@ class Pair(Protocol):
     def begin(self, stream: KeptStream) -> None:
         """Open the stream with the workers."""
 
-    def take_in(self, stream: KeptStream) -> None:
+    def add_stream(self, stream: KeptStream) -> None:
         """Become the stream's home."""
 
-    def let_go(self, stream: KeptStream) -> None:
+    def remove_stream(self, stream: KeptStream) -> None:
         """Stop being the stream's home."""
 
-    def blame_nobody(self) -> None:
+    def forgive(self) -> None:
         """Do not count this failure against the workers: a stream caused it, or the restart helps to find out which."""
 
 
@@ -59,7 +59,7 @@ class Placement:
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
         """End a stream. No stream ends anywhere else."""
-        self._home.pop(stream).let_go(stream)
+        self._home.pop(stream).remove_stream(stream)
         self._waiting.pop(stream, None)
         stream.finish(end)
         self._suspects.acquit([stream])
@@ -69,7 +69,7 @@ class Placement:
 
     def add(self, stream: KeptStream, pair: Pair) -> None:
         self._home[stream] = pair
-        pair.take_in(stream)
+        pair.add_stream(stream)
 
     def on_heard(self, streams: Sequence[KeptStream]) -> None:
         if self._suspects.acquit(streams):
@@ -81,7 +81,7 @@ class Placement:
             self.end(stream, local_end(FinishReason.CANCELLED))
             return
         self._home[stream].resting.add(stream)
-        if stream.can_go_on:  # text for it came while this news was on its way
+        if stream.is_runnable:  # text for it came while this news was on its way
             self._waiting[stream] = None
         self._place_waiting()
 
@@ -94,7 +94,7 @@ class Placement:
         self._assign_standbys()
         verdict = self._suspects.on_death(running, lambda stream: stream.was_heard) if running else Verdict(None, False)
         if verdict.is_narrower:
-            pair.blame_nobody()
+            pair.forgive()
         detail = f"the engine became unavailable: {reason}"
         for stream in running:
             if stream.stop():
@@ -103,7 +103,7 @@ class Placement:
                 self.end(stream, local_end(FinishReason.FAILED, f"workers went down twice at this utterance: {reason}"))
             elif not stream.outlives_workers:
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
-            elif stream.can_go_on:
+            elif stream.is_runnable:
                 self._waiting[stream] = None
         self._suspects.acquit([stream for stream in running if stream not in self._waiting])
         if all(each.state in OVER for each in self._pairs):
@@ -118,7 +118,7 @@ class Placement:
             if self._suspects.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]
                 if pair is not self._home[stream]:
-                    self._home[stream].let_go(stream)
+                    self._home[stream].remove_stream(stream)
                     self.add(stream, pair)
                 pair.begin(stream)
 

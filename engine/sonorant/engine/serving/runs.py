@@ -59,7 +59,7 @@ class Runs:
                     ended = self._running.pop(run_id)
                     if end.reason is FinishReason.YIELDED:
                         placement.on_yielded(ended)
-                    elif not ended.goes_on(end):
+                    elif not ended.has_another_run(end):
                         placement.end(ended, end)
                     self.tell_if_idle()
 

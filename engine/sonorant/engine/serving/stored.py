@@ -64,7 +64,7 @@ class StoredStream:
         self._granted_frames = 0
         if self.run_id:
             self._send_more()
-        elif self.can_go_on:
+        elif self.is_runnable:
             self._keeper.run(self)
 
     def cancel(self) -> None:
@@ -100,7 +100,7 @@ class StoredStream:
         return self._was_heard
 
     @property
-    def can_go_on(self) -> bool:
+    def is_runnable(self) -> bool:
         if self._cancelled or self.ended:
             return False
         is_decoded = self._num_delivered == len(self._segments[0])  # then only the segment's end was lost
@@ -133,13 +133,13 @@ class StoredStream:
     def on_silence(self, num_frames: int) -> None:
         """Do nothing: the codes are what was spoken, silence included."""
 
-    def goes_on(self, end: StreamEnd) -> bool:
+    def has_another_run(self, end: StreamEnd) -> bool:
         self.run_id = 0
         if self._cancelled or end.reason is not FinishReason.COMPLETED or len(self._segments) == 1:
             return False
         self._frames_before += len(self._segments.popleft())
         self._num_delivered = 0
-        if self.can_go_on:
+        if self.is_runnable:
             self._keeper.run(self)
         return True
 

@@ -204,7 +204,7 @@ class EngineStream:
         return self._was_heard
 
     @property
-    def can_go_on(self) -> bool:
+    def is_runnable(self) -> bool:
         """Whether it has text for the next frame, and credit."""
         if self._plan is None or self._cancelled or self.ended:
             return False
@@ -250,7 +250,7 @@ class EngineStream:
     def on_position(self, frame: int, position: float) -> None:
         """Take the position in the text at the middle of a frame, before the frame's audio comes."""
         assert self.text_times is not None, "only streams with text times get positions"
-        self.text_times.tell(frame, position)
+        self.text_times.add_position(frame, position)
 
     def on_silence(self, num_frames: int) -> None:
         """Cancel a stream that stays silent; its end will say why. With `ignore_eos` the stream continues."""
@@ -263,7 +263,7 @@ class EngineStream:
         self.run_id = 0
         return self._cancelled or bool(self._silence)
 
-    def goes_on(self, end: StreamEnd) -> bool:
+    def has_another_run(self, end: StreamEnd) -> bool:
         return False
 
     def finish(self, end: StreamEnd) -> None:
@@ -310,7 +310,7 @@ class EngineStream:
         if self.run_id:
             for command in commands:
                 self._send(command)
-        elif self.can_go_on:
+        elif self.is_runnable:
             self._keeper.run(self)
 
     def _use_grants(self) -> None:

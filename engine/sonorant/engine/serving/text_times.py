@@ -48,7 +48,7 @@ class TextTimes:
             return None
         return bisect_left(self._positions, self._last_spoken)
 
-    def tell(self, frame: int, position: float) -> None:
+    def add_position(self, frame: int, position: float) -> None:
         """Take the position at the middle of a frame, before the frame's audio comes."""
         del self._positions[frame:]
         self._positions += [self._last] * (frame - len(self._positions)) + [position]

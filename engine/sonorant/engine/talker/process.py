@@ -23,7 +23,7 @@ from sonorant.engine.ipc.messages import (
     Shutdown,
     StoredRecord,
 )
-from sonorant.engine.ipc.worker import give_way, serve, tell_loaded
+from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.talker.first_chunk import FirstChunkWait
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.scheduler import Scheduler
@@ -118,7 +118,7 @@ def main(
 ) -> None:
     """Entry point of the child process. `codec`: the heartbeat of the Code2Wav process, only read here. `facts`: what
     the talker that this one replaces reported when it was loaded; empty if there was none."""
-    scheduler, runner, shares_gpu = tell_loaded("talker", ready, lambda: _load(config, outbox, facts))
+    scheduler, runner, shares_gpu = report_loaded("talker", ready, lambda: _load(config, outbox, facts))
     waits = [FirstChunkWait(outbox, codec)] if shares_gpu else []
     serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat, *waits), lambda: scheduler.num_streams)
 

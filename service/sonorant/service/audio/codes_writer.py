@@ -15,8 +15,8 @@ class CodesWriter:
         self._begun = False
         self._kind = Kind.SEGMENT  # of the next frame
 
-    def begin(self, *, goes_on: bool = False) -> list[Piece]:
-        self._kind = Kind.FRAMES if goes_on else Kind.SEGMENT
+    def begin(self, *, carries_on: bool = False) -> list[Piece]:
+        self._kind = Kind.FRAMES if carries_on else Kind.SEGMENT
         if self._begun:
             return []
         self._begun = True

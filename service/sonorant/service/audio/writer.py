@@ -87,7 +87,7 @@ class AudioWriter:
         self._frames = _frames(spec, serial)
         self._begun = False
 
-    def begin(self, *, goes_on: bool = False) -> list[Piece]:
+    def begin(self, *, carries_on: bool = False) -> list[Piece]:
         """Return what comes before any audio, only once: a header, if the encoding has one."""
         if self._begun:
             return []

@@ -170,7 +170,7 @@ class Delivery:
     def _begin_writing(self, segment: Segment) -> None:
         if segment.speakable and not self._begun:
             self._begun = True
-            self._encoded(self._writer.begin(goes_on=segment.carried is not None))
+            self._encoded(self._writer.begin(carries_on=segment.carried is not None))
 
     async def _encode(self, segment: Segment) -> None:
         """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""

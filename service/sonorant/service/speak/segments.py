@@ -35,7 +35,7 @@ class Segment:
 
     number: int = 0  # within the utterance
     start_char: int = 0  # offset in the utterance's text
-    goes_on: bool = False  # whether it continues in the voice state of the one before, if that can be `carried`
+    carries_on: bool = False  # whether it continues in the voice state of the one before, if that can be `carried`
     num_chars: int = 0  # of the committed text, as it was written
     spoken: list[str | None] = field(default_factory=list)  # the text as spoken; None: the tail was released there
     speakable: bool = False
@@ -147,7 +147,7 @@ class Segments:
     def finish_current(self, codes: Int16Array) -> None:
         """Remove the current segment, all of which was sent. `codes`: its frames, [frames, codebooks]."""
         over = self._segments.popleft()
-        if self.current.goes_on:
+        if self.current.carries_on:
             self.current.carried = _carried(
                 over, codes, min(MAX_CARRIED_FRAMES, self._state.spec.info.max_context // 4)
             )

@@ -162,7 +162,7 @@ class Utterance:
                         return False
                     continue
                 # Only in its turn is it known how many frames are left, or which frames it continues.
-                if number > 0 and (self.state.spec.max_frames_given or segment.goes_on):
+                if number > 0 and (self.state.spec.max_frames_given or segment.carries_on):
                     return False
                 if self._segments.may_be_phrase(segment):
                     return False
