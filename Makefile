@@ -17,7 +17,7 @@ PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
-setup: $(INSTALLED) ## make .venv with everything in it (PYTHON=... or TORCH=... to choose; another torch may need another triton in constraints.txt)
+setup: $(INSTALLED) ## make .venv with everything in it (PYTHON=... to choose)
 
 $(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt engine/build_cpu.py $(wildcard engine/sonorant/engine/cpu/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }

@@ -46,8 +46,7 @@ from sonorant.tts.v1.synthesis_pb2 import Marks, UtteranceDone, UtteranceStarted
 
 ALL_UTTERANCES = "*"
 RESUMING = "sonorant-resuming"  # metadata of a call that continues another one
-# A session ends with an error if no server takes it for this long, or after this many losses with no response between
-# them.
+# A session ends with an error if no server takes it for this long, or if it is lost this often without a response.
 RECONNECT_S = 20.0
 MAX_LOSSES_IN_A_ROW = 20
 
@@ -78,13 +77,11 @@ class Session:
     """Send text and controls from any task; iterate over the events in one task.
 
     `utterance_id=""` is the current utterance; utterances are numbered u1, u2, ... The iteration ends when the server
-    has nothing more to send, and raises the RPC's error if there is one. Leaving the context before that cancels
-    everything.
+    has nothing more to send, and raises the RPC's error if there is one. Leaving the context earlier cancels all.
 
     The session survives a lost connection, and a server that is dead, silent or shutting down, if another server can be
     reached within 20 seconds. The utterances continue there with the next sample, and a `Resumed` event says so.
-    Messages sent in the meantime are kept for that server. `resume=False` in `SpeechClient.speak` switches this off.
-    Older servers do not support it.
+    Messages sent meanwhile are kept. `resume=False` in `SpeechClient.speak` switches this off; older servers lack it.
     """
 
     started: SessionStarted  # the server's first message; set once the context is entered
@@ -101,8 +98,7 @@ class Session:
         journal: Journal | None = None,
         open_call: Any = None,
     ) -> None:
-        """`text`: the first text; `end`: it is the whole utterance. `open_call`: a call that already speaks the
-        one utterance in `journal`."""
+        """`text`: the first text; `end`: it is all. `open_call`: a call that already speaks `journal`'s utterance."""
         self._connections = connections
         self._target = target
         self._config = config

@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 
 from sonorant.service.accepting import Server
-from sonorant.service.access.tls import server_credentials
 from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
 from sonorant.service.operations.admin_port import admin_server
 from sonorant.service.operations.metrics_port import listening_socket, socket_address
@@ -77,15 +76,14 @@ def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) 
     return Server([interceptor], options)
 
 
-def open_port(server: Server, config: ServiceConfig) -> int:
-    """Let a server that is not started yet listen, and return its port. Raises CannotListen or TlsError."""
-    credentials = server_credentials(config.tls) if config.tls else None
+def open_port(server: Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    """Let a server that is not started yet listen, and return its port. Raises CannotListen."""
     try:
         if credentials is not None:
-            return int(server.add_secure_port(config.listen, credentials))
-        return int(server.add_insecure_port(config.listen))
+            return int(server.add_secure_port(address, credentials))
+        return int(server.add_insecure_port(address))
     except RuntimeError as error:
-        raise CannotListen(config.listen, error, "--listen") from error
+        raise CannotListen(address, error, "--listen") from error
 
 
 @contextmanager

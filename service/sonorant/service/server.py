@@ -16,6 +16,7 @@ from sonorant.service.access.limits import OwnLimits
 from sonorant.service.access.limits_table import LimitsTable
 from sonorant.service.access.places import Places
 from sonorant.service.access.shared_limits import SharedLimits
+from sonorant.service.access.tls import server_credentials
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
@@ -88,9 +89,10 @@ async def serve(
             keys, config.open_services, config.request_timeout_s, stalled, loop_share, metrics, tracer
         )
         server = grpc_server(config, interceptor)
+        credentials = server_credentials(config.tls) if config.tls else None
         ports = {}
         if not config.shares_port:  # else calls would come here, and wait, while other processes serve already
-            ports["port"] = open_port(server, config)
+            ports["port"] = open_port(server, config.listen, credentials)
         if config.metrics_listen:
             listening = metrics_socket(config.metrics_listen)
             parts.callback(listening.close)
@@ -134,7 +136,7 @@ async def serve(
             await admin.start()
             parts.push_async_callback(admin.stop, None)
         if config.shares_port:
-            ports["port"] = open_port(server, config)
+            ports["port"] = open_port(server, config.listen, credentials)
         await server.start()
         crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did
 

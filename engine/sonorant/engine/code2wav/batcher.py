@@ -8,8 +8,8 @@ and pass the audio to `apply`. All rows of a batch have the same number of frame
   one is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
 * Listeners are assumed to play without a pause from the first chunk on. A talker that keeps up makes a frame within the
   duration of a frame. So a stream can wait for one more frame if its lead is longer than a frame and a call of the
-  decoder together. A listener may have more to play, as the utterance before this one may still be heard: that of a
-  stream which was without credit has, or else its frames would be decoded one by one whenever credit comes.
+  decoder together. A listener has more to play if the utterance before this one is still heard. One sign of that is
+  a stream without credit: its frames need not be decoded one by one when credit comes.
 * The stream whose listener runs dry first goes first. A waiting stream keeps its place and a served one moves back, so
   none waits forever.
 * A stream that stays silent for too long is reported once, so that the service may end it.

@@ -1,6 +1,7 @@
 """Chooses the sizes that a worker pair's settings leave open, from the machine that the pair will run on."""
 
 import logging
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -27,6 +28,13 @@ def sized(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
         if found[-1] != config:
             log.info("sizes for %s: %s", "the CPU" if card is None else card.name, sizes_text(found[-1]))
     return found
+
+
+def threads_per_worker(configs: Sequence[EngineConfig]) -> int:
+    """Return how many CPU threads each worker of these pairs gets if the settings leave that open: all together get one
+    per core."""
+    num_busy = sum(not config.is_standby for config in configs)
+    return max(1, len(os.sched_getaffinity(0)) // (2 * num_busy))
 
 
 def sizes_text(config: EngineConfig) -> str:

@@ -1,14 +1,13 @@
 """Shares worker pairs out among several server processes, each of which starts an `EnginePool` with its part."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
-from sonorant.engine.serving.auto import sized
+from sonorant.engine.serving.auto import sized, threads_per_worker
 from sonorant.engine.serving.mps import mps_for, this_machine
 
 
@@ -36,8 +35,7 @@ def parts_of(configs: Sequence[EngineConfig], num_parts: int) -> list[list[Engin
         number = dealt.get(config.model, 0)
         dealt[config.model] = number + 1
         parts[number % num_parts].append(config)
-    num_busy = sum(not config.is_standby for config in configs)
-    threads = max(1, len(os.sched_getaffinity(0)) // (2 * num_busy))
+    threads = threads_per_worker(configs)
     devices = [[device_with_gpus(config.talker.device) for config in part] for part in parts]
     num_on = {device: sum(part.count(device) for part in devices) for part in devices for device in part}
     return [

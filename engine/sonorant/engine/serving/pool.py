@@ -8,7 +8,6 @@ serves only after it has spoken: either a warm-up that nobody hears, or a stream
 import asyncio
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
 from sonorant.engine.errors import CheckpointError, CodecDiffers, EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.prompt.explain import Explanation
-from sonorant.engine.serving.auto import sized
+from sonorant.engine.serving.auto import sized, threads_per_worker
 from sonorant.engine.serving.engine import Engine, EngineStats
 from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.mps import mps_for, this_machine
@@ -323,8 +322,7 @@ async def _start_pairs(configs: Iterable[EngineConfig]) -> list[_Pair]:
 def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
     """Share the machine among the pairs. If no number of threads is set, all workers together get one per core. Talkers
     on the same GPU share its memory: each would otherwise count all of it as its own."""
-    num_busy = sum(not config.is_standby for config in configs)
-    threads = max(1, len(os.sched_getaffinity(0)) // (2 * num_busy))
+    threads = threads_per_worker(configs)
     devices = [device_with_gpus(config.talker.device) for config in configs]
     return [
         config.but(

@@ -123,9 +123,10 @@ class FusedSteps:
         self.text_logits = None if self._alignment_head is None else NO_LOGITS
         if not sampling.shape[1]:
             return np.empty((0, self._num_codebooks), np.int16)
-        wait_for_talker = wait_for_work_so_far(self._device)
+        has_logits = self._alignment_head is not None
+        wait_for_talker = wait_for_work_so_far(self._device) if has_logits else None
         frames = self._sample(sampling, self._device)
-        if self._alignment_head is not None:  # the code predictor runs on while the host works with the logits
+        if wait_for_talker is not None:  # the code predictor runs on while the host works with the logits
             wait_for_talker()
             self.text_logits = self._logits.numpy()[first_decode + np.flatnonzero(watched != NOT_WATCHED)]
         on_text_logits()
