@@ -13,7 +13,7 @@ AHEAD_FRAMES = 11
 MAX_CHUNK_MS = 960  # longest audio of a message; a message costs as much as all other work for a frame
 # All utterances send audio at the same ticks, since waking up costs as much as sending.
 TICK_S = 0.01
-SLACK_S = 0.002  # timers count in milliseconds
+SLACK_S = 0.002  # behind the tick: timers count in milliseconds, and audio must not be early
 
 
 class Pacer:
@@ -36,9 +36,9 @@ class Pacer:
     async def wait(self, duration_ms: float) -> None:
         """Wait until this much audio may be sent without exceeding the lead."""
         loop = asyncio.get_running_loop()
-        while (wait_s := self._playout.wait_s(duration_ms, self._max_lead_ms)) > SLACK_S:
+        while (wait_s := self._playout.wait_s(duration_ms, self._max_lead_ms)) > 0:
             self._changed.clear()
-            due_s = math.ceil((loop.time() + wait_s - SLACK_S) / TICK_S) * TICK_S
+            due_s = math.ceil((loop.time() + wait_s) / TICK_S) * TICK_S + SLACK_S
             due = loop.call_at(due_s, self._changed.set)
             try:
                 await self._changed.wait()
