@@ -1,185 +1,39 @@
-"""Matrix products of few rows, with the norm before and the activation or residual sum after in the same kernel.
+"""Matrix products with the norm before and the activation or residual sum after, by whatever is fastest for the shape."""
 
-Their time is spent on reading the weights. From about five rows on, cuBLAS is faster.
-"""
-
-from dataclasses import dataclass
-
-import triton
-import triton.language as tl
+import torch.nn.functional as F
 from torch import Tensor
 
-from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
-
-TILE = 8192  # weights that a program reads at once
-MAX_BLOCK_IN = 2048
-MAX_ROWS = 4  # with more, eight rows would be summed, which takes twice as long as cuBLAS
-
-
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """RMSNorm of the rows before a product."""
-
-    weight: Tensor  # [size in]
-    eps: float
+from sonorant.engine.kernels import linear_rows
+from sonorant.engine.kernels.linear_row import Norm, linear_row
+from sonorant.engine.kernels.norm import add_rms_norm
+from sonorant.engine.kernels.swiglu import swiglu
 
 
 def linear(
     x: Tensor,
     weight: Tensor,
+    bias: Tensor | None = None,
     *,
     norm: Norm | None = None,
     residual: Tensor | None = None,
     is_swiglu: bool = False,
 ) -> Tensor:
-    """Return the normed x [up to MAX_ROWS rows, size in] times weight.T, weight [size out, size in], plus `residual`.
+    """Return the normed x [rows, size in] times weight.T, weight [size out, size in], plus `bias` and `residual`.
 
     The result is [rows, size out]; with `is_swiglu` the weight has the rows of gate, then those of up, and the result
-    is half as wide. Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
+    is half as wide. `residual` may be overwritten.
+    Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
     """
-    assert len(x) <= MAX_ROWS and x.is_contiguous() and weight.is_contiguous()
-    size_out, size_in = weight.shape
+    if bias is None:
+        if linear_rows.fits(x, weight, is_swiglu=is_swiglu):
+            return linear_rows.linear_rows(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
+        if len(x) == 1 and x.is_contiguous() and weight.is_contiguous():
+            return linear_row(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
+    if norm is not None:
+        x = add_rms_norm(x, None, norm.weight, norm.eps)[1]
+    if residual is not None and bias is None:
+        return residual.addmm_(x, weight.t())
+    out = F.linear(x, weight, bias)
     if is_swiglu:
-        size_out //= 2
-    out = x.new_empty(len(x), size_out)
-    whole = triton.next_power_of_2(size_in)
-    block_in = min(MAX_BLOCK_IN, whole)
-    block_out = max(1, min(8, TILE // block_in) // (2 if is_swiglu else 1))
-    (_row if len(x) == 1 else _few)[(triton.cdiv(size_out, block_out),)](
-        x,
-        x if norm is None else norm.weight,
-        weight,
-        x if residual is None else residual,
-        out,
-        size_out,
-        0.0 if norm is None else norm.eps,
-        ROWS=len(x),
-        SIZE_IN=size_in,
-        WHOLE=whole,
-        BLOCK_OUT=block_out,
-        BLOCK_IN=block_in,
-        NORM=norm is not None,
-        SWIGLU=is_swiglu,
-        RESIDUAL=residual is not None,
-        num_warps=4,
-        **overlap(x),
-    )
-    return out
-
-
-@triton.jit
-def _row(
-    x, norm_weight, weight, residual, out, size_out, eps,
-    ROWS: tl.constexpr, SIZE_IN: tl.constexpr, WHOLE: tl.constexpr, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr,
-    NORM: tl.constexpr, SWIGLU: tl.constexpr, RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr,
-):  # fmt: skip
-    if OVERLAP:
-        launch_dependents()
-    row = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
-    is_row = row < size_out
-    dtype = out.dtype.element_ty
-    line = weight + row.to(tl.int64)[:, None] * SIZE_IN
-    up_line = line + size_out.to(tl.int64) * SIZE_IN
-    at = tl.arange(0, BLOCK_IN)
-    inside = is_row[:, None] & (at < SIZE_IN)[None, :]
-    early = tl.load(line + at[None, :], mask=inside, other=0.0)
-    if SWIGLU:
-        early_up = tl.load(up_line + at[None, :], mask=inside, other=0.0)
-    if OVERLAP:
-        wait()
-    if NORM:
-        every = tl.arange(0, WHOLE)
-        wide = tl.load(x + every, mask=every < SIZE_IN, other=0.0).to(tl.float32)
-        factor = tl.rsqrt(tl.sum(wide * wide, 0) / SIZE_IN + eps)
-    total = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
-    total_up = tl.zeros([BLOCK_OUT, BLOCK_IN], tl.float32)
-    for start in tl.static_range(0, SIZE_IN, BLOCK_IN):  # unrolled, so that all reads can start at once
-        at = start + tl.arange(0, BLOCK_IN)
-        inside = is_row[:, None] & (at < SIZE_IN)[None, :]
-        value = tl.load(x + at, mask=at < SIZE_IN, other=0.0).to(tl.float32)
-        if NORM:  # round after each operation, as the plain twin does
-            scale = tl.load(norm_weight + at, mask=at < SIZE_IN, other=0.0).to(tl.float32)
-            value = ((value * factor).to(dtype).to(tl.float32) * scale).to(dtype).to(tl.float32)
-        if start == 0:
-            total += early.to(tl.float32) * value[None, :]
-        else:
-            total += tl.load(line + at[None, :], mask=inside, other=0.0).to(tl.float32) * value[None, :]
-        if SWIGLU:
-            if start == 0:
-                total_up += early_up.to(tl.float32) * value[None, :]
-            else:
-                total_up += tl.load(up_line + at[None, :], mask=inside, other=0.0).to(tl.float32) * value[None, :]
-    result = tl.sum(total, 1).to(dtype)
-    if SWIGLU:
-        result = _swiglu(result, tl.sum(total_up, 1).to(dtype))
-    if RESIDUAL:
-        result = (result.to(tl.float32) + tl.load(residual + row, mask=is_row, other=0.0).to(tl.float32)).to(dtype)
-    tl.store(out + row, result, mask=is_row)
-
-
-@triton.jit
-def _few(
-    x, norm_weight, weight, residual, out, size_out, eps,
-    ROWS: tl.constexpr, SIZE_IN: tl.constexpr, WHOLE: tl.constexpr, BLOCK_OUT: tl.constexpr, BLOCK_IN: tl.constexpr,
-    NORM: tl.constexpr, SWIGLU: tl.constexpr, RESIDUAL: tl.constexpr, OVERLAP: tl.constexpr,
-):  # fmt: skip
-    """`_row` for several rows. Products are summed up block by block: the registers cannot hold partial sums of all."""
-    if OVERLAP:
-        launch_dependents()
-    PADDED: tl.constexpr = 2 if ROWS <= 2 else 4
-    column = tl.program_id(0) * BLOCK_OUT + tl.arange(0, BLOCK_OUT)
-    is_column = column < size_out
-    dtype = out.dtype.element_ty
-    line = weight + column.to(tl.int64)[:, None] * SIZE_IN
-    up_line = line + size_out.to(tl.int64) * SIZE_IN
-    at = tl.arange(0, BLOCK_IN)
-    inside = is_column[:, None] & (at < SIZE_IN)[None, :]
-    factors = tl.load(line + at[None, :], mask=inside, other=0.0)
-    up_factors = factors
-    if SWIGLU:
-        up_factors = tl.load(up_line + at[None, :], mask=inside, other=0.0)
-    if OVERLAP:
-        wait()
-    row = tl.arange(0, PADDED)
-    total = tl.zeros([BLOCK_OUT, PADDED], tl.float32)
-    total_up = tl.zeros([BLOCK_OUT, PADDED], tl.float32)
-    squares = tl.zeros([PADDED], tl.float32)
-    for start in tl.static_range(0, SIZE_IN, BLOCK_IN):
-        at = start + tl.arange(0, BLOCK_IN)
-        if start > 0:
-            inside = is_column[:, None] & (at < SIZE_IN)[None, :]
-            factors = tl.load(line + at[None, :], mask=inside, other=0.0)
-            if SWIGLU:
-                up_factors = tl.load(up_line + at[None, :], mask=inside, other=0.0)
-        if NORM:
-            scale = tl.load(norm_weight + at, mask=at < SIZE_IN, other=0.0).to(tl.float32)
-        for r in tl.static_range(ROWS):
-            value = tl.load(x + r * SIZE_IN + at, mask=at < SIZE_IN, other=0.0).to(tl.float32)
-            if NORM:  # the factor of the norm comes after the product
-                squares += tl.where(row == r, tl.sum(value * value, 0), 0.0)
-                value = (value * scale).to(dtype).to(tl.float32)
-            part = tl.sum(factors.to(tl.float32) * value[None, :], 1)
-            total += tl.where(row[None, :] == r, part[:, None], 0.0)
-            if SWIGLU:
-                part = tl.sum(up_factors.to(tl.float32) * value[None, :], 1)
-                total_up += tl.where(row[None, :] == r, part[:, None], 0.0)
-    if NORM:
-        factor = tl.rsqrt(squares / SIZE_IN + eps)[None, :]
-        total *= factor
-        total_up *= factor
-    result = total.to(dtype)
-    if SWIGLU:
-        result = _swiglu(result, total_up.to(dtype))
-    place = row[None, :] * size_out + column[:, None]
-    inside = is_column[:, None] & (row < ROWS)[None, :]
-    if RESIDUAL:
-        result = (result.to(tl.float32) + tl.load(residual + place, mask=inside, other=0.0).to(tl.float32)).to(dtype)
-    tl.store(out + place, result, mask=inside)
-
-
-@triton.jit
-def _swiglu(gate, up):
-    """silu(gate) * up, rounded as in the plain twin."""
-    wide = gate.to(tl.float32)
-    activated = (wide / (1.0 + tl.exp(-wide))).to(gate.dtype).to(tl.float32)
-    return (activated * up.to(tl.float32)).to(gate.dtype)
+        out = swiglu(out)
+    return out if residual is None else out + residual

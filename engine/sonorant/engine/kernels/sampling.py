@@ -7,6 +7,9 @@ from torch import Tensor
 
 from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
+# Upper bits of a score, as a float32, in which two scores of this dtype can differ.
+_ORDER_BITS = {torch.bfloat16: 16, torch.float16: 20, torch.float32: 32}
+
 
 def choose(
     logits: Tensor,
@@ -42,6 +45,7 @@ def choose(
         embedded,
         size,
         BLOCK=block,
+        ORDER_BITS=_ORDER_BITS[logits.dtype],
         BLOCK_EMBEDDING=triton.next_power_of_2(size) if size else 0,
         num_warps=max(1, min(8, block // 512)),
         **overlap(logits),
@@ -50,9 +54,14 @@ def choose(
 
 
 @triton.jit
+def _add_both(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
 def _choose(
     logits, logits_stride, do_sample, temperature, top_k, top_p, uniform, uniform_stride, out, num_ids, table, embedded,
-    size, BLOCK: tl.constexpr, BLOCK_EMBEDDING: tl.constexpr, OVERLAP: tl.constexpr,
+    size, BLOCK: tl.constexpr, ORDER_BITS: tl.constexpr, BLOCK_EMBEDDING: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     if OVERLAP:
         launch_dependents()
@@ -64,18 +73,23 @@ def _choose(
     # With NaN among the scores, argmax may be outside the ids: clamp to any valid id.
     place = tl.minimum(tl.argmax(score, 0), num_ids - 1)
     if tl.load(do_sample + row) != 0:
-        score = score / tl.load(temperature + row)
         # The scores as unsigned integers in the same order; padding is below every score.
         bits = score.to(tl.uint32, bitcast=True)
         order = tl.where(bits >> 31 == 0, bits | 0x80000000, bits ^ 0xFFFFFFFF)
         order = tl.where(inside, order, 0)
+        score = score / tl.load(temperature + row)
         k = tl.load(top_k + row)
         k = tl.where((k > 0) & (k < num_ids), k, num_ids)
         threshold = tl.zeros([], tl.uint32)
-        for i in range(32):
-            candidate = threshold | (tl.full([], 0x80000000, tl.uint32) >> i)
-            enough = tl.sum((order >= candidate).to(tl.int32), 0) >= k
-            threshold = tl.where(enough, candidate, threshold)
+        for pair in tl.static_range(ORDER_BITS // 2):  # two bits at a time, as sums take longer than comparisons
+            first = threshold | (tl.full([], 0x40000000, tl.uint32) >> (2 * pair))
+            second = threshold | (tl.full([], 0x80000000, tl.uint32) >> (2 * pair))
+            third = first | second
+            at_least = (order >= first).to(tl.int32) + ((order >= second).to(tl.int32) << 16)
+            both, num_third = tl.reduce((at_least, (order >= third).to(tl.int32)), 0, _add_both)
+            threshold = tl.where((both & 0xFFFF) >= k, first, threshold)
+            threshold = tl.where((both >> 16) >= k, second, threshold)
+            threshold = tl.where(num_third >= k, third, threshold)
         is_kept = inside & (order >= threshold)
         highest = tl.max(score, 0)
         weight = tl.where(is_kept, tl.exp(score - highest), 0.0)
@@ -85,7 +99,7 @@ def _choose(
             removable = 1.0 - p
             # The border: the highest order with a total probability of at most `removable` below it.
             border = tl.zeros([], tl.uint32)
-            for i in range(32):
+            for i in range(ORDER_BITS):
                 candidate = border | (tl.full([], 0x80000000, tl.uint32) >> i)
                 below = tl.sum(tl.where(order < candidate, probability, 0.0), 0)
                 border = tl.where(below <= removable, candidate, border)

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from sonorant.engine.kernels.linear import MAX_ROWS, linear
+from sonorant.engine.kernels.linear import linear
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.kernels.swiglu import swiglu
 from sonorant.engine.kernels.window_attention import rotations, window_attention
@@ -38,22 +37,17 @@ class FusedWindowTransformer:
         """x [rows, new, latent] -> [rows, new, latent]; updates the keys and values of the slots."""
         rows = rotations(slots, state.num_frames, x.shape[1], self._frequencies)
         plain = self._plain
-        y = _linear(x.flatten(0, 1), plain.input_proj.weight, plain.input_proj.bias)
+        y = linear(x.flatten(0, 1), plain.input_proj.weight, plain.input_proj.bias)
         delta = None
         for i, layer in enumerate(self._layers):
             attention, norm = layer.plain.self_attn, layer.plain.input_layernorm
             y, normed = add_rms_norm(y, delta, norm.weight, self._eps)
-            qkv = _linear(normed, attention.weight, attention.bias)
+            qkv = linear(normed, attention.weight, attention.bias)
             attended = window_attention(qkv, state.keys[:, i], state.values[:, i], rows, attention.num_heads)
-            delta = _linear(attended, attention.o_proj.weight, attention.o_proj.bias)
+            delta = linear(attended, attention.o_proj.weight, attention.o_proj.bias)
             norm = layer.plain.post_attention_layernorm
             y, normed = add_rms_norm(y, delta, norm.weight, self._eps)
-            delta = _linear(swiglu(_linear(normed, layer.gate_up)), layer.plain.mlp.down_proj.weight)
+            delta = linear(swiglu(linear(normed, layer.gate_up)), layer.plain.mlp.down_proj.weight)
         _, normed = add_rms_norm(y, delta, plain.norm.weight, self._eps)
-        out: Tensor = _linear(normed, plain.output_proj.weight, plain.output_proj.bias).view(len(x), x.shape[1], -1)
+        out: Tensor = linear(normed, plain.output_proj.weight, plain.output_proj.bias).view(len(x), x.shape[1], -1)
         return out
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    is_few = bias is None and len(x) <= MAX_ROWS and weight.is_contiguous()
-    return linear(x, weight) if is_few else F.linear(x, weight, bias)

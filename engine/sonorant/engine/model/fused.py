@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from sonorant.engine.kernels.attention import HeadNorm
 from sonorant.engine.kernels.frame_attention import frame_attention
-from sonorant.engine.kernels.linear import MAX_ROWS, Norm, linear
+from sonorant.engine.kernels.linear import linear
+from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
-from sonorant.engine.kernels.swiglu import swiglu
 from sonorant.engine.model.code_predictor import CodePredictor
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 
@@ -42,35 +42,19 @@ class FusedStack:
 
     def __init__(self, layers: nn.ModuleList, rotary: RotaryTable) -> None:
         self._layers = [_fused(layer, rotary) for layer in layers]
-        weight, *biases = self._layers[0].qkv.parameters()
-        self._max_few = MAX_ROWS if not biases and weight.is_contiguous() else 0
 
     def __call__(self, x: Tensor, cache: Tensor, attend: Attend, watched: tuple[int, Attend] | None = None) -> Tensor:
         """x [rows, hidden], which may be overwritten; cache [layers, 2, ...], keys and values for `attend`.
 
         `watched`: the number of a layer, and the function used there instead of `attend`.
         """
-        advance = _with_few_rows if len(x) <= self._max_few else _with_many_rows
         for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache, strict=True)):
             attends = watched[1] if watched is not None and watched[0] == number else attend
-            x = advance(layer, x, keys, values, attends)
+            qkv = linear(x, layer.qkv.weight, layer.qkv.bias, norm=layer.before_attention)
+            x = linear(attends(qkv, layer.head_norm, keys, values), layer.out, residual=x)
+            up = linear(x, layer.gate_up, norm=layer.before_mlp, is_swiglu=True)
+            x = linear(up, layer.down, residual=x)
         return x
-
-
-def _with_few_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, attend: Attend) -> Tensor:
-    """Run a layer on few rows: norms, activation and residual sums are done inside the kernels of the products."""
-    qkv = linear(x, layer.qkv.weight, norm=layer.before_attention)
-    x = linear(attend(qkv, layer.head_norm, keys, values), layer.out, residual=x)
-    up = linear(x, layer.gate_up, norm=layer.before_mlp, is_swiglu=True)
-    return linear(up, layer.down, residual=x)
-
-
-def _with_many_rows(layer: _Layer, x: Tensor, keys: Tensor, values: Tensor, attend: Attend) -> Tensor:
-    """Run a layer on many rows: cuBLAS does the products."""
-    qkv = F.linear(normed(x, layer.before_attention), layer.qkv.weight, layer.qkv.bias)
-    x = x.addmm_(attend(qkv, layer.head_norm, keys, values), layer.out.t())
-    gate_up = F.linear(normed(x, layer.before_mlp), layer.gate_up)
-    return x.addmm_(swiglu(gate_up), layer.down.t())
 
 
 class FusedPredictor:
@@ -98,17 +82,12 @@ class FusedPredictor:
         codes = [first]
         for book in range(1, num_codebooks):
             is_last = book == num_codebooks - 1
-            logits = self._logits(x, self._heads[book - 1])
+            logits = linear(x, self._heads[book - 1], norm=self._norm)
             code, x = choose(book, logits, None if is_last else self._inputs[book])
             codes.append(code)
             if not is_last:
                 x = self._stack(x, cache, partial(frame_attention, position=book + 1))
         return torch.stack(codes, 1)
-
-    def _logits(self, x: Tensor, head: Tensor) -> Tensor:
-        if len(x) <= MAX_ROWS and head.is_contiguous():
-            return linear(x, head, norm=self._norm)
-        return F.linear(normed(x, self._norm), head)
 
 
 def fused_norm(norm: RMSNorm) -> Norm:

@@ -1,0 +1,151 @@
+"""Matrix products of up to 64 rows in CUDA C++, with the norm before and the activation or residual sum after inside.
+
+The kernel is in linear_rows.cu. Here is decided which products it does, and how they are shared out.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from sonorant.engine.kernels.cuda_code import CudaKernel, is_usable, load
+from sonorant.engine.kernels.linear_row import Norm
+
+ROWS_PER_TILE = 16
+MAX_ROWS = 64
+# With more than 32 rows cuBLAS is faster at large weights: reading the rows then takes as long as reading the weights.
+MAX_MANY_ROWS_WEIGHTS = 12 * 2**20
+TILE_OUT = 8
+BLOCK_IN = 32
+BLOCKS_WANTED = 128  # an H100 or H200 has 132 multiprocessors
+TILES_BYTES = 48 * 1024  # of weights under way in a block: two blocks fit on a multiprocessor, so that the next can begin
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a product is shared out; see the macros of linear_rows.cu."""
+
+    tiles: int  # of 8 weight rows per block of threads
+    warps: int
+    split: int  # blocks of threads that share the inputs of the same outputs
+    ahead: int  # tiles under way
+
+    @classmethod
+    def of(cls, size_out: int, size_in: int, row_tiles: int, *, is_swiglu: bool, may_split: bool) -> "Tiling | None":
+        """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU.
+
+        Which inputs are summed up together depends on the sizes, and for gate and up also on whether there are more
+        than 32 rows.
+        """
+        tiles = 8 if is_swiglu and row_tiles <= 2 else 4
+        block_out = tiles * TILE_OUT // (2 if is_swiglu else 1)
+        if size_out % block_out:
+            return None
+        num_blocks = size_out // block_out
+        warps = 4 if num_blocks > BLOCKS_WANTED else 8
+        split = next((n for n in (1, 2) if num_blocks * n >= BLOCKS_WANTED), 4) if may_split else 1
+        while size_in % (split * warps * BLOCK_IN):
+            if split == 1 and warps == 1:
+                return None
+            split, warps = (split // 2, warps) if split > 1 else (split, warps // 2)
+        num_tiles = size_in // (split * warps * BLOCK_IN)
+        return cls(tiles, warps, split, min(num_tiles, TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * 2)))
+
+
+def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
+    """Return whether `linear_rows` can do this product, and is the fastest."""
+    if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16) or not is_usable(x):
+        return False
+    if len(x) > 2 * ROWS_PER_TILE and weight.numel() > MAX_MANY_ROWS_WEIGHTS:
+        return False
+    size_out, size_in = weight.shape
+    size_out //= 2 if is_swiglu else 1
+    tiling = Tiling.of(size_out, size_in, _row_tiles(len(x)), is_swiglu=is_swiglu, may_split=False)
+    return tiling is not None and x.is_contiguous() and weight.is_contiguous()
+
+
+def linear_rows(
+    x: Tensor, weight: Tensor, *, norm: Norm | None = None, residual: Tensor | None = None, is_swiglu: bool = False
+) -> Tensor:
+    """Do what `sonorant.engine.kernels.linear.linear` does, for up to MAX_ROWS rows that `fits` accepts."""
+    size_out, size_in = weight.shape
+    size_out //= 2 if is_swiglu else 1
+    out = x.new_empty(len(x), size_out)
+    is_float16 = x.dtype == torch.float16
+    parts = (norm is not None, is_swiglu, residual is not None, is_float16)
+    kernel = _kernel(size_in, size_out, _row_tiles(len(x)), *parts, x.device)
+    kernel.launch(
+        x,
+        x if norm is None else norm.weight,
+        weight,
+        x if residual is None else residual,
+        out,
+        len(x),
+        0.0 if norm is None else norm.eps,
+    )
+    return out
+
+
+def _row_tiles(num_rows: int) -> int:
+    return -(-num_rows // ROWS_PER_TILE)
+
+
+@cache
+def _kernel(
+    size_in: int,
+    size_out: int,
+    row_tiles: int,
+    has_norm: bool,
+    is_swiglu: bool,
+    has_residual: bool,
+    is_float16: bool,
+    device: torch.device,
+) -> CudaKernel:
+    tiling = Tiling.of(size_out, size_in, row_tiles, is_swiglu=is_swiglu, may_split=not has_norm)
+    assert tiling is not None, "`fits` says so"
+    macros = macros_of(tiling, size_in, size_out, row_tiles, has_norm, is_swiglu, has_residual, is_float16)
+    block_out = tiling.tiles * TILE_OUT // (2 if is_swiglu else 1)
+    return load(
+        "linear_rows.cu",
+        macros,
+        device,
+        blocks=size_out // block_out * tiling.split,
+        threads=tiling.warps * 32,
+        blocks_per_cluster=tiling.split,
+        shared_bytes=_shared_bytes(tiling, row_tiles, has_norm),
+    )
+
+
+def macros_of(
+    tiling: Tiling,
+    size_in: int,
+    size_out: int,
+    row_tiles: int,
+    has_norm: bool,
+    is_swiglu: bool,
+    has_residual: bool,
+    is_float16: bool,
+) -> dict[str, int]:
+    return {
+        "IN": size_in,
+        "OUT": size_out,
+        "TILES": tiling.tiles,
+        "WARPS": tiling.warps,
+        "SPLIT": tiling.split,
+        "AHEAD": tiling.ahead,
+        "ROW_TILES": row_tiles,
+        "NORM": int(has_norm),
+        "SWIGLU": int(is_swiglu),
+        "RESIDUAL": int(has_residual),
+        "FLOAT16": int(is_float16),
+    }
+
+
+def _shared_bytes(tiling: Tiling, row_tiles: int, has_norm: bool) -> int:
+    """As linear_rows.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
+    sums = row_tiles * ROWS_PER_TILE * tiling.tiles * TILE_OUT * 4
+    tiles = tiling.ahead * tiling.tiles * TILE_OUT * BLOCK_IN * 2
+    squares = tiling.warps * row_tiles * ROWS_PER_TILE * 4 if has_norm else 0
+    received = sums if tiling.split > 1 else 0
+    return tiling.warps * max(sums, tiles) + squares + received
