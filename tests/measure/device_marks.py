@@ -56,9 +56,7 @@ async def speak_all(address: str, num_sentences: int) -> dict[Key, Spoken]:
             for is_whole in (False, True):
                 for seed, text in enumerate(sentences(num_sentences)):
                     config = synthesis_config(voice=voice, seed=seed, non_streaming_mode=is_whole, encoding="codes")
-                    request = SynthesizeRequest(
-                        config=config, text=text, timestamps=TimestampMode.TIMESTAMP_MODE_WORD
-                    )
+                    request = SynthesizeRequest(config=config, text=text, timestamps=TimestampMode.TIMESTAMP_MODE_WORD)
                     response = await stub.Synthesize(request)
                     marks = tuple((mark.start_ms, mark.end_ms, mark.text) for mark in response.marks)
                     spoken[voice, is_whole, text] = Spoken(response.audio, marks)

@@ -11,19 +11,20 @@ from sonorant.engine.model.attention import PagedRows
 from sonorant.engine.model.attention import frame_attention as plain_frame_attention
 from sonorant.engine.model.attention import paged_attention as plain_attention
 from sonorant.engine.model.layers import Attention, JoinedAttention, RMSNorm, RotaryTable
-from sonorant.engine.model.sampling import Sampling, choose, uniforms
+from sonorant.engine.model.sampling import Sampling, choose, is_drawable, penalize_repetition, uniforms
 from sonorant.engine.model.talker import sum_frame
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
 from sonorant.engine.kernels import attention
-from sonorant.engine.kernels import sampling as fused_sampling
 from sonorant.engine.kernels.attention import HeadNorm, Places, paged_attention
-from sonorant.engine.kernels.embedding import sum_embeddings
+from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.frame_attention import frame_attention
 from sonorant.engine.kernels.linear import linear
 from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
+from sonorant.engine.kernels.sampling import Draws, FirstBook
+from sonorant.engine.kernels.sampling import choose as fused_choose
 from sonorant.engine.kernels.swiglu import swiglu
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -77,9 +78,7 @@ def plain_product(x: torch.Tensor, weight: torch.Tensor, norm: RMSNorm | None, i
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("num_rows, size_in", [(1, 40), (1, 2500), (2, 40), (4, 2500)])
 @pytest.mark.parametrize("is_normed, is_swiglu", [(False, False), (True, False), (True, True)])
-def test_products(
-    dtype: torch.dtype, num_rows: int, size_in: int, is_normed: bool, is_swiglu: bool
-) -> None:
+def test_products(dtype: torch.dtype, num_rows: int, size_in: int, is_normed: bool, is_swiglu: bool) -> None:
     x, weight = randn(num_rows, size_in, dtype=dtype), randn(60, size_in, dtype=dtype) / size_in**0.5
     norm = None
     if is_normed:
@@ -138,6 +137,29 @@ def test_sum_embeddings(dtype: torch.dtype) -> None:
     starts = torch.tensor([0, 40, 70], device=DEVICE)
     expected = sum_frame([table[ids] for table, ids in zip(tables, codes.unbind(1), strict=True)])
     assert_close(sum_embeddings(codes, torch.cat(tables), starts), expected)
+    last_frame = randn(20, 600, dtype=dtype)
+    slots = torch.randperm(20)[:7].to(DEVICE)
+    kept = last_frame.index_copy(0, slots, expected)
+    broken = torch.arange(7, device=DEVICE) == 3
+    frames = keep_frames(codes, broken, torch.cat(tables), starts, slots, last_frame, -2)
+    assert_close(last_frame, kept)
+    codes[3, 0] = -2
+    assert torch.equal(frames, codes.to(torch.int16))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_row_inputs(dtype: torch.dtype) -> None:
+    text_table, codec_table, last_frame, others = (randn(n, 600, dtype=dtype) for n in (30, 20, 6, 9))
+    slots, text_ids, items = (
+        torch.tensor(ids, device=DEVICE) for ids in ((5, 0, 2, 2), (3, -1, 29, 0), (4, -1, -9, 7))
+    )
+    text = text_table[text_ids].masked_fill((text_ids < 0)[:, None], 0)
+    assert_close(row_inputs(slots, text_ids, text_table, last_frame), last_frame[slots] + text)
+    decodes = torch.tensor([0, 0, 0, 1], device=DEVICE)
+    codec = codec_table[items].masked_fill((items < 0)[:, None], 0) + others[:4]
+    codec[3] = last_frame[2]
+    prompts = PromptItems(decodes, items, codec_table, others)
+    assert_close(row_inputs(slots, text_ids, text_table, last_frame, prompts), codec + text)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,39 +263,81 @@ def sampling(num_rows: int) -> Sampling:
     )
 
 
+def draws(p: Sampling, seed: torch.Tensor | None = None) -> Draws:
+    """Row i draws as slot i, frame 0."""
+    rows = torch.arange(len(p.top_k), device=DEVICE)
+    return Draws(rows, rows * 0, rows if seed is None else seed, p.do_sample, p.temperature, p.top_k, p.top_p)
+
+
+def scores_to_draw_from(num_ids: int, has_ties: bool) -> torch.Tensor:
+    scores = randn(2000 if DEVICE.type == "cuda" else 20, num_ids) * 3
+    if has_ties:
+        scores = scores.round()
+    scores[:, 7] = -torch.inf
+    return scores
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("num_ids", [80, 512])
 @pytest.mark.parametrize("has_ties", [False, True])
 def test_choose(num_ids: int, has_ties: bool) -> None:
-    num_rows = 2000 if DEVICE.type == "cuda" else 20
-    logits = randn(num_rows, num_ids) * 3
-    if has_ties:
-        logits = logits.round()
-    logits[:, 7] = -torch.inf
-    p = sampling(num_rows)
-    uniform = uniforms(torch.arange(num_rows, device=DEVICE), torch.zeros_like(p.top_k), 3)[:, 1]
-    ours, _ = fused_sampling.choose(logits, p.do_sample, p.temperature, p.top_k, p.top_p, uniform)
-    twin = choose(logits, p, uniform)
+    logits = scores_to_draw_from(num_ids, has_ties)
+    p = draws(sampling(len(logits)))
+    codes = torch.full((len(logits), 3), -1, device=DEVICE)
+    table = randn(num_ids, 40)
+    embedded = fused_choose(logits, p, codes, 1, table=table)
+    twin = choose(logits, sampling(len(logits)), uniforms(p.seed, p.frames, 3)[:, 1])
     # A number that falls on a border between two ids may go to either, by rounding.
-    assert (ours != twin).sum() <= 1
-    assert (ours != 7).all()
+    assert (codes[:, 1] != twin).sum() <= 1
+    assert (codes[:, 1] != 7).all()
+    assert torch.equal(embedded, table[codes[:, 1]])
+    assert (codes[:, ::2] == -1).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter, at scores that are no numbers
+def test_choose_the_first_code() -> None:
+    logits = scores_to_draw_from(80, has_ties=False)
+    logits[2] = torch.nan
+    logits[3, 5] = torch.nan
+    logits[4] = -torch.inf
+    rows = torch.arange(len(logits), device=DEVICE)
+    p = dataclasses.replace(draws(sampling(len(logits))), slots=rows.flip(0))
+    by_slot = sampling(len(logits)).at(p.slots)
+    seen = torch.rand(len(logits), 80, device=DEVICE) < 0.5
+    penalty = 1 + torch.rand(len(logits), device=DEVICE)
+    banned = torch.arange(80, device=DEVICE) % 11 == 0
+    codes, broken = rows.new_zeros(len(logits), 2), torch.zeros_like(rows, dtype=torch.bool)
+    first = FirstBook(seen.clone(), penalty, banned, end_id=9, may_end=rows % 2, broken=broken)
+    fused_choose(logits, p, codes, 0, first=first)
+    scores = penalize_repetition(logits, seen[p.slots], penalty[p.slots]).masked_fill(banned, -torch.inf)
+    scores[::2, 9] = -torch.inf
+    twin = choose(scores, by_slot, uniforms(p.seed[p.slots], p.frames, 1)[:, 0])
+    drawable = is_drawable(scores)
+    assert torch.equal(broken, ~drawable)
+    assert (~drawable).nonzero().flatten().tolist() == [2, 3, 4]
+    assert ((codes[:, 0] != twin) & drawable).sum() <= 1
+    seen[p.slots, codes[:, 0]] = True
+    assert torch.equal(first.seen, seen)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the interpreter, at such numbers
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_choose_gives_an_id_where_scores_are_no_numbers(value: float) -> None:
     ones = torch.ones(2, device=DEVICE)
-    logits = torch.full((2, 80), value, device=DEVICE)
-    chosen, _ = fused_sampling.choose(
-        logits, torch.arange(2, device=DEVICE) == 1, ones, ones.long() * 50, ones, ones * 0
-    )
-    assert ((chosen >= 0) & (chosen < 80)).all()
+    p = draws(Sampling(torch.arange(2, device=DEVICE) == 1, ones, ones.long() * 50, ones))
+    codes = ones.long()[:, None] * -1
+    fused_choose(torch.full((2, 80), value, device=DEVICE), p, codes, 0)
+    assert ((codes >= 0) & (codes < 80)).all()
 
 
 def test_choose_takes_the_last_id_at_the_end_of_the_range() -> None:
     ones = torch.ones(1, device=DEVICE)
+    seed = ones.long() * 3797775  # a seed that gives the highest number there is
+    assert uniforms(seed, seed * 0, 1).item() == 1 - 2**-24
     logits = torch.zeros(1, 80, device=DEVICE)
     logits[:, 70:] = -torch.inf
     for top_p in (ones, ones * 0.999):
-        last, _ = fused_sampling.choose(logits, ones.bool(), ones, ones.long() * 80, top_p, ones * (1 - 2**-24))
-        assert last.item() == 69
+        codes = seed[:, None].clone()
+        fused_choose(logits, draws(Sampling(ones.bool(), ones, ones.long() * 80, top_p), seed), codes, 0)
+        assert codes.item() == 69

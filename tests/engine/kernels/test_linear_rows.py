@@ -12,7 +12,7 @@ from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.kernels.linear_rows import MAX_ROWS, Tiling, fits, linear_rows, macros_of
 from sonorant.engine.model.layers import RMSNorm
 
-# Size in, size out, is SwiGLU: the layers of the 1.7B talker, then those of the 0.6B talker and of both code predictors.
+# Size in, size out, is SwiGLU: layers of the 1.7B talker, then those of the 0.6B talker and of both code predictors.
 SHAPES = (
     (2048, 4096, False),
     (2048, 2048, False),

@@ -1,5 +1,5 @@
-"""Kernels in CUDA C++, for what Triton cannot express. NVRTC, which torch brings along, compiles them when they are first
-needed; the code is kept in Triton's cache folder for later starts.
+"""Kernels in CUDA C++, for what Triton cannot express. NVRTC, which torch brings along, compiles them when they are
+first needed; the code is kept in Triton's cache folder for later starts.
 
 Such kernels always overlap with their neighbours (`sonorant.engine.kernels.overlap`), so they need a GPU of compute
 capability 9 or higher. `is_usable` says whether they can run.
@@ -103,7 +103,7 @@ def _compile(source: str, file: str, options: Sequence[str]) -> bytes:
             log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
             nvrtc.nvrtcGetProgramLog(program, log)
             raise RuntimeError(f"{file} cannot be compiled with {' '.join(options)}:\n{log.rstrip(bytes(1)).decode()}")
-        code = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+        code = bytes(_checked(nvrtc.nvrtcGetCUBINSize(program)))
         _checked(nvrtc.nvrtcGetCUBIN(program, code))
         return code
     finally:

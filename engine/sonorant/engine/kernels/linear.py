@@ -1,4 +1,4 @@
-"""Matrix products with the norm before and the activation or residual sum after, by whatever is fastest for the shape."""
+"""Matrix products with the norm before and the activation or residual sum after, by what is fastest for the shape."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,7 +31,7 @@ def linear(
             return linear_row(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
     if norm is not None:
         x = add_rms_norm(x, None, norm.weight, norm.eps)[1]
-    if residual is not None and bias is None:
+    if residual is not None and bias is None and not is_swiglu:
         return residual.addmm_(x, weight.t())
     out = F.linear(x, weight, bias)
     if is_swiglu:

@@ -19,7 +19,9 @@ MAX_MANY_ROWS_WEIGHTS = 12 * 2**20
 TILE_OUT = 8
 BLOCK_IN = 32
 BLOCKS_WANTED = 128  # an H100 or H200 has 132 multiprocessors
-TILES_BYTES = 48 * 1024  # of weights under way in a block: two blocks fit on a multiprocessor, so that the next can begin
+TILES_BYTES = (
+    48 * 1024
+)  # of weights under way in a block: two blocks fit on a multiprocessor, so that the next can begin
 
 
 @dataclass(frozen=True, slots=True)

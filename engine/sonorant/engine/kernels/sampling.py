@@ -1,5 +1,7 @@
 """Draws one id per row without a sort: the thresholds of top-k and top-p are found bit by bit."""
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -11,46 +13,81 @@ from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 _ORDER_BITS = {torch.bfloat16: 16, torch.float16: 20, torch.float32: 32}
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How the rows of a step draw: each with the parameters of its slot. Random numbers depend on a slot's seed, the
+    frame and the codebook alone."""
+
+    slots: Tensor  # [rows], int64
+    frames: Tensor  # [rows], int64
+    # By slot:
+    seed: Tensor  # int64
+    do_sample: Tensor  # bool
+    temperature: Tensor  # float32
+    top_k: Tensor  # int64
+    top_p: Tensor  # float32
+
+
+@dataclass(frozen=True, slots=True)
+class FirstBook:
+    """What is special about the first codebook: ids that a slot has said before are penalized, some are banned."""
+
+    seen: Tensor  # [slots, ids], bool; the id that is drawn is added
+    penalty: Tensor  # [slots], float32
+    banned: Tensor  # [ids], bool
+    end_id: int
+    may_end: Tensor  # [rows], int64; 0: the end id is banned
+    broken: Tensor  # [rows], bool, written to: whether the highest score is not finite, so that the id means nothing
+
+
 def choose(
     logits: Tensor,
-    do_sample: Tensor,
-    temperature: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-    uniform: Tensor,
+    draws: Draws,
+    codes: Tensor,
+    book: int,
+    *,
     table: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Draw ids [rows] from logits [rows, ids]. The other arguments are [rows]; `uniform` may be a column of a matrix.
+    first: FirstBook | None = None,
+) -> Tensor:
+    """Draw an id for each row of logits [rows, ids], and write it to column `book` of codes [rows, books], int64.
 
-    Returns the ids and, if it is given, their rows of `table` [ids, size].
-    Twin: `sonorant.engine.model.sampling.choose`.
+    Returns the ids' rows of `table` [ids, size], if it is given; else nothing of use.
+    Twin: `sonorant.engine.model.sampling.choose`, with `uniforms` and, for the first book, `penalize_repetition`.
     """
     rows, num_ids = logits.shape
-    out = torch.empty(rows, device=logits.device, dtype=torch.int64)
     size = 0 if table is None else table.shape[1]
     embedded = logits.new_empty(rows, size, dtype=logits.dtype if table is None else table.dtype)
     block = triton.next_power_of_2(num_ids)
+    rules = (codes, codes, codes, codes, codes) if first is None else (
+        *(first.seen, first.penalty, first.banned, first.may_end, first.broken),
+    )  # fmt: skip
     _choose[(rows,)](
         logits,
         logits.stride(0),
-        do_sample,
-        temperature,
-        top_k,
-        top_p,
-        uniform,
-        uniform.stride(0),
-        out,
         num_ids,
-        embedded if table is None else table,
+        draws.slots,
+        draws.frames,
+        draws.seed,
+        draws.do_sample,
+        draws.temperature,
+        draws.top_k,
+        draws.top_p,
+        *rules,
+        0 if first is None else first.end_id,
+        codes,
+        codes.shape[1],
+        book,
+        codes if table is None else table,
         embedded,
         size,
         BLOCK=block,
-        ORDER_BITS=_ORDER_BITS[logits.dtype],
+        ORDER_BITS=_ORDER_BITS[logits.dtype if first is None else torch.float32],
+        IS_FIRST=first is not None,
         BLOCK_EMBEDDING=triton.next_power_of_2(size) if size else 0,
-        num_warps=max(1, min(8, block // 512)),
+        num_warps=max(1, min(8, block // 256)),
         **overlap(logits),
     )
-    return out, embedded
+    return embedded
 
 
 @triton.jit
@@ -59,9 +96,20 @@ def _add_both(a, b, c, d):
 
 
 @triton.jit
+def _uniform(seed, frame, book):
+    """As `sonorant.engine.model.sampling.uniforms`: the finalizer of splitmix64."""
+    x = ((seed << 32) | (frame << 8) | book).to(tl.uint64, bitcast=True)
+    x = (x ^ (x >> 30)) * tl.full([], 0xBF58476D1CE4E5B9, tl.uint64)
+    x = (x ^ (x >> 27)) * tl.full([], 0x94D049BB133111EB, tl.uint64)
+    return ((x ^ (x >> 31)) >> 40).to(tl.float32) * (2.0**-24)
+
+
+@triton.jit(do_not_specialize=["book"])
 def _choose(
-    logits, logits_stride, do_sample, temperature, top_k, top_p, uniform, uniform_stride, out, num_ids, table, embedded,
-    size, BLOCK: tl.constexpr, ORDER_BITS: tl.constexpr, BLOCK_EMBEDDING: tl.constexpr, OVERLAP: tl.constexpr,
+    logits, logits_stride, num_ids, slots, frames, seed, do_sample, temperature, top_k, top_p,
+    seen, penalty, banned, may_end, broken, end_id, codes, num_books, book, table, embedded, size,
+    BLOCK: tl.constexpr, ORDER_BITS: tl.constexpr, IS_FIRST: tl.constexpr, BLOCK_EMBEDDING: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
     if OVERLAP:
         launch_dependents()
@@ -69,16 +117,31 @@ def _choose(
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < num_ids
+    slot = tl.load(slots + row)
+    frame = tl.load(frames + row)
+    samples = tl.load(do_sample + slot) != 0
+    uniform = _uniform(tl.load(seed + slot), frame, book.to(tl.int64))
+    warmth = tl.load(temperature + slot)
+    k = tl.load(top_k + slot)
+    p = tl.load(top_p + slot)
     score = tl.load(logits + row * logits_stride + at, mask=inside, other=float("-inf")).to(tl.float32)
+    if IS_FIRST:
+        was_seen = tl.load(seen + slot * num_ids + at, mask=inside, other=0) != 0
+        factor = tl.load(penalty + slot)
+        score = tl.where(was_seen, tl.where(score < 0, score * factor, score / factor), score)
+        is_banned = (tl.load(banned + at, mask=inside, other=0) != 0) | ((at == end_id) & (tl.load(may_end + row) == 0))
+        score = tl.where(is_banned, float("-inf"), score)
+        is_number = (score == score).to(tl.int32)
+        is_finite = (tl.abs(tl.max(score, 0)) < float("inf")) & (tl.min(is_number, 0) == 1)
+        tl.store(broken + row, ~is_finite)
     # With NaN among the scores, argmax may be outside the ids: clamp to any valid id.
     place = tl.minimum(tl.argmax(score, 0), num_ids - 1)
-    if tl.load(do_sample + row) != 0:
+    if samples:
         # The scores as unsigned integers in the same order; padding is below every score.
         bits = score.to(tl.uint32, bitcast=True)
         order = tl.where(bits >> 31 == 0, bits | 0x80000000, bits ^ 0xFFFFFFFF)
         order = tl.where(inside, order, 0)
-        score = score / tl.load(temperature + row)
-        k = tl.load(top_k + row)
+        score = score / warmth
         k = tl.where((k > 0) & (k < num_ids), k, num_ids)
         threshold = tl.zeros([], tl.uint32)
         for pair in tl.static_range(ORDER_BITS // 2):  # two bits at a time, as sums take longer than comparisons
@@ -93,7 +156,6 @@ def _choose(
         is_kept = inside & (order >= threshold)
         highest = tl.max(score, 0)
         weight = tl.where(is_kept, tl.exp(score - highest), 0.0)
-        p = tl.load(top_p + row)
         if p < 1.0:
             probability = weight / tl.sum(weight, 0)
             removable = 1.0 - p
@@ -113,10 +175,12 @@ def _choose(
             is_kept &= (order > border) | (is_border & ~goes)
             weight = tl.where(is_kept, weight, 0.0)
         cumulative = tl.cumsum(weight, 0)
-        target = tl.load(uniform + row * uniform_stride) * tl.sum(weight, 0)
+        target = uniform * tl.sum(weight, 0)
         last = tl.max(tl.where(weight > 0.0, at, 0), 0)  # if rounding leaves none above the target
         place = tl.min(tl.where((weight > 0.0) & (cumulative > target), at, last), 0)
-    tl.store(out + row, place.to(tl.int64))
+    tl.store(codes + row * num_books + book, place.to(tl.int64))
+    if IS_FIRST:
+        tl.store(seen + slot * num_ids + place, tl.full([], 1, tl.int1))
     if BLOCK_EMBEDDING > 0:
         value = tl.arange(0, BLOCK_EMBEDDING)
         inside = value < size

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonorant.engine.kernels.attention import HeadNorm
@@ -22,8 +21,9 @@ from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm,
 
 # (queries, keys and values of the rows, their norm, keys and values of the layer) -> [rows, heads * head_dim]
 Attend = Callable[[Tensor, HeadNorm, Tensor, Tensor], Tensor]
-# (index of the codebook, logits [rows, codes], table [codes, size] or None) -> ids [rows] and their rows of the table
-ChooseAndEmbed = Callable[[int, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+# Draws and keeps a code per row: (index of the codebook, logits [rows, codes], table [codes, size] or None) -> the rows
+# of the table for these codes
+ChooseAndEmbed = Callable[[int, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +68,22 @@ class FusedPredictor:
         self._projection = predictor.small_to_mtp_projection
         # The projection of an embedding does not depend on the frame, so all of them are computed once, here.
         tables = [first_table, *predictor.model.codec_embedding][: num_codebooks - 1]
-        self._inputs = [self._projection(table.weight) for table in tables]
-        self._heads = list(predictor.lm_head.parameters())
+        self.first_inputs, *self._inputs = [self._projection(table.weight) for table in tables]  # each [codes, hidden]
+        self._heads = list(predictor.lm_head.parameters())[: num_codebooks - 1]
         self._num_codebooks = num_codebooks
 
-    def __call__(self, hidden: Tensor, first: Tensor, choose: ChooseAndEmbed) -> Tensor:
-        """Return ids [rows, codebooks], given the talker's state [rows, hidden] and the first codes [rows]."""
+    def __call__(self, hidden: Tensor, first: Tensor, choose: ChooseAndEmbed) -> None:
+        """Let `choose` draw all codes but the first, given the talker's state [rows, hidden] and the rows of
+        `first_inputs` for the first codes [rows, hidden of the predictor]."""
         num_rows, num_codebooks, c = len(hidden), self._num_codebooks, self._config
         cache = hidden.new_empty(c.num_layers, 2, num_rows, num_codebooks, c.num_kv_heads, c.head_dim)
-        both = torch.stack([self._projection(hidden), F.embedding(first, self._inputs[0])], 1)
+        both = torch.stack([self._projection(hidden), first], 1)
         x = self._stack(both.flatten(0, 1), cache, partial(frame_attention, position=1))
         x = x.view(num_rows, 2, -1)[:, 1].contiguous()
-        codes = [first]
-        for book in range(1, num_codebooks):
-            is_last = book == num_codebooks - 1
-            logits = linear(x, self._heads[book - 1], norm=self._norm)
-            code, x = choose(book, logits, None if is_last else self._inputs[book])
-            codes.append(code)
-            if not is_last:
+        for book, (head, table) in enumerate(zip(self._heads, [*self._inputs, None], strict=True), 1):
+            x = choose(book, linear(x, head, norm=self._norm), table)
+            if table is not None:
                 x = self._stack(x, cache, partial(frame_attention, position=book + 1))
-        return torch.stack(codes, 1)
 
 
 def fused_norm(norm: RMSNorm) -> Norm:

@@ -16,13 +16,15 @@ from sonorant.engine.model.code_predictor import CodePredictor
 from sonorant.engine.model.layers import DecoderLayer, RMSNorm, RotaryTable, store_transposed
 from sonorant.engine.model.weights import Embedding
 
+FOLDED_AT_ONCE = 8192  # rows of the text embedding; their projection takes 32 MB in bfloat16
+
 
 class Talker(nn.Module):
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__()
         c = checkpoint.talker
         self.model = _Model(c)
-        self.text_projection = _TextProjection(c)
+        self.text_projection: nn.Module = _TextProjection(c)
         self.codec_head = nn.Linear(c.stack.hidden_size, c.vocab_size, bias=False)
         self.code_predictor = CodePredictor(checkpoint.code_predictor, c.stack.hidden_size)
 
@@ -32,6 +34,18 @@ class Talker(nn.Module):
             layer.join()
         if self.codec_head.weight.device.type == "cpu":
             store_transposed(self)
+
+    def fold_text_projection(self) -> None:
+        """Replace the text embedding by its projection, so that a row of text is only looked up: the same results, but
+        for rounding. A table of the same size is overwritten."""
+        embedding = self.model.text_embedding
+        table = embedding.weight.data
+        hidden = self.codec_head.in_features
+        folded = table if table.shape[1] == hidden else table.new_empty(len(table), hidden)
+        for start in range(0, len(table), FOLDED_AT_ONCE):
+            folded[start : start + FOLDED_AT_ONCE] = self.text_projection(table[start : start + FOLDED_AT_ONCE])
+        embedding.weight = nn.Parameter(folded, requires_grad=False)
+        self.text_projection = nn.Identity()
 
     def embed_text(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative
         projected: Tensor = self.text_projection(self.model.text_embedding(ids.clamp(min=0)))

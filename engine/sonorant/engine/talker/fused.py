@@ -20,13 +20,14 @@ from torch import Tensor
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import Buckets, bucket_sizes, download, upload, wait_for_work_so_far
-from sonorant.engine.kernels import sampling as fused_sampling
 from sonorant.engine.kernels.attention import Places, Watch, paged_attention
-from sonorant.engine.kernels.embedding import sum_embeddings
+from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
+from sonorant.engine.kernels.linear import linear
+from sonorant.engine.kernels.sampling import Draws, FirstBook, choose
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.fused import FusedPredictor, FusedStack, fused_norm, join_rows, normed
 from sonorant.engine.model.layers import RotaryTable
-from sonorant.engine.model.sampling import Sampling, is_drawable, uniforms
+from sonorant.engine.model.sampling import Sampling
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.kv_cache import KVCache
 from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
@@ -62,7 +63,11 @@ class FusedSteps:
     ) -> None:
         self._alignment_head = alignment_head
         self.text_logits: Float32Array | None = None
-        self._talker = talker
+        talker.fold_text_projection()
+        self._text_table = talker.model.text_embedding.weight
+        self._codec_table = talker.model.codec_embedding.weight
+        self._first_head = talker.codec_head.weight
+        self._eos_id = checkpoint.talker.codec_eos_id
         self._cache = cache
         self._slots = slots
         self._device = device = cache.storage.device
@@ -84,7 +89,6 @@ class FusedSteps:
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids, else 0
         # Of the alignment head, by row. The kernel writes them to memory of the host, so that no copy is needed.
         self._logits = torch.zeros(mixed_sizes[-1], WINDOW, pin_memory=device.type == "cuda")
-        self._seen_value = torch.ones((), device=device, dtype=torch.bool)
 
         self.passes = PassCounts()
         pad_text_id = checkpoint.text_ids.tts_pad
@@ -164,37 +168,31 @@ class FusedSteps:
     def _run_decode_rows(self, rows: Tensor) -> Tensor:
         """Step rows [slot, text id, position, watched position]: the slot's last frame and a text id go in."""
         slots, text_ids, positions, watched = rows.unbind(0)
-        x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
+        x = row_inputs(slots, text_ids, self._text_table, self._slots.last_frame)
         hidden = self._attended(x, slots, positions, watched, are_single=True)
         return self._hidden.index_copy_(0, slots, normed(hidden, self._norm))
 
     def _run_mixed_rows(self, rows: Tensor) -> Tensor:
         """Step rows [slot, text id, position, codec item, is decode row, slot for hidden state, watched position]."""
         slots, text_ids, positions, codec_items, is_decode, targets, watched = rows.unbind(0)
-        codec = self._talker.embed_codec(codec_items.clamp(min=NO_ID)) + self._voice[: len(slots)]
-        codec = torch.where((is_decode == 1)[:, None], self._slots.last_frame[slots], codec)
-        x = codec + self._talker.embed_text(text_ids)
+        prompts = PromptItems(is_decode, codec_items, self._codec_table, self._voice)
+        x = row_inputs(slots, text_ids, self._text_table, self._slots.last_frame, prompts)
         hidden = self._attended(x, slots, positions, watched, are_single=False)
         return self._hidden.index_copy_(0, targets, normed(hidden, self._norm))
 
     def _run_sample(self, rows: Tensor) -> Tensor:
         """Draw frames [rows, codebooks] for rows [slot, frame index, end token allowed]; update the slots' state."""
-        slots, frame_indices, allow_eos = rows.unbind(0)
+        slots, frame_indices, may_end = rows.unbind(0)
         state = self._slots
         hidden = self._hidden[slots]
-        uniform = uniforms(state.seed[slots], frame_indices, self._num_codebooks)
-        scores = state.first_scores(self._talker.codec_head(hidden), slots, allow_eos)
-        first, _ = _choose(scores, state.talker.at(slots), uniform[:, 0], None)
-        state.seen.index_put_((slots, first), self._seen_value)
-        sampling = state.predictor.at(slots)
-
-        def choose(book: int, logits: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
-            return _choose(logits, sampling, uniform[:, book], table)
-
-        codes = self._predictor(hidden, first, choose)
-        state.last_frame.index_copy_(0, slots, sum_embeddings(codes, self._tables, self._table_starts))
-        codes[:, 0].masked_fill_(~is_drawable(scores), BROKEN)
-        return codes.to(torch.int16)
+        codes = slots.new_empty(len(slots), self._num_codebooks)
+        broken = torch.empty_like(slots, dtype=torch.bool)
+        first_book = FirstBook(state.seen, state.penalty, state.banned, self._eos_id, may_end, broken)
+        first_draws, draws = (_draws(slots, frame_indices, state.seed, p) for p in (state.talker, state.predictor))
+        logits = linear(hidden, self._first_head)
+        first = choose(logits, first_draws, codes, 0, table=self._predictor.first_inputs, first=first_book)
+        self._predictor(hidden, first, lambda book, logits, table: choose(logits, draws, codes, book, table=table))
+        return keep_frames(codes, broken, self._tables, self._table_starts, slots, state.last_frame, BROKEN)
 
     def _attended(self, x: Tensor, slots: Tensor, positions: Tensor, watched: Tensor, *, are_single: bool) -> Tensor:
         """Run x [rows, hidden] through all layers."""
@@ -242,7 +240,5 @@ def _prompt_rows(row: PrefillRow, padding_slot: int) -> Int64Array:
     return columns
 
 
-def _choose(logits: Tensor, sampling: Sampling, uniform: Tensor, table: Tensor | None) -> tuple[Tensor, Tensor]:
-    return fused_sampling.choose(
-        logits, sampling.do_sample, sampling.temperature, sampling.top_k, sampling.top_p, uniform, table
-    )
+def _draws(slots: Tensor, frame_indices: Tensor, seed: Tensor, p: Sampling) -> Draws:
+    return Draws(slots, frame_indices, seed, p.do_sample, p.temperature, p.top_k, p.top_p)
