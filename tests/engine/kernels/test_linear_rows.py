@@ -32,12 +32,13 @@ NUM_ROWS = (1, 2, 16, 17, 32, 40, 48, 64)
 def test_all_inputs_and_outputs_are_shared_out_equally(
     size_in: int, size_out: int, is_swiglu: bool, may_split: bool
 ) -> None:
-    for row_tiles in range(1, 5):
+    for row_tiles in (1, 2, 4):
         tiling = Tiling.of(size_out, size_in, row_tiles, is_swiglu=is_swiglu, may_split=may_split)
         assert tiling is not None
         assert size_in % (tiling.split * tiling.warps * 32) == 0
         assert size_out % (tiling.tiles * 8 // (2 if is_swiglu else 1)) == 0
-        assert tiling.split == 1 or may_split
+        assert row_tiles % tiling.row_groups == 0
+        assert tiling.split == 1 or may_split or row_tiles > 2
 
 
 def test_inputs_are_summed_up_alike_for_up_to_32_rows() -> None:

@@ -20,14 +20,14 @@ from triton.runtime.cache import get_cache_manager
 try:
     from cuda.bindings import driver, nvrtc
 
-    _IS_KNOWN = True
+    HAS_BINDINGS = True
 except ImportError:  # a torch for the CPU, or one that does not need these bindings
-    _IS_KNOWN = False
+    HAS_BINDINGS = False
 
 
 def is_usable(x: Tensor) -> bool:
     """Return whether a kernel can work on `x`."""
-    return _IS_KNOWN and x.is_cuda and _capability(x.device)[0] >= 9
+    return HAS_BINDINGS and x.is_cuda and _capability(x.device)[0] >= 9
 
 
 @dataclass(frozen=True, slots=True)

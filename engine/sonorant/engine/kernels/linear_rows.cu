@@ -6,9 +6,11 @@
 //
 // A block computes all rows of TILES * 8 outputs. Its warps share the inputs among themselves, as do the SPLIT blocks
 // of a cluster, and sums of all of them are added in a fixed order: which ones, does not depend on the number of rows,
-// so that a row comes out the same beside any others.
+// so that a row comes out the same beside any others. Many rows would take too many registers of one warp, so
+// ROW_GROUPS warps share them, and fetch the weights for each other.
 //
-// Macros: IN, OUT (after SwiGLU), TILES, WARPS, SPLIT, AHEAD, ROW_TILES (of 16 rows), NORM, SWIGLU, RESIDUAL, FLOAT16.
+// Macros: IN, OUT (after SwiGLU), TILES, WARPS (of a row group), SPLIT, AHEAD, ROW_TILES (of 16 rows), ROW_GROUPS, NORM,
+// SWIGLU, RESIDUAL, FLOAT16.
 // See linear_rows.py for what they mean and how they are chosen.
 
 #if FLOAT16
@@ -25,23 +27,27 @@ __device__ constexpr int least(int a, int b) { return a < b ? a : b; }
 constexpr int BLOCK_IN = 32;                                 // inputs of a tile: two matrix instructions
 constexpr int NUM_BLOCKS = IN / (SPLIT * WARPS * BLOCK_IN);  // of a warp
 constexpr int W_AHEAD = least(AHEAD, NUM_BLOCKS);
-constexpr int X_AHEAD = least(ROW_TILES == 1 ? 4 : ROW_TILES == 2 ? 3 : 2, NUM_BLOCKS);
+constexpr int OWN_ROW_TILES = ROW_TILES / ROW_GROUPS;  // of a warp
+constexpr int X_AHEAD = least(OWN_ROW_TILES == 1 ? 4 : ROW_GROUPS == 1 ? 3 : 2, NUM_BLOCKS);
 constexpr int PARTS = SWIGLU ? 2 : 1;  // gate and up
 constexpr int PART_TILES = TILES / PARTS;
 constexpr int PART_OUT = PART_TILES * 8;               // outputs of a block
 constexpr int QUADS = PART_TILES / 2;                  // float4 per thread, row and part
 constexpr int NUM_ITEMS = ROW_TILES * 2 * QUADS * 32;  // float4 of a block and part
-constexpr int THREADS = WARPS * 32;
-constexpr int RING = W_AHEAD * TILES * 32;  // uint4 of a warp's tiles under way
-constexpr int REGION = RING > PARTS * NUM_ITEMS ? RING : PARTS * NUM_ITEMS;  // of a warp: the tiles, later the sums
+constexpr int THREADS = WARPS * ROW_GROUPS * 32;
+constexpr int OWN_TILES = TILES / ROW_GROUPS;                          // that a warp fetches
+constexpr int NUM_PLACES = ROW_GROUPS == 1 ? W_AHEAD : W_AHEAD + 1;  // one more, which other warps may still read
+constexpr int RING = NUM_PLACES * TILES * 32;                          // uint4 of the tiles under way
+constexpr int REGION = RING > PARTS * NUM_ITEMS ? RING : PARTS * NUM_ITEMS;  // the tiles, later the sums
 
 static_assert(IN % (SPLIT * WARPS * BLOCK_IN) == 0, "inputs are shared equally");
 static_assert(OUT % PART_OUT == 0, "outputs are shared equally");
 static_assert(PART_TILES % 2 == 0, "a thread stores four outputs at once");
-static_assert(!NORM || SPLIT == 1, "sums of squares are not shared among blocks");
+static_assert(ROW_TILES % ROW_GROUPS == 0 && TILES % ROW_GROUPS == 0, "rows and tiles are shared equally");
 
-// Each thread fetches what it will use itself, so that no other thread must be waited for. Registers in place of shared
-// memory would not do: the assembler moves such loads to where their values are used, behind the wait.
+// Where there is one row group, each thread fetches what it will use itself, so that no other thread must be waited for.
+// Registers in place of shared memory would not do: the assembler moves such loads to where their values are used,
+// behind the wait.
 __device__ inline void fetch(uint4* to, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"
                :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
@@ -98,13 +104,23 @@ __device__ inline float activated(float gate, float up) {
   return rounded(gate / (1.f + __expf(-gate))) * rounded(up);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
+// Waits for the other row groups that use the same weights.
+__device__ inline void meet(int warp) {
+#if ROW_GROUPS == 1
+  __syncwarp();
+#else
+  asm volatile("bar.sync %0, %1;" :: "r"(1 + warp), "n"(ROW_GROUPS * 32) : "memory");
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) linear_rows(
     const unsigned short* __restrict__ x, const unsigned short* __restrict__ norm_weight,
     const unsigned short* __restrict__ weight, const unsigned short* residual, unsigned short* out, int rows,
     float eps) {
   extern __shared__ float4 shared[];
   asm volatile("griddepcontrol.launch_dependents;");
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
+  const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
+  const int warp = threadIdx.x / 32 / ROW_GROUPS, row_group = threadIdx.x / 32 % ROW_GROUPS;
   const int rank = SPLIT == 1 ? 0 : blockIdx.x % SPLIT;
   const int out_at = blockIdx.x / SPLIT * PART_OUT;
   const int in_at = (rank * WARPS + warp) * NUM_BLOCKS * BLOCK_IN + member * 8;
@@ -122,7 +138,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
   auto fetch_block = [&](int block) {
     if (block < NUM_BLOCKS) {
 #pragma unroll
-      for (int i = 0; i < TILES; ++i) fetch(ring + (block % W_AHEAD * TILES + i) * 32, tile(i, block));
+      for (int own = 0; own < OWN_TILES; ++own) {
+        const int i = row_group * OWN_TILES + own;
+        fetch(ring + (block % NUM_PLACES * TILES + i) * 32, tile(i, block));
+      }
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
@@ -138,19 +157,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
     const int row = r * 16 + half * 8 + item % 32 / 4;
     return own < OWN_ITEMS && row < rows ? (long long)row * OUT + out_at + item % 4 * 2 * PART_TILES + quad * 4 : -1;
   };
-  uint4 a[X_AHEAD][ROW_TILES][2];
-  const unsigned short* line[ROW_TILES][2];
+  uint4 a[X_AHEAD][OWN_ROW_TILES][2];
+  const unsigned short* line[OWN_ROW_TILES][2];
 #pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r)
+  for (int r = 0; r < OWN_ROW_TILES; ++r)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = r * 16 + h * 8 + group;
+      const int row = (row_group * OWN_ROW_TILES + r) * 16 + h * 8 + group;
       line[r][h] = x + (u64)(row < rows ? row : rows - 1) * IN + in_at;
     }
 #pragma unroll
   for (int b = 0; b < X_AHEAD; ++b)
 #pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r)
+    for (int r = 0; r < OWN_ROW_TILES; ++r)
 #pragma unroll
       for (int h = 0; h < 2; ++h) a[b][r][h] = load_rows(line[r][h] + b * BLOCK_IN);
 
@@ -169,20 +188,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
 #endif
   __syncwarp();  // or the assembler would move the loads to where they are used
 
-  float4 sum[ROW_TILES][TILES] = {};
+  float4 sum[OWN_ROW_TILES][TILES] = {};
 #if NORM
-  float4 square[ROW_TILES][2] = {};
+  float4 square[OWN_ROW_TILES][2] = {};
 #endif
 #pragma unroll
   for (int b = 0; b < NUM_BLOCKS; ++b) {
     const int xb = b % X_AHEAD;
     asm volatile("cp.async.wait_group %0;" :: "n"(W_AHEAD - 1) : "memory");
+    if (ROW_GROUPS > 1) meet(warp);
     uint4 w[TILES];
 #pragma unroll
-    for (int i = 0; i < TILES; ++i) w[i] = ring[(b % W_AHEAD * TILES + i) * 32];
+    for (int i = 0; i < TILES; ++i) w[i] = ring[(b % NUM_PLACES * TILES + i) * 32];
     fetch_block(b + W_AHEAD);
 #pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r) {
+    for (int r = 0; r < OWN_ROW_TILES; ++r) {
       uint4 p = a[xb][r][0], q = a[xb][r][1];
       if (b + X_AHEAD < NUM_BLOCKS) {
 #pragma unroll
@@ -208,23 +228,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
   }
 
   // The warps' sums: float4 number `item` of part `part` of warp `w` is at w * REGION + part * NUM_ITEMS + item.
-  __syncwarp();
+  meet(warp);
 #pragma unroll
-  for (int r = 0; r < ROW_TILES; ++r)
+  for (int r = 0; r < OWN_ROW_TILES; ++r)
 #pragma unroll
     for (int i = 0; i < TILES; i += 2) {
       const int part = i / PART_TILES, quad = i % PART_TILES / 2;
-      float4* to = shared + warp * REGION + part * NUM_ITEMS + (r * 2 * QUADS + quad) * 32 + lane;
+      const int row_tile = row_group * OWN_ROW_TILES + r;
+      float4* to = shared + warp * REGION + part * NUM_ITEMS + (row_tile * 2 * QUADS + quad) * 32 + lane;
       const float4 s = sum[r][i], t = sum[r][i + 1];
       to[0] = make_float4(s.x, s.y, t.x, t.y);
       to[QUADS * 32] = make_float4(s.z, s.w, t.z, t.w);
     }
 #if NORM
-  float* squares = reinterpret_cast<float*>(shared + WARPS * REGION);  // [WARPS][rows]
+  constexpr int ROWS = ROW_TILES * 16;
+  float* squares = reinterpret_cast<float*>(shared + WARPS * REGION);  // [WARPS][ROWS]
   if (member == group / 2) {
 #pragma unroll
-    for (int r = 0; r < ROW_TILES; ++r) {
-      float* to = squares + (warp * ROW_TILES + r) * 16 + group;
+    for (int r = 0; r < OWN_ROW_TILES; ++r) {
+      float* to = squares + warp * ROWS + (row_group * OWN_ROW_TILES + r) * 16 + group;
       to[0] = group % 2 ? square[r][0].y : square[r][0].x;
       to[8] = group % 2 ? square[r][1].w : square[r][1].z;
     }
@@ -233,8 +255,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
   __syncthreads();
 
 #if SPLIT > 1
-  float4* received = shared + WARPS * REGION;  // [SPLIT][PARTS][OWN_ITEMS]
+  float4* received = shared + WARPS * REGION + (NORM ? WARPS * ROW_TILES * 4 : 0);  // [SPLIT][PARTS][OWN_ITEMS]
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#if NORM
+  float* received_squares = reinterpret_cast<float*>(received + PARTS * NUM_ITEMS);  // [SPLIT][ROWS]
+  for (int row = threadIdx.x; row < ROWS; row += THREADS) {
+    float total = 0.f;
+#pragma unroll
+    for (int v = 0; v < WARPS; ++v) total += squares[v * ROWS + row];
+#pragma unroll
+    for (int to_rank = 0; to_rank < SPLIT; ++to_rank) {
+      u32 to = (u32)__cvta_generic_to_shared(received_squares + rank * ROWS + row);
+      asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(to_rank));
+      asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(to), "f"(total) : "memory");
+    }
+  }
+#endif
   for (int item = threadIdx.x; item < NUM_ITEMS; item += THREADS)
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) {
@@ -249,9 +285,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
   constexpr int SOURCES = SPLIT, STRIDE = PARTS * OWN_ITEMS;
   const float4* from = received;
+#if NORM
+  const float* from_squares = received_squares;
+#endif
 #else
   constexpr int SOURCES = WARPS, STRIDE = REGION;
   const float4* from = shared;
+#if NORM
+  const float* from_squares = squares;
+#endif
 #endif
 #pragma unroll
   for (int n = 0; n < OWN; ++n) {
@@ -266,7 +308,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) linear_rows(
 #if NORM
     float all = 0.f;
 #pragma unroll
-    for (int v = 0; v < WARPS; ++v) all += squares[v * ROW_TILES * 16 + (int)(at / OUT)];
+    for (int v = 0; v < SOURCES; ++v) all += from_squares[v * ROWS + (int)(at / OUT)];
     const float factor = rsqrtf(all / IN + eps);
 #pragma unroll
     for (int part = 0; part < PARTS; ++part) scale(total[part], factor);

@@ -19,9 +19,11 @@ MAX_MANY_ROWS_WEIGHTS = 12 * 2**20
 TILE_OUT = 8
 BLOCK_IN = 32
 BLOCKS_WANTED = 128  # an H100 or H200 has 132 multiprocessors
-TILES_BYTES = (
-    48 * 1024
-)  # of weights under way in a block: two blocks fit on a multiprocessor, so that the next can begin
+TILES_BYTES = 96 * 1024  # of weights under way in a block: two blocks fit on a multiprocessor
+# With more than 32 rows:
+MANY_ROWS_BLOCKS_WANTED = 192
+MANY_ROWS_TILES_BYTES = 36 * 1024  # several blocks fit on a multiprocessor beside the sums
+MAX_SHARED_TILES = 16  # of a warp, if other warps have other rows; with more, eight warps for all rows are faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class Tiling:
     """How a product is shared out; see the macros of linear_rows.cu."""
 
     tiles: int  # of 8 weight rows per block of threads
-    warps: int
+    warps: int  # that share the inputs
+    row_groups: int  # as many warps each share the rows
     split: int  # blocks of threads that share the inputs of the same outputs
     ahead: int  # tiles under way
 
@@ -37,14 +40,20 @@ class Tiling:
     def of(cls, size_out: int, size_in: int, row_tiles: int, *, is_swiglu: bool, may_split: bool) -> "Tiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU.
 
-        Which inputs are summed up together depends on the sizes, and for gate and up also on whether there are more
-        than 32 rows.
+        Which inputs are summed up together depends on the sizes, and on whether there are more than 32 rows.
         """
-        tiles = 8 if is_swiglu and row_tiles <= 2 else 4
+        is_many = row_tiles > 2
+        tiles = 8 if is_swiglu and not is_many else 4
         block_out = tiles * TILE_OUT // (2 if is_swiglu else 1)
         if size_out % block_out:
             return None
         num_blocks = size_out // block_out
+        if is_many:
+            split = next((n for n in (1, 2, 4) if num_blocks * n >= MANY_ROWS_BLOCKS_WANTED), 8)
+            num_tiles, rest = divmod(size_in, split * 2 * BLOCK_IN)
+            if not rest and num_tiles <= MAX_SHARED_TILES:
+                ahead = MANY_ROWS_TILES_BYTES // (2 * tiles * TILE_OUT * BLOCK_IN * 2)
+                return cls(tiles, 2, 2, split, min(num_tiles, ahead))
         warps = 4 if num_blocks > BLOCKS_WANTED else 8
         split = next((n for n in (1, 2) if num_blocks * n >= BLOCKS_WANTED), 4) if may_split else 1
         while size_in % (split * warps * BLOCK_IN):
@@ -52,7 +61,7 @@ class Tiling:
                 return None
             split, warps = (split // 2, warps) if split > 1 else (split, warps // 2)
         num_tiles = size_in // (split * warps * BLOCK_IN)
-        return cls(tiles, warps, split, min(num_tiles, TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * 2)))
+        return cls(tiles, warps, 1, split, min(num_tiles, TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * 2)))
 
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
@@ -90,7 +99,8 @@ def linear_rows(
 
 
 def _row_tiles(num_rows: int) -> int:
-    return -(-num_rows // ROWS_PER_TILE)
+    """Return 1, 2 or 4: two row groups share more than two tiles."""
+    return 1 << (-(-num_rows // ROWS_PER_TILE) - 1).bit_length()
 
 
 @cache
@@ -113,7 +123,7 @@ def _kernel(
         macros,
         device,
         blocks=size_out // block_out * tiling.split,
-        threads=tiling.warps * 32,
+        threads=tiling.warps * tiling.row_groups * 32,
         blocks_per_cluster=tiling.split,
         shared_bytes=_shared_bytes(tiling, row_tiles, has_norm),
     )
@@ -137,6 +147,7 @@ def macros_of(
         "SPLIT": tiling.split,
         "AHEAD": tiling.ahead,
         "ROW_TILES": row_tiles,
+        "ROW_GROUPS": tiling.row_groups,
         "NORM": int(has_norm),
         "SWIGLU": int(is_swiglu),
         "RESIDUAL": int(has_residual),
@@ -147,7 +158,8 @@ def macros_of(
 def _shared_bytes(tiling: Tiling, row_tiles: int, has_norm: bool) -> int:
     """As linear_rows.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
     sums = row_tiles * ROWS_PER_TILE * tiling.tiles * TILE_OUT * 4
-    tiles = tiling.ahead * tiling.tiles * TILE_OUT * BLOCK_IN * 2
-    squares = tiling.warps * row_tiles * ROWS_PER_TILE * 4 if has_norm else 0
-    received = sums if tiling.split > 1 else 0
-    return tiling.warps * max(sums, tiles) + squares + received
+    places = tiling.ahead + (tiling.row_groups > 1)
+    tiles = places * tiling.tiles * TILE_OUT * BLOCK_IN * 2
+    squares = row_tiles * ROWS_PER_TILE * 4 if has_norm else 0
+    received = sums + tiling.split * squares if tiling.split > 1 else 0
+    return tiling.warps * (max(sums, tiles) + squares) + received

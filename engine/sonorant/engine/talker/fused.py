@@ -21,6 +21,7 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import Buckets, bucket_sizes, download, upload, wait_for_work_so_far
 from sonorant.engine.kernels.attention import Places, Watch, paged_attention
+from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
 from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.linear import linear
 from sonorant.engine.kernels.sampling import Draws, FirstBook, choose
@@ -96,6 +97,8 @@ class FusedSteps:
         padding_row = [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot, NOT_WATCHED]
         self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
         self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes, self.passes)
+        if device.type == "cuda" and not HAS_BINDINGS:
+            log.warning("the package cuda-bindings is missing: a frame of 2 to 64 streams takes a third longer without it")
         if device.type == "cuda" and not config.enforce_eager:
             self._capture()
         elif device.type == "cuda":
