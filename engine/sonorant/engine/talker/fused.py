@@ -98,7 +98,9 @@ class FusedSteps:
         self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
         self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes, self.passes)
         if device.type == "cuda" and not HAS_BINDINGS:
-            log.warning("the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer without it")
+            log.warning(
+                "the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer without it"
+            )
         if device.type == "cuda" and not config.enforce_eager:
             self._capture()
         elif device.type == "cuda":
