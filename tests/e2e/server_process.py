@@ -19,16 +19,16 @@ ALONE_WITHIN_S = 90.0
 LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
 
 
-def samples(server: "ServerProcess") -> list[Any]:
-    """Of its metrics."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
+def samples(metrics_port: int) -> list[Any]:
+    """Of a server's metrics."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=10) as response:
         text = response.read().decode()
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 def scrape(server: "ServerProcess") -> dict[tuple[str, str], float]:
     """Samples by name and worker."""
-    return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples(server)}
+    return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples(server.metrics_port)}
 
 
 class ServerProcess(ToldProcess):

@@ -31,7 +31,7 @@ async def names(server: ServerProcess, stub: Any) -> Names:
     await stub.Synthesize(SynthesizeRequest(text="Hello."))
     await failure(stub.Synthesize(SynthesizeRequest()))
     found: Names = defaultdict(set)
-    for sample in samples(server):
+    for sample in samples(server.metrics_port):
         found[sample.name] |= {*sample.labels}
     return found
 

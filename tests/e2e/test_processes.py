@@ -1,10 +1,13 @@
-"""Several server processes behind one port: they share the work, and one that is killed costs nobody a sentence."""
+"""Several server processes behind one port and before the same workers: one that is killed costs nobody a sentence."""
 
 import asyncio
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -14,6 +17,7 @@ import grpc
 import pytest
 
 from sonorant.client import Resumed, SpeechClient, UtteranceDone, synthesis_config, voice_mix
+from sonorant.engine import BUILTIN_VOICE_DIR
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.e2e.server_process import ServerProcess, samples
@@ -37,15 +41,37 @@ class ServerProcesses(ServerProcess):
 
     def _wait_until_ready(self) -> None:
         listening: Any = self.wait_for("listening")
-        self.port = int(listening["port"])
-        self.parts: list[dict[str, int]] = listening["processes"]
+        self.port, self.metrics_port = int(listening["port"]), int(listening["metrics_port"])
+        self.fronts: list[dict[str, int]] = listening["processes"]
         self.wait_for("serving")
 
     def num_calls(self, number: int) -> float:
-        """How many calls of Synthesize a process has handled."""
-        self.metrics_port = self.parts[number]["metrics_port"]
-        told = [sample for sample in samples(self) if sample.name == "grpc_server_handled_total"]
-        return sum(sample.value for sample in told if sample.labels["method"].endswith("/Synthesize"))
+        """How many calls of Synthesize a front has handled."""
+        return calls_of_synthesize(self.fronts[number]["metrics_port"])
+
+    @property
+    def workers(self) -> dict[int, str]:
+        """Names of the running workers, by process id."""
+        names = ("sonorant-talker", "sonorant-code2w")
+        return {pid: name for pid, name in self.child_ids().items() if name in names}
+
+    def ready_fronts(self) -> list[int]:
+        """Process ids of the fronts that run."""
+        return [pid for pid, name in self.child_ids().items() if name.startswith("python")]
+
+    @property
+    def is_ready(self) -> bool:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/ready", timeout=10) as response:
+            return bool(response.status == 200)
+
+    def value(self, name: str) -> float:
+        """The sum of a metric's samples."""
+        return sum(sample.value for sample in samples(self.metrics_port) if sample.name == name)
+
+
+def calls_of_synthesize(metrics_port: int) -> float:
+    told = [sample for sample in samples(metrics_port) if sample.name == "grpc_server_handled_total"]
+    return sum(sample.value for sample in told if sample.labels["method"].endswith("/Synthesize"))
 
 
 @pytest.fixture(scope="module")
@@ -103,23 +129,122 @@ async def listen(client: SpeechClient, heard: list[bytes], lead_ms: int) -> int:
 
 
 async def test_a_sentence_outlives_its_process_which_is_replaced(tmp_path: Path) -> None:
+    """Sentences of the other process do not even notice, and the workers live on."""
     with ServerProcesses(tmp_path / "log") as server:
-        async with SpeechClient(server.address) as client:
+        async with AsyncExitStack() as stack:
+            clients = [client for each in await clients_of_fronts(stack, server, 2) for client in each]
             whole: list[bytes] = []
-            assert await listen(client, whole, lead_ms=0) == 0
-            broken: list[bytes] = []
-            listening = asyncio.create_task(listen(client, broken, lead_ms=600))
-            await eventually(lambda: len(broken) >= 4, True, timeout_s=60)
-            (speaking,) = [part["pid"] for part in server.parts if is_connected(part["pid"], server.port)]
-            os.kill(speaking, signal.SIGKILL)
-            assert await listening == 1
-        assert_same_audio(b"".join(broken), b"".join(whole))
+            assert await listen(clients[0], whole, lead_ms=0) == 0
+            workers = server.workers
+            heard: list[list[bytes]] = [[] for _ in clients]
+            listening = [
+                asyncio.create_task(listen(client, each, lead_ms=600))
+                for client, each in zip(clients, heard, strict=True)
+            ]
+            await eventually(lambda: min(map(len, heard)) >= 4, True, timeout_s=60)
+            os.kill(server.fronts[0]["pid"], signal.SIGKILL)
+            assert await asyncio.gather(*listening) == [1, 1, 0, 0]
+        for each in heard:
+            assert_same_audio(b"".join(each), b"".join(whole))
         await eventually(lambda: "serves again" in server.log, True, timeout_s=60)
+        assert server.workers == workers
+        await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
+        async with AsyncExitStack() as stack:
+            before = await synthesized(stack, server.address)
+            await eventually(lambda: len(server.ready_fronts()), 2, timeout_s=60)
+            for _ in range(8):  # some of them come to the process that is new
+                assert_same_audio(await synthesized(stack, server.address), before)
         assert server.stop() == 0
 
 
-def is_connected(pid: int, port: int) -> bool:
-    """Whether a client is connected to this port of this process."""
+@pytest.mark.parametrize("worker", ["talker", "code2wav"])
+async def test_a_worker_that_dies_costs_no_client_of_any_process_a_sentence(tmp_path: Path, worker: str) -> None:
+    with ServerProcesses(tmp_path / "log") as server:
+        async with AsyncExitStack() as stack:
+            clients = [client for each in await clients_of_fronts(stack, server, 2) for client in each]
+            whole: list[bytes] = []
+            await listen(clients[0], whole, lead_ms=0)
+            heard: list[list[bytes]] = [[] for _ in clients]
+            listening = [
+                asyncio.create_task(listen(client, each, lead_ms=600))
+                for client, each in zip(clients, heard, strict=True)
+            ]
+            await eventually(lambda: min(map(len, heard)) >= 4, True, timeout_s=60)
+            os.kill(server.worker(worker), signal.SIGKILL)
+            assert await asyncio.gather(*listening) == [0] * 4
+        for each in heard:
+            assert_same_audio(b"".join(each), b"".join(whole))
+        assert "restarting both workers" in server.log
+        assert server.stop() == 0
+
+
+async def test_all_processes_together_let_in_as_many_as_there_are_places(tmp_path: Path) -> None:
+    """Places are taken by open utterances, whichever process they are at; both refuse what comes then."""
+    with ServerProcesses(tmp_path / "log", "--num-slots", "2", "--max-queued-streams", "2") as server:
+        async with AsyncExitStack() as stack:
+            one, other = await clients_of_fronts(stack, server, 1)
+            sessions = []
+            for client in (*one, *other, *other, *other):
+                session = await stack.enter_async_context(client.speak(synthesis_config(seed=7, do_sample=True)))
+                await session.send_text("Words may come one by one, ")
+                sessions.append(session)
+            await eventually(lambda: server.value("tts_pair_streams"), 4, timeout_s=60)
+            for number in range(2):
+                assert await refused_at(server, number) == grpc.StatusCode.RESOURCE_EXHAUSTED
+            for session in sessions:
+                await session.finish()
+                reasons = [e.payload.reason async for e in session if isinstance(e.payload, UtteranceDone)]
+                assert reasons == [FINISH_REASON_COMPLETED]
+            await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
+
+
+async def refused_at(server: ServerProcesses, number: int) -> grpc.StatusCode:
+    """The status of a call that this front refuses. Tries connections until one comes to it."""
+    async with AsyncExitStack() as stack:
+        for _ in range(MOST_CONNECTIONS):
+            before = server.num_calls(number)
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address, ONE_CONNECTION))
+            try:
+                await Stub(channel).Synthesize(SynthesizeRequest(text="Hello.", config=CONFIG))
+            except grpc.aio.AioRpcError as error:
+                if server.num_calls(number) > before:
+                    return error.code()
+    raise AssertionError("no connection came to this front, or it refused nothing")
+
+
+async def test_one_scrape_shows_all_processes(server: ServerProcesses) -> None:
+    async with AsyncExitStack() as stack:
+        while not all(server.num_calls(number) for number in range(2)):
+            await synthesized(stack, server.address)
+    assert calls_of_synthesize(server.metrics_port) == sum(server.num_calls(number) for number in range(2))
+    assert (server.value("tts_slots"), server.value("tts_pair_ready")) == (32, 1)
+    assert server.is_ready
+
+
+def test_all_processes_use_the_same_workers(server: ServerProcesses) -> None:
+    assert sorted(server.workers.values()) == ["sonorant-code2w", "sonorant-talker"]
+
+
+async def clients_of_fronts(
+    stack: AsyncExitStack, server: ServerProcesses, count: int
+) -> tuple[list[SpeechClient], list[SpeechClient]]:
+    """So many clients of each of the two fronts. Each keeps its connection."""
+    found: tuple[list[SpeechClient], list[SpeechClient]] = ([], [])
+    for _ in range(MOST_CONNECTIONS):
+        before = [num_connected(front["pid"], server.port) for front in server.fronts]
+        client = await stack.enter_async_context(SpeechClient(server.address))
+        await client.capabilities()
+        after = [num_connected(front["pid"], server.port) for front in server.fronts]
+        number = next(number for number in range(2) if after[number] > before[number])
+        if len(found[number]) < count:
+            found[number].append(client)
+        if all(len(each) == count for each in found):
+            return found
+    raise AssertionError("all connections came to the same front")
+
+
+def num_connected(pid: int, port: int) -> int:
+    """How many clients are connected to this port of this process."""
     sockets = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -129,7 +254,7 @@ def is_connected(pid: int, port: int) -> bool:
     tables = [Path(f"/proc/{pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
     rows = [row.split() for table in tables for row in table.splitlines()[1:]]
     connected = [row for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
-    return any(f"socket:[{row[9]}]" in sockets for row in connected)
+    return sum(f"socket:[{row[9]}]" in sockets for row in connected)
 
 
 async def test_a_drain_lets_all_processes_finish_what_they_say(tmp_path: Path) -> None:
@@ -151,13 +276,15 @@ async def test_a_drain_lets_all_processes_finish_what_they_say(tmp_path: Path) -
 
 async def test_no_process_outlives_the_one_that_keeps_them(tmp_path: Path) -> None:
     with ServerProcesses(tmp_path / "log") as server:
+        pids = [*server.child_ids()]
+        assert len(pids) == 5, "two fronts, two workers, and a fork server"
         server.process.kill()
-        await eventually(lambda: [Path(f"/proc/{part['pid']}").exists() for part in server.parts], [False] * 2)
+        await eventually(lambda: [Path(f"/proc/{pid}").exists() for pid in pids], [False] * len(pids))
 
 
 async def test_a_process_that_dies_again_and_again_ends_the_server(tmp_path: Path) -> None:
     with ServerProcesses(tmp_path / "log") as server:
-        doomed = server.parts[1]["pid"]
+        doomed = server.fronts[1]["pid"]
         kept = server.child_ids().keys() - {doomed}
         killed = set()
         while server.process.poll() is None:
@@ -171,14 +298,13 @@ async def test_a_process_that_dies_again_and_again_ends_the_server(tmp_path: Pat
         assert not kept & server.child_ids().keys()
 
 
-def test_the_workers_of_all_processes_share_one_mps_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A daemon of each process would let them take turns on the GPU."""
+def test_the_workers_have_one_mps_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = install_mps(tmp_path, monkeypatch)
     with ServerProcesses(tmp_path / "log", "--device", "cpu", "--mps", "true") as server:
         _, directory = started.read_text().split()
         assert list(server.child_ids().values()).count("sonorant-mps") == 1
         ready = [line for line in server.log.splitlines() if " is ready: {" in line]
-        assert len(ready) == 4 and all(f"'CUDA_MPS_PIPE_DIRECTORY': '{directory}'" in line for line in ready)
+        assert len(ready) == 2 and all(f"'CUDA_MPS_PIPE_DIRECTORY': '{directory}'" in line for line in ready)
     assert not Path(directory).exists()
 
 
@@ -195,8 +321,22 @@ def test_a_port_in_use_is_told_at_once(server: ServerProcesses) -> None:
     assert "is another server running there?" in refused("--listen", server.address)
 
 
-def test_a_process_that_cannot_start_ends_the_others(server: ServerProcesses) -> None:
-    """Its metrics port, the second one counted up, is in use."""
-    taken = server.parts[0]["metrics_port"]
-    said = refused("--listen", f"127.0.0.1:{free_port()}", "--metrics-listen", f"127.0.0.1:{taken - 1}")
+def test_a_process_that_cannot_start_ends_the_others() -> None:
+    """Its admin port, the second one counted up, is in use."""
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        taken = used.getsockname()[1]
+        said = refused("--listen", f"127.0.0.1:{free_port()}", "--admin-listen", f"127.0.0.1:{taken - 1}")
     assert f"cannot listen on 127.0.0.1:{taken}" in said and "server process 2 ended with status 1" in said
+
+
+def test_workers_that_cannot_load_end_the_server(tmp_path: Path) -> None:
+    model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
+    (model / "model.safetensors").write_bytes(b"nonsense")
+    said = refused("--listen", "127.0.0.1:0", "--model", str(model))
+    assert "cannot start the engine" in said
+
+
+def test_files_are_read_before_the_model_is_loaded(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    said = refused("--listen", "127.0.0.1:0", "--tls-certificate", missing, "--tls-key", missing)
+    assert missing in said and "is ready: {" not in said

@@ -60,13 +60,6 @@ def test_no_more_listeners_than_were_measured() -> None:
     assert listeners({1: 0.003, 64: 0.005}, 1e-5, 0.08) == 64
 
 
-def test_a_share_of_the_gpu_is_for_as_many_listeners_as_the_time_allows() -> None:
-    step_s = {100: 0.010, 200: 0.020, 400: 0.040}
-    assert listeners(step_s, 0.0, 0.08) == 400
-    assert listeners(step_s, 0.0, 0.08, gpu_share=0.5) == pytest.approx(280, abs=1), "in 28 ms"
-    assert listeners(step_s, 0.0, 0.08, gpu_share=0.25) == pytest.approx(140, abs=1)
-
-
 def test_one_listener_is_let_in_even_where_there_is_no_time() -> None:
     assert listeners({1: 0.2}, 1e-5, 0.08) == 1
 

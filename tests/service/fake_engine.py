@@ -161,6 +161,9 @@ class FakeEngine(FakeWorkers):
         self.live[stream.stream_id] = stream
         return stream
 
+    def keep_places(self, checkpoint: str, change: int) -> None:
+        """There are no other processes that could take them."""
+
     def info_for_codec(self, codec: str) -> EngineInfo:
         if codec != CODEC:
             raise CodecDiffers(f"the codes were made with codec {codec}, but this server has {CODEC}")

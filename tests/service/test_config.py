@@ -84,7 +84,7 @@ def test_every_field_is_a_setting() -> None:
     stages = [field.type for field in fields(EngineConfig) if is_dataclass(field.type)]
     kinds = (Pairs, EngineConfig, ServiceConfig, *stages)
     others = {field.name for kind in kinds for field in fields(kind) if not field.metadata and field.type not in stages}
-    assert others == {"model", "mps_pipe_directory", "engines", "is_standby", "gpu_share", "shares_port"}
+    assert others == {"model", "mps_pipe_directory", "engines", "is_standby", "shares_port"}
     assert len(stages) == 3
 
 
@@ -162,20 +162,6 @@ def test_models_and_gpus_make_worker_pairs(tmp_path: Path) -> None:
     assert of_stage == [(one, "cuda:0", "cuda:2"), (one, "cuda:1", "cuda:2")]
     two_gpus = pairs("--model", str(one), "--talker-device", "cuda:0", "--code2wav-device", "cuda:1")
     assert two_gpus == [(one, "cuda:0", "cuda:1")]
-
-
-def test_server_processes_need_a_worker_pair_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def devices(*flags: str) -> list[str]:
-        config = parse_args(flags, {})
-        assert config.processes == int(flags[1])
-        return [engine.talker.device for engine in config.engines]
-
-    assert devices("--processes", "3", "--device", "cpu") == ["cpu"] * 3
-    assert devices("--processes", "2", "--pairs", "3") == ["auto"] * 3
-    assert devices("--processes", "3", "--gpus", "0,1") == ["cuda:0", "cuda:1"] * 2
-    with pytest.raises(SystemExit):
-        devices("--processes", "3", "--gpus", "0,1", "--pairs", "1")
-    assert "--processes 3 needs as many worker pairs of each model, and built-in has 2" in capsys.readouterr().err
 
 
 def test_a_model_of_the_file_has_settings_of_its_own(tmp_path: Path) -> None:

@@ -1,22 +1,48 @@
-"""The settings of each of several server processes; tests/e2e has the processes themselves."""
+"""How many server processes there are, and the settings of each; tests/e2e has the processes themselves."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from sonorant.engine import AUTO
-from sonorant.service.processes import part_config
+from sonorant.service import processes
+from sonorant.service.processes import front_config, number_of
 from tests.service.harness import server_config
 
 
-def test_a_process_has_ports_of_its_own_beside_the_shared_one() -> None:
-    config = server_config(processes=3, metrics_listen="[::]:9400", admin_listen="127.0.0.1:0")
-    third = part_config(config, 2, config.engines, "127.0.0.1:50051")
+def test_a_front_has_ports_of_its_own_beside_the_shared_one() -> None:
+    config = server_config(processes=3, metrics_listen="[::]:9400", admin_listen="127.0.0.1:9500")
+    third = front_config(config, 2, "127.0.0.1:50051")
     assert (third.listen, third.shares_port) == ("127.0.0.1:50051", True)
-    assert (third.metrics_listen, third.admin_listen) == ("[::]:9402", "127.0.0.1:0")
-    assert (third.processes, third.mps) == (1, "false")
-    assert part_config(replace(config, metrics_listen=None), 2, (), "127.0.0.1:50051").metrics_listen is None
+    assert (third.metrics_listen, third.admin_listen) == ("127.0.0.1:0", "127.0.0.1:9502")
+    assert third.processes == 1
+    without = front_config(replace(config, metrics_listen=None, admin_listen=None), 2, "127.0.0.1:50051")
+    assert (without.metrics_listen, without.admin_listen) == (None, None)
 
 
-def test_the_limit_of_calls_is_shared_out() -> None:
+def test_all_places_are_open_to_every_front() -> None:
     config = server_config(processes=3, max_sessions=100)
-    assert part_config(config, 0, config.engines, "127.0.0.1:50051").max_sessions == 34
-    assert part_config(replace(config, max_sessions=AUTO), 0, config.engines, "127.0.0.1:50051").max_sessions == AUTO
+    front = front_config(config, 0, "127.0.0.1:50051")
+    assert (front.max_sessions, front.engines) == (100, config.engines)
+
+
+def test_there_are_as_many_as_the_cores_of_a_machine_with_a_gpu_bear(monkeypatch: pytest.MonkeyPatch) -> None:
+    auto = server_config(processes=AUTO)
+    assert number_of(auto) == 1
+    assert number_of(replace(auto, processes=2)) == 2
+
+    monkeypatch.setattr(processes, "find_card", lambda device: "a card")
+    for num_cores, expected in ((2, 1), (4, 1), (8, 2), (15, 3), (64, 4)):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid, num_cores=num_cores: set(range(num_cores)))
+        assert number_of(auto) == expected
+
+
+def test_limits_of_keys_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process counts them by itself, unless they share a database."""
+    monkeypatch.setattr(processes, "find_card", lambda device: "a card")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    with_keys = server_config(processes=AUTO, api_keys=Path("keys.toml"))
+    assert number_of(with_keys) == 1
+    assert number_of(replace(with_keys, voices_url="postgresql://localhost/sonorant")) == 4

@@ -22,11 +22,12 @@ from sonorant.engine.errors import (
 from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
 from sonorant.engine.prompt.explain import Explanation
 from sonorant.engine.serving.auto import sized
+from sonorant.engine.serving.card import find_card
 from sonorant.engine.serving.engine import Engine, EngineStats
 from sonorant.engine.serving.info import EngineInfo
-from sonorant.engine.serving.parts import shared_out
 from sonorant.engine.serving.pool import EnginePool, PairStats
 from sonorant.engine.serving.routing import Need
+from sonorant.engine.serving.shared_pairs import SharedPairs, shared_pairs
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
@@ -92,6 +93,7 @@ __all__ = [
     "RecordingInfo",
     "SamplingParams",
     "Setting",
+    "SharedPairs",
     "StoredStream",
     "StreamBudget",
     "StreamEnd",
@@ -108,11 +110,12 @@ __all__ = [
     "as_positive",
     "as_seconds",
     "as_switch",
+    "find_card",
     "mix_embeddings",
     "resolve_model",
     "setting",
     "settings_of",
-    "shared_out",
+    "shared_pairs",
     "sized",
     "with_settings",
 ]

@@ -179,7 +179,6 @@ class EngineConfig:
     code2wav: Code2WavConfig = Code2WavConfig()
     encoder: EncoderConfig = EncoderConfig()
     is_standby: bool = False  # loaded, but idle until another pair of its model goes down
-    gpu_share: float = 1.0  # part of its GPU's time; the rest belongs to pairs of other server processes
     mps_pipe_directory: Path | None = None  # of the MPS daemon to use; None: the environment's daemon, if any
 
     @classmethod

@@ -81,15 +81,14 @@ def _layer_values(stack: TransformerConfig) -> int:
     return stack.num_layers * stack.hidden_size * (attention + 3 * stack.intermediate_size)
 
 
-def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float, gpu_share: float = 1.0) -> int:
+def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float) -> int:
     """Return how many streams can be served at once without gaps, when each needs a frame per `frame_s`.
 
     `step_s` is the duration of a talker step by its number of rows, interpolated linearly. `codec_s` is the time per
     frame and stream in full calls of Code2Wav. Both share one GPU, so their times add up. A step with fewer rows cannot
     take longer than one with more: where it seems to, the measurement was disturbed, and the shorter time counts.
-    `gpu_share`: part of the GPU's time that these streams may use.
     """
-    usable_s = USABLE_TIME * gpu_share * frame_s
+    usable_s = USABLE_TIME * frame_s
     before, before_s = 0, 0.0
     for rows in sorted(step_s):
         total_s = min(step_s[more] for more in step_s if more >= rows) + rows * codec_s

@@ -91,14 +91,7 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
         (name,) = of_model["model"]
         model = EngineConfig(_model(name))
         devices = [f"cuda:{index}" for index in of_model["gpus"]] if "gpus" in of_model else [of_model.get("device")]
-        num_processes = values.get("processes", 1)
-        pairs = of_model.get("pairs") or -(-num_processes // len(devices))
-        num_pairs, num_standbys = len(devices) * pairs, of_model.get("standby", 0)
-        if num_pairs < num_processes:
-            raise ConfigError(
-                f"--processes {num_processes} needs as many worker pairs of each model, and {name} has {num_pairs}; "
-                f"leave --pairs out, or set it to {-(-num_processes // len(devices))}"
-            )
+        num_pairs, num_standbys = len(devices) * of_model.get("pairs", 1), of_model.get("standby", 0)
         for n in range(num_pairs + num_standbys):
             device = devices[n % len(devices)]
             of_pair = {"talker_device": device, "code2wav_device": device, **of_model} if device else of_model

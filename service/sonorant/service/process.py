@@ -4,9 +4,11 @@ import asyncio
 import logging
 import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 
 import uvloop
 
@@ -33,10 +35,12 @@ log = logging.getLogger("sonorant.service")
 SWITCH_S = 0.0005
 
 
-async def serve(config: ServiceConfig, lifeline: int | None = None) -> int:
+async def serve(config: ServiceConfig, lifeline: int | None = None, owner: socket.socket | None = None) -> int:
     """Run until a signal, and return the exit code. The first signal drains (or stops the loading), the second stops
-    at once. `lifeline`: a file descriptor whose end counts as a signal.
+    at once. `lifeline`: a file descriptor whose end counts as a signal. `owner`: a socket to the process that has the
+    workers, if that is another one.
     """
+    config = replace(config, processes=processes.number_of(config))
     drain = asyncio.Event()
     loading = config.processes == 1
     main_task = asyncio.current_task()
@@ -61,7 +65,10 @@ async def serve(config: ServiceConfig, lifeline: int | None = None) -> int:
     @asynccontextmanager
     async def start_engine(on_state: Callable[[EngineState], None]) -> AsyncIterator[EnginePool]:
         nonlocal loading
-        engine = await EnginePool.start(config.engines, on_state, mps=config.mps)
+        if owner is not None:
+            engine = await EnginePool.join(config.engines, owner, on_state)
+        else:
+            engine = await EnginePool.start(config.engines, on_state, mps=config.mps)
         try:
             loading = False
             yield engine
@@ -108,14 +115,14 @@ def main() -> None:
     sys.exit(code)
 
 
-def run(config: ServiceConfig, lifeline: int | None = None) -> int:
+def run(config: ServiceConfig, lifeline: int | None = None, owner: socket.socket | None = None) -> int:
     """Run a server process to its end, and return its exit code; see `serve`."""
     logs.set_up(*LOG_FILTERS)
     sys.setswitchinterval(SWITCH_S)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one, and shells allow few
     try:
-        return uvloop.run(serve(config, lifeline))
+        return uvloop.run(serve(config, lifeline, owner))
     except asyncio.CancelledError:
         log.warning("stopped at once by a signal")
         return 1

@@ -1,8 +1,8 @@
-"""Several server processes on one port, each with its part of the worker pairs: more than one event loop can serve.
+"""Several server processes on one port, before the same workers: more than one event loop can serve.
 
-Linux spreads clients' connections over the processes that listen. They know nothing of each other: each has its own
-limits, metrics and phrase cache. This process serves nobody. It keeps the port, starts the others, passes signals on,
-and replaces those that end.
+Linux spreads clients' connections over the processes that listen, the fronts. Each has limits and a phrase cache of its
+own, and all of them share the places of the workers. This process serves nobody. It keeps the port and the workers,
+starts the fronts, passes signals on, replaces fronts that end, and serves the metrics of all of them.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ import logging
 import os
 import pickle
 import signal
+import socket
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -19,13 +20,18 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
-from sonorant.engine import AUTO, EngineConfig, shared_out
+from sonorant.engine import AUTO, EngineError, SharedPairs, find_card, shared_pairs
+from sonorant.service.operations.metrics_port import serve_metrics
+from sonorant.service.operations.process_metrics import any_ready, scrape
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
-from sonorant.service.ports import reserved_port
+from sonorant.service.ports import metrics_socket, reserved_port
 from sonorant.service.server import Announce, announce_on_stdout
 from sonorant.service.settings import ServiceConfig
 
 log = logging.getLogger(__name__)
+
+# If `processes` is AUTO, on a GPU. The workers, gRPC's threads and the rest of the machine need cores, too.
+CORES_PER_PROCESS, MOST_PROCESSES = 4, 4
 
 # Before the start that follows the first, second, ... failure in a row; after one more, the whole server ends.
 START_DELAYS_S = (0.0, 1.0, 2.0, 5.0)
@@ -42,28 +48,40 @@ async def serve(config: ServiceConfig, drain: asyncio.Event, announce: Announce 
 
     Raises CannotListen, CheckpointError or EngineError, and ProcessEnded.
     """
-    with reserved_port(config.listen) as address:
-        async with shared_out(config.engines, config.processes, config.mps) as parts:
-            configs = [part_config(config, number, engines, address) for number, engines in enumerate(parts)]
-            codes = await _Processes(configs, drain, announce).run()
+    async with AsyncExitStack() as stack:
+        address = stack.enter_context(reserved_port(config.listen))
+        listening = None
+        if config.metrics_listen:
+            listening = stack.enter_context(metrics_socket(config.metrics_listen))
+        pairs = await stack.enter_async_context(shared_pairs(config.engines, config.processes, config.mps))
+        config = config.with_sizes(pairs.configs)
+        configs = [front_config(config, number, address) for number in range(config.processes)]
+        processes = _Processes(configs, pairs, drain, announce, listening)
+        if listening is not None:
+            await stack.enter_async_context(serve_metrics(listening, processes.metrics, processes.are_ready))
+        codes = await processes.run()
     announce("stopped")
     return int(any(codes))
 
 
-def part_config(config: ServiceConfig, number: int, engines: Sequence[EngineConfig], address: str) -> ServiceConfig:
-    """Return the settings of one process. Metrics and admin ports are counted up from those in `config`."""
-    max_sessions = config.max_sessions
-    if max_sessions != AUTO:
-        max_sessions = -(-max_sessions // config.processes)
+def number_of(config: ServiceConfig) -> int:
+    """Return how many server processes there are to be; see `ServiceConfig.processes`. Blocks for some milliseconds."""
+    if config.processes != AUTO:
+        return config.processes
+    counts_alone = config.api_keys is not None and config.voices_url is None
+    if counts_alone or not any(find_card(engine.talker.device) for engine in config.engines):
+        return 1
+    return min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) // CORES_PER_PROCESS))
+
+
+def front_config(config: ServiceConfig, number: int, address: str) -> ServiceConfig:
+    """Return the settings of one front. Admin ports are counted up from that in `config`."""
     return replace(
         config,
-        engines=tuple(engines),
-        mps="false",  # the daemon runs already, if they need one
         processes=1,
         listen=address,
         shares_port=True,
-        max_sessions=max_sessions,
-        metrics_listen=_counted_up(config.metrics_listen, number),
+        metrics_listen="127.0.0.1:0" if config.metrics_listen else None,  # for this process, which merges them
         admin_listen=_counted_up(config.admin_listen, number),
     )
 
@@ -76,24 +94,45 @@ def _counted_up(address: str | None, number: int) -> str | None:
 
 
 class _Processes:
-    def __init__(self, configs: Sequence[ServiceConfig], drain: asyncio.Event, announce: Announce) -> None:
+    def __init__(
+        self,
+        configs: Sequence[ServiceConfig],
+        pairs: SharedPairs,
+        drain: asyncio.Event,
+        announce: Announce,
+        metrics: socket.socket | None,
+    ) -> None:
+        """`metrics` listens for those who ask for metrics."""
         self._configs = configs
+        self._pairs = pairs
         self._drain = drain
         self._announce = announce
+        self._metrics = metrics
         self._listening: dict[int, dict[str, Any]] = {}  # what each process told when it began to listen
-        # Workers measure at their start how fast they are, so processes that share a GPU are started one by one.
-        share_gpus = any(engine.gpu_share < 1 for config in configs for engine in config.engines)
-        self._starting = asyncio.Semaphore(1 if share_gpus else len(configs))
         self._serving: set[int] = set()  # processes that served at least once
 
     async def run(self) -> list[int]:
-        """Keep all processes running until the drain; return their exit codes."""
+        """Start the workers and keep all processes running until the drain; return their exit codes."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                starting = tasks.create_task(self._pairs.start())
                 kept = [tasks.create_task(self._keep(number)) for number in range(len(self._configs))]
-        except* ProcessEnded as ended:
+                await asyncio.wait(kept)
+                starting.cancel()
+        except* (ProcessEnded, EngineError) as ended:
             raise ended.exceptions[0] from None
         return [task.result() for task in kept]
+
+    async def metrics(self) -> bytes:
+        """The metrics of all processes, as if they were one."""
+        return await scrape(self._metrics_ports())
+
+    async def are_ready(self) -> bool:
+        """Whether any process takes new calls."""
+        return await any_ready(self._metrics_ports())
+
+    def _metrics_ports(self) -> list[int]:
+        return [told["metrics_port"] for told in self._listening.values()]
 
     async def _keep(self, number: int) -> int:
         """Keep one process running until the drain; return its exit code. Raises ProcessEnded."""
@@ -103,10 +142,13 @@ class _Processes:
             code = await self._run(number)
             if self._drain.is_set():
                 return code
+            if self._pairs.have_failed:
+                raise ProcessEnded("the workers keep failing, see their log")
             num_failures = 1 if time.monotonic() - began_s > HEALTHY_AFTER_S else num_failures + 1
             if number not in self._serving or num_failures > len(START_DELAYS_S):
                 raise ProcessEnded(f"server process {number + 1} ended with status {code}, see its log")
             log.error("server process %d ended with status %d; starting it again", number + 1, code)
+            await self._pairs.clear(number)
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_DELAYS_S[num_failures - 1]):
                     await self._drain.wait()
@@ -115,22 +157,22 @@ class _Processes:
 
     async def _run(self, number: int) -> int:
         """Run one process to its end, which the drain brings about; return its exit code."""
-        async with AsyncExitStack() as starting:
-            await starting.enter_async_context(self._starting)
+        with self._pairs.connect(number) as end:
             try:
-                process = await _start(self._configs[number])
+                process = await _start(self._configs[number], end)
             except OSError as error:
                 log.error("cannot start server process %d: %s", number + 1, error)
+                self._pairs.leave(number)
                 return 1
-            ending = asyncio.create_task(self._end_at_drain(process))
-            try:
-                async for event in _events(process):
-                    self._on_event(number, process.pid, event)
-                    await starting.aclose()  # the first event comes when its workers have loaded
-                return await process.wait()
-            finally:
-                ending.cancel()
-                await self._stop(process)
+        ending = asyncio.create_task(self._end_at_drain(process))
+        try:
+            async for event in _events(process):
+                self._on_event(number, process.pid, event)
+            return await process.wait()
+        finally:
+            ending.cancel()
+            await self._stop(process)
+            self._pairs.leave(number)
 
     async def _end_at_drain(self, process: Process) -> None:
         await self._drain.wait()
@@ -168,14 +210,22 @@ class _Processes:
             {name: value for name, value in self._listening[number].items() if name not in ("port", "model")}
             for number in sorted(self._listening)
         ]
-        return {"port": self._listening[0]["port"], "processes": processes}
+        ports = {"port": self._listening[0]["port"]}
+        if self._metrics is not None:
+            ports["metrics_port"] = self._metrics.getsockname()[1]
+        return {**ports, "processes": processes}
 
 
-async def _start(config: ServiceConfig) -> Process:
+async def _start(config: ServiceConfig, end: socket.socket) -> Process:
     """Start a process in a session of its own, so that only this process gets the signals of a terminal."""
     environment = {name: value for name, value in os.environ.items() if name != NOTIFY_VARIABLE}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "sonorant.service.part", stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True
+        *(sys.executable, "-m", "sonorant.service.front", str(end.fileno())),
+        stdin=PIPE,
+        stdout=PIPE,
+        env=environment,
+        start_new_session=True,
+        pass_fds=[end.fileno()],
     )
     assert process.stdin is not None
     with suppress(OSError, RuntimeError):  # it has ended already; RuntimeError is what uvloop says then

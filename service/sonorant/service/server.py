@@ -129,9 +129,12 @@ async def serve(
         add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
         readiness.update(engine, EngineState.STARTING)
 
+        async def is_ready() -> bool:
+            return readiness.serves
+
         # Open.
         if config.metrics_listen:
-            await parts.enter_async_context(serve_metrics(listening, metrics.registry, lambda: readiness.serves))
+            await parts.enter_async_context(serve_metrics(listening, metrics.text, is_ready))
         if config.admin_listen:
             await admin.start()
             parts.push_async_callback(admin.stop, None)

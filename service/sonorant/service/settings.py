@@ -86,7 +86,7 @@ class Pairs:
         1,
         as_positive,
         "N",
-        "worker pairs of each model; with --gpus, on each GPU; without it, as many as --processes needs",
+        "worker pairs of each model; with --gpus, on each GPU",
     )
     standby: int = setting(
         0,
@@ -106,10 +106,11 @@ class ServiceConfig:
         "start a CUDA MPS daemon for the workers; auto: if a talker and its Code2Wav share a GPU and MPS is possible",
     )
     processes: int = setting(
-        1,
-        as_positive,
-        "N",
-        "server processes that share the port and the worker pairs; clients' connections are spread over them",
+        AUTO,
+        as_auto(as_positive),
+        "auto|N",
+        "server processes that share the port and the workers; clients' connections are spread over them; auto: on a "
+        "GPU one for each 4 cores, at most 4, but 1 with --api-keys unless --voices-url shares their limits; else 1",
     )
     listen: str = setting("127.0.0.1:50051", _address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
     metrics_listen: str | None = setting(
@@ -126,7 +127,8 @@ class ServiceConfig:
         AUTO,
         as_auto(as_positive),
         "auto|N",
-        "most calls that may speak or explain at a time; auto: twice the streams of all workers, and at least 1000",
+        "most calls that may speak or explain at a time, in each server process; auto: twice the streams of all "
+        "workers, and at least 1000",
     )
     max_text_chars: int = setting(4096, as_positive, "N", "longest text of one utterance, in characters")
     drain_delay_s: int = setting(

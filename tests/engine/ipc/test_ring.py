@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sonorant.engine.errors import EngineError
-from sonorant.engine.ipc.ring import HEAD_WORD, TAIL_WORD, Ring, _Fence, _inherited, record_bytes
+from sonorant.engine.ipc.ring import DATA_OFFSET, HEAD_WORD, TAIL_WORD, Fence, Ring, _inherited, record_bytes
 
 CAPACITY_BYTES = 512
 
@@ -105,13 +105,43 @@ def test_a_lost_record_is_noticed() -> None:
     writer = Ring(CAPACITY_BYTES)
     reader = _second_side(writer)
     writer.write([b"one"])
-    writer._sequence += 1
-    writer.write([b"three"])
+    lost = writer._position
+    writer.write([b"two"])
+    writer._words[(DATA_OFFSET + lost) // 8 + 1] += 1
     writer.publish()
     assert reader.read() == b"one"
-    with pytest.raises(RuntimeError, match="record 1 is torn or lost"):
+    with pytest.raises(RuntimeError, match=f"record at {lost} is torn or lost"):
         reader.read()
     writer.close()
+    reader.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 64), st.booleans(), st.booleans()), max_size=40))
+def test_others_go_on_where_a_dead_writer_or_reader_stopped(turns: list[tuple[int, bool, bool]]) -> None:
+    """Records that were published and not released are read once more, and no others are."""
+    ring = Ring(CAPACITY_BYTES)
+    reader = _second_side(ring)
+    unread: deque[bytes] = deque()
+    for number, (size, writer_dies, reader_dies) in enumerate(turns):
+        payload = bytes([number]) * size
+        if not ring.write([payload]):
+            while (view := reader.read()) is not None:
+                assert view == unread.popleft()
+            reader.release()
+            assert not unread and ring.write([payload])
+        if writer_dies:
+            ring.go_on_writing()
+        else:
+            ring.publish()
+            unread.append(payload)
+        if reader_dies:
+            for expected in unread:
+                assert reader.read() == expected
+            reader.go_on_reading()
+    for expected in unread:
+        assert reader.read() == expected
+    assert reader.read() is None
+    ring.close()
     reader.close()
 
 
@@ -179,7 +209,7 @@ def test_a_fence_stands_wherever_arm_could_reorder() -> None:
 
 
 def test_a_fence_leaves_its_lock_taken() -> None:
-    fence = _Fence()
+    fence = Fence()
     for _ in range(3):
         fence()
     assert fence._lock.locked()

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from sonorant.engine.code2wav import process as code2wav_process
 from sonorant.engine.code2wav.batcher import Batcher
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.front_ids import front_of, new_ids
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import (
     CancelStream,
     Command,
+    EndFront,
     EndText,
     FirstChunk,
     FrameRecord,
@@ -83,6 +85,7 @@ class Cycle:
         self.clock = FakeClock()
         self._config, self._num_pages = config, num_pages
         self.listeners: dict[int, Listener] = {}
+        self.fronts_ending: list[int] = []  # their EndFront has not come back yet
         self.start()
 
     def start(self) -> None:
@@ -98,6 +101,7 @@ class Cycle:
     def die(self) -> None:
         """Both workers die; records that were not read yet are lost."""
         self.start()
+        self.fronts_ending.clear()
         for listener in self.listeners.values():
             if listener.end is None:
                 listener.is_open = False
@@ -143,6 +147,16 @@ class Cycle:
         elif listener.end is None:
             listener.end = StreamEnd(FinishReason.CANCELLED, listener.num_frames, 0.0, 0.0)
 
+    def end_front(self, front: int) -> None:
+        """The service process `front` dies, and its streams are ended in its place. It may be replaced."""
+        for listener in self.listeners.values():
+            if front_of(listener.command.stream_id) == front and listener.end is None:
+                listener.is_cancelled = True
+                if not listener.is_open:
+                    listener.end = StreamEnd(FinishReason.CANCELLED, listener.num_frames, 0.0, 0.0)
+        self.fronts_ending.append(front)
+        self.commands.publish([EndFront(front)])
+
     def take(self, stream_id: int, at_most: int) -> int:
         """The listener takes frames that were sent to it, and grants as many."""
         listener = self.listeners[stream_id]
@@ -170,6 +184,12 @@ class Cycle:
             if isinstance(record, FirstChunk):
                 assert self.listeners[record.stream_id].first is None, "two first chunks"
                 self.listeners[record.stream_id].first = record
+                continue
+            if isinstance(record, EndFront):
+                assert record.front == self.fronts_ending.pop(0)
+                for listener in self.listeners.values():
+                    if front_of(listener.command.stream_id) == record.front:
+                        assert listener.end is not None, "the front ended before its streams"
                 continue
             if not isinstance(record, PcmBatch):
                 listener = self.listeners[record.stream_id]
@@ -207,6 +227,7 @@ class Cycle:
     def check_end(self) -> None:
         """Check that every stream was answered in full, and that the workers hold nothing for any."""
         assert self.scheduler.num_streams == self.batcher.num_streams == 0
+        assert not self.fronts_ending
         self.scheduler.check_conservation()
         self.batcher.check_conservation()
         for listener in self.listeners.values():
@@ -238,7 +259,8 @@ streams = st.builds(
 actions = st.lists(
     st.tuples(
         st.sampled_from(
-            ["open", "open", "text", "text", "end", "cancel", "take", "take", "clock", "die"] + ["turn"] * 12
+            ["open", "open", "text", "text", "end", "cancel", "take", "take", "clock", "die", "end front"]
+            + ["turn"] * 12
         ),
         st.integers(1, NUM_STREAMS),
     ),
@@ -276,22 +298,28 @@ def test_any_schedule_ends_clean(
         max_decode_batch=max_decode_batch,
     )
     cycle = Cycle(config, num_pages)
-    for action, stream_id in actions:
+    for action, number in actions:
+        front = number % 2
+        stream_id = next(new_ids(front, generation=number))
         match action:
-            case "turn" if stream_id % 2:
-                cycle.run_talker(stream_id)
+            case "turn" if number % 2:
+                cycle.run_talker(number)
             case "turn":
-                cycle.run_code2wav(stream_id // 2)
+                cycle.run_code2wav(number // 2)
             case "clock":
-                cycle.clock.now_s += 0.03 * stream_id**3  # up to 6.5 s
+                cycle.clock.now_s += 0.03 * number**3  # up to 6.5 s
             case "die":
                 cycle.die()
+            case _ if front in cycle.fronts_ending:
+                pass
+            case "end front":
+                cycle.end_front(front)
             case "open" if stream_id not in cycle.listeners:
-                cycle.open(open_stream(stream_id, **specs[stream_id - 1]))
+                cycle.open(open_stream(stream_id, **specs[number - 1]))
             case _ if stream_id not in cycle.listeners:
                 pass
             case "text":
-                cycle.push_text(stream_id, 100 + stream_id, 200 + stream_id)
+                cycle.push_text(stream_id, 100 + number, 200 + number)
             case "end":
                 cycle.end_text(stream_id)
             case "cancel":

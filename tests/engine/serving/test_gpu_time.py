@@ -5,6 +5,8 @@ import pytest
 from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineState
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.serving.board import Board
+from sonorant.engine.serving.front import Front
 
 CONFIG = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=300, max_queued_streams=200)
 CODEC = {"frame_s": 1e-9}
@@ -18,7 +20,7 @@ SLOW = {"talker": {"step_s": {1: 0.001, 100: 0.056}}, "code2wav": CODEC}
 @pytest.fixture
 def engines() -> list[Engine]:
     checkpoint, tokenizer = load_checkpoint(BUILTIN_VOICE_DIR), Tokenizer.load(BUILTIN_VOICE_DIR)
-    fast, slow = (Engine(CONFIG, checkpoint, tokenizer, lambda state: None) for _ in range(2))
+    fast, slow = (Engine(CONFIG, checkpoint, tokenizer, lambda state: None, Front(Board())) for _ in range(2))
     for engine, other, facts in ((fast, slow, FAST), (slow, fast, SLOW)):
         engine.neighbours = [other]
         engine.state = EngineState.READY

@@ -29,7 +29,7 @@ from sonorant.engine import (
     UnknownSpeaker,
     WarmUp,
 )
-from sonorant.engine.serving import pool
+from sonorant.engine.serving import pool, prepared
 from sonorant.engine.serving.warm_up import warm_up
 from sonorant.engine.serving.workers import Workers
 from tests.child_pids import child_names, child_pids
@@ -328,18 +328,18 @@ async def test_checkpoints_of_different_codecs_are_refused(custom_voice: Path, t
 def test_the_workers_of_all_pairs_share_the_cores(custom_voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     without = replace(config(custom_voice), cpu_threads=0)
-    assert [c.cpu_threads for c in pool._sharing([without])] == [8]
-    assert [c.cpu_threads for c in pool._sharing([without] * 4)] == [2] * 4
-    assert [c.cpu_threads for c in pool._sharing([without] * 40)] == [1] * 40
+    assert [c.cpu_threads for c in prepared._sharing([without])] == [8]
+    assert [c.cpu_threads for c in prepared._sharing([without] * 4)] == [2] * 4
+    assert [c.cpu_threads for c in prepared._sharing([without] * 40)] == [1] * 40
     chosen = without.but(talker_cpu_threads=3)
-    (shared,) = pool._sharing([chosen])
+    (shared,) = prepared._sharing([chosen])
     assert (shared.threads("talker"), shared.threads("code2wav")) == (3, 8)
 
 
 def test_the_talkers_of_a_gpu_share_its_memory(custom_voice: Path) -> None:
     devices = ("cuda", "cuda:0", "auto", "cuda:1")
     configs = [config(custom_voice).but(talker_device=device, kv_memory_share=0.6) for device in devices]
-    assert [round(c.talker.kv_memory_share, 6) for c in pool._sharing(configs)] == [0.2, 0.2, 0.2, 0.6]
+    assert [round(c.talker.kv_memory_share, 6) for c in prepared._sharing(configs)] == [0.2, 0.2, 0.2, 0.6]
 
 
 @pytest.mark.parametrize("has_begun", [False, True])

@@ -35,8 +35,10 @@ from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.code2wav.references import KeptReferences
 from sonorant.engine.code2wav.silence import silent_tail
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.front_ids import front_of
 from sonorant.engine.ipc.messages import (
     BeginStream,
+    EndFront,
     EndStream,
     FirstChunk,
     FlushStream,
@@ -46,7 +48,7 @@ from sonorant.engine.ipc.messages import (
     SilentStream,
     TextPositions,
 )
-from sonorant.engine.types import FinishReason, Float32Array, Int16Array
+from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 
 NO_SLOT = -1
 
@@ -62,7 +64,7 @@ CALL_DECAY = 0.8  # per call, of the longest call time that is remembered
 
 NO_CODES = np.empty((0, 0, 0), np.int16)
 
-FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream
+FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndFront
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,8 @@ class Batcher:
                 self._file(stream)
             case EndStream():
                 self._on_end(record)
+            case EndFront():
+                self._end_front(record)
 
     def _on_begin(self, record: BeginStream) -> None:
         stream_id, past, first_frame = record.stream_id, record.past_codes, record.first_frame
@@ -223,6 +227,16 @@ class Batcher:
             stream.pending.clear()
         self._file(stream)
         self._finish_if_drained(stream)
+
+    def _end_front(self, record: EndFront) -> None:
+        """End what the talker does not know: streams of stored codes, and streams with frames still to be decoded."""
+        for stream in [each for each in self._streams.values() if front_of(each.stream_id) == record.front]:
+            num_frames = stream.num_received
+            stream.end = EndStream(stream.stream_id, StreamEnd(FinishReason.CANCELLED, num_frames, 0.0, 0.0, ""))
+            stream.pending.clear()
+            self._file(stream)
+            self._finish_if_drained(stream)
+        self._records.append(record)
 
     def next_batch(self) -> DecodePlan:
         """Return what to decode now. If the plan has slots, the next call must be `apply` or `apply_unheard`."""

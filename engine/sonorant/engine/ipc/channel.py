@@ -108,11 +108,19 @@ class RingOutbox(Generic[R]):
         """Whether the reader has read everything that was published."""
         return not self._ring.used_bytes
 
+    def go_on(self) -> None:
+        """Write in place of a process that has died."""
+        self._ring.go_on_writing()
+
     def fileno(self) -> int:
         return self._doorbell.fileno()
 
     def fds(self) -> tuple[int, ...]:
         return (*self._ring.fds(), *self._doorbell.fds())
+
+    def close(self) -> None:
+        self._ring.close()
+        self._doorbell.close()
 
 
 class RingInbox(Generic[R]):
@@ -134,6 +142,16 @@ class RingInbox(Generic[R]):
             raise PeerGone
         return records
 
+    @property
+    def has_records(self) -> bool:
+        """Whether there are records that were published and not drained."""
+        return bool(self._ring.used_bytes)
+
+    def has_peer(self) -> bool:
+        """Forget the rings so far, and return whether the writer is still there."""
+        self._doorbell.clear()
+        return not self._doorbell.peer_gone
+
     def wait(self, timeout_s: float | None = None) -> None:
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._ring.used_bytes:
@@ -145,8 +163,16 @@ class RingInbox(Generic[R]):
             self._doorbell.wait(remaining_s)
             self._doorbell.clear()
 
+    def go_on(self) -> None:
+        """Read in place of a process that has died."""
+        self._ring.go_on_reading()
+
     def fileno(self) -> int:
         return self._doorbell.fileno()
 
     def fds(self) -> tuple[int, ...]:
         return (*self._ring.fds(), *self._doorbell.fds())
+
+    def close(self) -> None:
+        self._ring.close()
+        self._doorbell.close()

@@ -4,12 +4,15 @@
     byte 64         tail: u64, bytes published so far; only the writer stores it
     byte 128        data: `capacity_bytes`, a multiple of 16
 
-    data   | length u64 | sequence u64 | payload, padded to 16 | length | sequence | ... | WRAP | (unused) |
+    data   | length u64 | position u64 | payload, padded to 16 | length | position | ... | WRAP | (unused) |
 
 `head` and `tail` only grow; a position's place in the data is its remainder by the capacity. If head == tail, the ring
 is empty; tail - head never exceeds the capacity. A record is contiguous: if it does not fit before the end of the data,
-a WRAP word stands there and sends the reader to the beginning. Records carry consecutive sequence numbers, so a lost,
-repeated or torn record cannot pass unnoticed.
+a WRAP word stands there and sends the reader to the beginning. Records carry the position at which they begin, so a
+lost, repeated or torn record cannot pass unnoticed.
+
+All that a side needs to know is in the memory. So another process can go on where a dead one stopped: what that had
+written and not published is overwritten, and what it had read and not released is read again.
 
     writer: write() ... write(), publish()    the reader sees all these records from publish() on
     reader: read() ... read(), release()      payloads are views of the ring until release() frees their room
@@ -78,9 +81,17 @@ class Ring:
         self._memory = memoryview(self._mapping)
         self._words = self._memory.cast("Q")
         self.capacity_bytes = len(self._memory) - DATA_OFFSET
-        self._fence = _Fence() if platform.machine() == "aarch64" else None
-        self._position = 0  # the writer's tail to be, or the reader's head to be
-        self._sequence = 0
+        self._fence = Fence() if platform.machine() == "aarch64" else None
+        # The writer's tail to be, or the reader's head to be. Both sides first attach to an empty ring.
+        self._position = self._words[HEAD_WORD]
+
+    def go_on_writing(self) -> None:
+        """Become the writer in place of a process that has died."""
+        self._position = self._words[TAIL_WORD]
+
+    def go_on_reading(self) -> None:
+        """Become the reader in place of a process that has died."""
+        self._position = self._words[HEAD_WORD]
 
     @property
     def max_payload_bytes(self) -> int:
@@ -119,14 +130,14 @@ class Ring:
             self._words[(DATA_OFFSET + place) // 8] = WRAP
             place = 0
         at = DATA_OFFSET + place
+        self._position += wasted
         self._words[at // 8] = payload_bytes
-        self._words[at // 8 + 1] = self._sequence
+        self._words[at // 8 + 1] = self._position
         at += RECORD_HEADER_BYTES
         for part in parts:
             self._memory[at : at + len(part)] = part
             at += len(part)
-        self._position += wasted + size
-        self._sequence += 1
+        self._position += size
         return True
 
     def publish(self) -> None:
@@ -146,10 +157,9 @@ class Ring:
             place = 0
         at = DATA_OFFSET + place
         payload_bytes = self._words[at // 8]
-        if self._words[at // 8 + 1] != self._sequence:
-            raise RuntimeError(f"ring record {self._sequence} is torn or lost: found {self._words[at // 8 + 1]}")
+        if self._words[at // 8 + 1] != self._position:
+            raise RuntimeError(f"the ring record at {self._position} is torn or lost: found {self._words[at // 8 + 1]}")
         self._position += record_bytes(payload_bytes)
-        self._sequence += 1
         return self._memory[at + RECORD_HEADER_BYTES : at + RECORD_HEADER_BYTES + payload_bytes]
 
     def release(self) -> None:
@@ -171,7 +181,7 @@ class Ring:
         return _inherited, (self._fd,)  # see sonorant.engine.ipc.inherited
 
 
-class _Fence:
+class Fence:
     """A memory fence: loads and stores before the call take effect before those after it."""
 
     def __init__(self) -> None:

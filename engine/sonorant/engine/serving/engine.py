@@ -21,14 +21,18 @@ from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.explain import Explanation, explain_prompt
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_size_of_embedding, check_speaker
+from sonorant.engine.serving.board import Board, Word
+from sonorant.engine.serving.front import Front
 from sonorant.engine.serving.info import engine_info
 from sonorant.engine.serving.keeping import KeptStream, check_codes
 from sonorant.engine.serving.placement import Placement
-from sonorant.engine.serving.runs import Runs, new_ids
+from sonorant.engine.serving.runs import Runs
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream, check_known_codes
 from sonorant.engine.serving.supervisor import Supervisor
+from sonorant.engine.serving.traffic import Traffic
+from sonorant.engine.serving.upkeep import Follow
 from sonorant.engine.sizes import listeners
 from sonorant.engine.types import (
     LARGEST_VALUE,
@@ -46,7 +50,7 @@ log = logging.getLogger(__name__)
 class EngineStats:
     """What is in flight, all zero when idle, and the workers' totals since they started."""
 
-    num_streams: int
+    num_streams: int  # of all fronts
     num_recordings: int  # being encoded or queued for it
     backlog: int  # commands that wait for room on ring A
     ring_bytes: tuple[int, int, int]  # on rings A, B and C
@@ -62,16 +66,23 @@ class Engine:
         checkpoint: Checkpoint,
         tokenizer: Tokenizer,
         on_state: Callable[[EngineState], None],
+        front: Front,
+        number: int = 0,
+        follow: Follow | None = None,
     ) -> None:
-        """Does not start anything; use `Engine.start`."""
+        """Does not start anything; use `Engine.start`. `number`: of the pair in the server."""
+        self.number = number
         self._config = config
         self._checkpoint = checkpoint
         self._tokenizer = tokenizer
         self._on_state = on_state
-        self._supervisor = Supervisor(config, checkpoint, self._deliver, self._enter)
+        self._front = front
+        self._taken = front.entry(number)
+        self._supervisor = follow(self._enter) if follow else Supervisor(config, checkpoint, self._enter)
+        self._traffic = Traffic(checkpoint.name, self._deliver, self._supervisor.report_down)
         self._encoder = OnDemandEncoder(config, checkpoint)
         self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
-        self._runs = Runs(self._supervisor.publish)
+        self._runs = Runs(self._traffic.publish, front.ids)
         self._num_stored = 0  # how many of `_streams` are of stored codes
         self.resting: set[KeptStream] = set()
         self.is_standby = config.is_standby
@@ -85,14 +96,23 @@ class Engine:
         self.info = engine_info(checkpoint, config)
 
     @classmethod
-    async def start(cls, config: EngineConfig, on_state: Callable[[EngineState], None] | None = None) -> "Engine":
+    async def start(
+        cls,
+        config: EngineConfig,
+        on_state: Callable[[EngineState], None] | None = None,
+        front: Front | None = None,
+        number: int = 0,
+        follow: Follow | None = None,
+    ) -> "Engine":
         """Start the workers and return when they are ready.
 
+        With `follow`, another process owns the workers, and this returns when the state of pair `number` is known.
         Raises CheckpointError or EngineError if they cannot load, and leaves nothing running.
         """
         checkpoint = load_checkpoint(config.model)
         tokenizer = Tokenizer.load(config.model)
-        engine = cls(config, checkpoint, tokenizer, on_state or (lambda state: None))
+        front = front or Front(Board())
+        engine = cls(config, checkpoint, tokenizer, on_state or (lambda state: None), front, number, follow)
         engine._on_state(engine.state)
         await engine._supervisor.start()
         return engine
@@ -103,13 +123,13 @@ class Engine:
         return len(self._streams)
 
     def stats(self) -> EngineStats:
-        supervisor = self._supervisor
+        seat = self._supervisor.seat()
         return EngineStats(
-            num_streams=self.num_streams,
+            num_streams=self.num_streams + self._taken.of_others(Word.STREAMS),
             num_recordings=self._encoder.num_recordings,
-            backlog=supervisor.backlog,
-            ring_bytes=supervisor.ring_bytes(),
-            work=supervisor.work(),
+            backlog=self._traffic.backlog,
+            ring_bytes=(0, 0, 0) if seat is None else seat.ring_bytes(),
+            work={} if seat is None else seat.work(),
         )
 
     def check(self, params: SynthesisParams) -> None:
@@ -164,7 +184,7 @@ class Engine:
         if known_codes is not None:
             check_known_codes(known_codes, params, self._checkpoint)
         stream = EngineStream(
-            next(new_ids),
+            next(self._front.ids),
             params,
             self.placement,
             self._checkpoint,
@@ -175,6 +195,8 @@ class Engine:
             outlives_workers=outlives_workers,
             caller=caller,
         )
+        if not self._taken.claim(Word.PLACES, self.max_streams, Word.KEPT):
+            raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")
         self.placement.add(stream, self)
         return stream
 
@@ -206,10 +228,10 @@ class Engine:
             raise InvalidSynthesis("codes", "these codes have no frames")
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
-        if self._num_stored >= self.max_stored:
+        if not self._taken.claim(Word.STORED, self.max_stored):
             raise EngineOverloaded(f"all {self.max_stored} places for stored codes are in use; try again later")
         spoken = [codes for codes in segments if len(codes)]
-        stream = StoredStream(next(new_ids), self.placement, spoken, past_codes, credit_frames)
+        stream = StoredStream(next(self._front.ids), self.placement, spoken, past_codes, credit_frames)
         self.placement.add(stream, self)
         self.placement.run(stream)
         return stream
@@ -261,7 +283,7 @@ class Engine:
         self.info = dataclasses.replace(self.info, times_text=facts["talker"].get("alignment_head") is not None)
         step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
         if step_s and codec_s:
-            most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz, self._config.gpu_share)
+            most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz)
             self._most_in_time = most
             max_streams = min(self._config.max_streams, most)
             self.info = dataclasses.replace(self.info, max_streams=max_streams)
@@ -296,29 +318,59 @@ class Engine:
 
     @property
     def num_stored(self) -> int:
-        return self._num_stored
+        """How many streams of stored codes all fronts have."""
+        return self._num_stored + self._taken.of_others(Word.STORED)
 
     @property
     def num_places(self) -> int:
+        """How many places all fronts have: for streams, and, by other fronts, between two streams of an utterance."""
+        return self._own_places + self._taken.of_others(Word.PLACES, Word.KEPT)
+
+    @property
+    def _own_places(self) -> int:
         return len(self._streams) - len(self.resting) - self._num_stored
+
+    def keep_places(self, change: int) -> None:
+        """Have so many more places count as taken for other fronts, for utterances between two of their streams."""
+        self._taken.tell(Word.KEPT, self._taken.own(Word.KEPT) + change)
+        if change < 0:
+            self._front.room_freed()
 
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
         if stream.is_stored:
-            return self.max_stored - self._num_stored
+            return self.max_stored - self.num_stored
         return (self.max_streams if queued else self.num_slots) - self.num_places
 
     def add_stream(self, stream: KeptStream) -> None:
         self._streams[stream.stream_id] = stream
         self._num_stored += stream.is_stored
+        self._tell_taken()
 
     def remove_stream(self, stream: KeptStream) -> None:
         self.resting.discard(stream)
         del self._streams[stream.stream_id]
         self._num_stored -= stream.is_stored
+        self._tell_taken()
+        self._front.room_freed()
+
+    def rest(self, stream: KeptStream) -> None:
+        self.resting.add(stream)
+        self._tell_taken()
+        self._front.room_freed()
 
     def begin(self, stream: KeptStream) -> None:
-        self.resting.discard(stream)
+        if stream in self.resting:
+            self.resting.discard(stream)
+            self._tell_taken()
         self._runs.begin(stream)
+
+    def set_waiting(self, waits: bool) -> None:
+        self._front.set_waiting(waits)
+
+    def _tell_taken(self) -> None:
+        self._taken.tell(Word.PLACES, self._own_places)
+        self._taken.tell(Word.STORED, self._num_stored)
+        self._taken.tell(Word.STREAMS, len(self._streams))
 
     def forgive(self) -> None:
         self._supervisor.forgive()
@@ -329,11 +381,16 @@ class Engine:
         self._runs.deliver(records, self.placement)
 
     def _enter(self, state: EngineState, reason: str) -> None:
-        self.state = state
         if state is EngineState.READY:
+            self.state = state
+            seat = self._supervisor.seat()
+            assert seat is not None
+            self._traffic.attach(seat)
             self._measured(self._supervisor.facts())
             self.placement.on_ready()
         else:
+            self._traffic.detach()
+            self.state = state
             running = [stream for stream in self._streams.values() if stream.run_id]
             self._runs.abandon()
             self.placement.on_death(self, running, reason)

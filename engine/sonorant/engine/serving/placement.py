@@ -6,11 +6,13 @@ up again.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
+from sonorant.engine.serving.judge import Judge, OwnJudge
 from sonorant.engine.serving.keeping import KeptStream, local_end
+from sonorant.engine.serving.standby import assign_standbys
 from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.suspects import Suspects, Verdict
 from sonorant.engine.types import FinishReason, StreamEnd
 
 OVER = (EngineState.FAILED, EngineState.CLOSED)  # a pair does not come back from these
@@ -25,8 +27,18 @@ class Pair(Protocol):
     resting: set[KeptStream]  # its streams that have lent their slots to others; they take no place
 
     @property
+    def number(self) -> int:
+        """Its place among all pairs of the server."""
+
+    @property
     def num_places(self) -> int:
-        """The number of places taken by streams of the talker."""
+        """The number of places taken by streams of the talker, and kept for them."""
+
+    def rest(self, stream: KeptStream) -> None:
+        """The stream has lent its slot to others."""
+
+    def set_waiting(self, waits: bool) -> None:
+        """Note whether streams wait for room on any pair, so that other fronts tell when there is some."""
 
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
         """How many more streams of this one's kind the pair can take now; with `queued`, also into its queue."""
@@ -41,15 +53,16 @@ class Pair(Protocol):
         """Stop being the stream's home."""
 
     def forgive(self) -> None:
-        """Do not count this failure against the workers: a stream caused it, or the restart helps to find out which."""
+        """See `MortalPair`."""
 
 
 class Placement:
-    def __init__(self, pairs: Sequence[Pair]) -> None:
+    def __init__(self, pairs: Sequence[Pair], judge: Judge | None = None) -> None:
         self._pairs = pairs
         self._home: dict[KeptStream, Pair] = {}
         self._waiting: dict[KeptStream, None] = {}  # to run, in order
-        self._suspects = Suspects[KeptStream]()
+        self._judge = judge or OwnJudge()
+        self._judge.on_released = self._place_waiting
 
     # Called by streams, as their Keeper
 
@@ -62,7 +75,7 @@ class Placement:
         self._home.pop(stream).remove_stream(stream)
         self._waiting.pop(stream, None)
         stream.finish(end)
-        self._suspects.acquit([stream])
+        self._judge.acquit([stream])
         self._place_waiting()
 
     # Called by pairs
@@ -72,7 +85,7 @@ class Placement:
         pair.add_stream(stream)
 
     def on_heard(self, streams: Sequence[KeptStream]) -> None:
-        if self._suspects.acquit(streams):
+        if self._judge.acquit(streams):
             self._place_waiting()
 
     def on_yielded(self, stream: KeptStream) -> None:
@@ -80,32 +93,43 @@ class Placement:
         if stream.stop():
             self.end(stream, local_end(FinishReason.CANCELLED))
             return
-        self._home[stream].resting.add(stream)
+        self._home[stream].rest(stream)
         if stream.is_runnable:  # text for it came while this news was on its way
             self._waiting[stream] = None
         self._place_waiting()
 
     def on_ready(self) -> None:
-        self._assign_standbys()
+        assign_standbys(self._pairs)
+        self._place_waiting()
+
+    def on_room(self) -> None:
+        """Another front has given up a place."""
         self._place_waiting()
 
     def on_death(self, pair: Pair, running: Sequence[KeptStream], reason: str) -> None:
         """The workers of a pair have died; `running` are the streams that ran there."""
-        self._assign_standbys()
-        verdict = self._suspects.on_death(running, lambda stream: stream.was_heard) if running else Verdict(None, False)
-        if verdict.is_narrower:
-            pair.forgive()
+        assign_standbys(self._pairs)
+        cancelled = {stream for stream in running if stream.stop()}
+        self._judge.on_death(
+            pair, running, lambda verdict: self._on_verdict(verdict.culprit, running, cancelled, reason)
+        )
+
+    def _on_verdict(
+        self, culprit: KeptStream | None, running: Sequence[KeptStream], cancelled: AbstractSet[KeptStream], reason: str
+    ) -> None:
         detail = f"the engine became unavailable: {reason}"
         for stream in running:
-            if stream.stop():
+            if stream not in self._home:  # it has ended meanwhile
+                continue
+            if stream in cancelled:
                 self.end(stream, local_end(FinishReason.CANCELLED))
-            elif stream is verdict.culprit:
+            elif stream is culprit:
                 self.end(stream, local_end(FinishReason.FAILED, f"workers went down twice at this utterance: {reason}"))
             elif not stream.outlives_workers:
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
             elif stream.is_runnable:
                 self._waiting[stream] = None
-        self._suspects.acquit([stream for stream in running if stream not in self._waiting])
+        self._judge.acquit([stream for stream in running if stream not in self._waiting])
         if all(each.state in OVER for each in self._pairs):
             for stream in list(self._home):
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
@@ -114,13 +138,17 @@ class Placement:
     # Decisions
 
     def _place_waiting(self) -> None:
+        if not self._waiting:
+            return
+        self._pairs[0].set_waiting(True)  # before the look, or else room that another front frees now goes unnoticed
         for stream in list(self._waiting):
-            if self._suspects.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
+            if self._judge.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]
                 if pair is not self._home[stream]:
                     self._home[stream].remove_stream(stream)
                     self.add(stream, pair)
                 pair.begin(stream)
+        self._pairs[0].set_waiting(bool(self._waiting))
 
     def _pair_for(self, stream: KeptStream) -> Pair | None:
         home = self._home[stream]
@@ -134,10 +162,3 @@ class Placement:
         is_lost = home.state in OVER
         with_room = [pair for pair in serving if pair.room_for(stream, queued=is_lost) > 0]
         return min(with_room, key=lambda pair: pair.num_places, default=home if is_open else None)
-
-    def _assign_standbys(self) -> None:
-        """Let a standby that is ready replace a pair that is not; that pair becomes a standby."""
-        for pair in self._pairs:
-            ready = [each for each in self._pairs if each.is_standby and each.state is EngineState.READY]
-            if not pair.is_standby and pair.state is not EngineState.READY and ready:
-                pair.is_standby, ready[0].is_standby = True, False

@@ -8,23 +8,27 @@ serves only after it has spoken: either a warm-up that nobody hears, or a stream
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import socket
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
-from sonorant.engine.errors import CheckpointError, CodecDiffers, EngineError, EngineOverloaded, EngineUnavailable
+from sonorant.engine.errors import CodecDiffers, EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.prompt.explain import Explanation
-from sonorant.engine.serving.auto import sized, threads_per_worker
+from sonorant.engine.serving.board import Board
 from sonorant.engine.serving.engine import Engine, EngineStats
+from sonorant.engine.serving.front import Front
 from sonorant.engine.serving.info import EngineInfo
-from sonorant.engine.serving.mps import mps_for, this_machine
+from sonorant.engine.serving.judge import Judge, OwnJudge
+from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
+from sonorant.engine.serving.prepared import prepared
 from sonorant.engine.serving.routing import Load, Need, choose_model, choose_pair
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
+from sonorant.engine.serving.upkeep import Follow
 from sonorant.engine.serving.warm_up import WarmUp, warm_up
 from sonorant.engine.types import EncodedReference, Float32Array, Int16Array, RecordingInfo, SynthesisParams
 
@@ -125,6 +129,8 @@ class _Pair:
             return None
         try:
             spoken = await warm_up(self.engine)
+        except EngineOverloaded:
+            return True  # other fronts have all places: their streams speak
         except EngineError as error:
             log.error("the warm-up of %s failed: %s", self.engine.info.model, error)
             # Workers that went down will be replaced. Replacing workers that are up would not help: new ones are alike.
@@ -138,9 +144,13 @@ class EnginePool:
     """All worker pairs, with the choice which of them speaks. Members that `Engine` has, too, mean the same here."""
 
     def __init__(
-        self, pairs: Sequence[_Pair], on_state: Callable[[EngineState], None], resources: AsyncExitStack
+        self,
+        pairs: Sequence[_Pair],
+        on_state: Callable[[EngineState], None],
+        resources: AsyncExitStack,
+        new_judge: Callable[[], Judge] = OwnJudge,
     ) -> None:
-        """Use `EnginePool.start`. `resources` are released after the workers are gone."""
+        """Use `EnginePool.start` or `join`. `resources` are released after the workers are gone."""
         self._pairs = pairs
         self._resources = resources
         models: dict[object, list[_Pair]] = {}
@@ -150,7 +160,7 @@ class EnginePool:
         for pair in pairs:
             pair.engine.neighbours = [other.engine for other in pairs if other is not pair and other.gpu == pair.gpu]
         for replicas in self._models:
-            placement = Placement([pair.engine for pair in replicas])
+            placement = Placement([pair.engine for pair in replicas], new_judge())
             for pair in replicas:
                 pair.engine.placement = placement
         self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # one per checkpoint, in the order given
@@ -174,14 +184,30 @@ class EnginePool:
         start a CUDA MPS daemon, see `plan_mps`. Raises CheckpointError or EngineError if a pair cannot load, and leaves
         nothing running.
         """
-        _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
-        configs = _sharing(await asyncio.to_thread(sized, configs))
         async with AsyncExitStack() as stack:
-            machine = await asyncio.to_thread(this_machine)
-            if folder := await stack.enter_async_context(mps_for(mps, configs, machine)):
-                configs = [dataclasses.replace(config, mps_pipe_directory=folder) for config in configs]
-            pairs = await _start_pairs(configs)
+            ready = await stack.enter_async_context(prepared(configs, mps))
+            pairs = await _start_pairs(ready, Front(Board(len(ready))))
             return cls(pairs, on_state or (lambda state: None), stack.pop_all())
+
+    @classmethod
+    async def join(
+        cls, configs: Sequence[EngineConfig], owner: socket.socket, on_state: Callable[[EngineState], None]
+    ) -> "EnginePool":
+        """Use the workers of another process, which has `SharedPairs` with these configs and made the socket.
+
+        Returns when all pairs have loaded; `on_state` is as in `start`. Raises EngineError if that process ends before.
+        """
+        async with AsyncExitStack() as stack:
+            link = await OwnerLink.open(owner)
+            stack.callback(link.close)
+            own = [
+                dataclasses.replace(config, is_standby=is_standby)
+                for config, is_standby in zip(configs, link.standbys, strict=True)
+            ]
+            pairs = await _start_pairs(own, link.front, [link.follow(number) for number in range(len(own))])
+            pool = cls(pairs, on_state, stack.pop_all(), link.judge)
+            link.listen(pool._on_room)
+            return pool
 
     @property
     def state(self) -> EngineState:
@@ -199,6 +225,12 @@ class EnginePool:
             PairStats(pair.engine.info.model, pair.state, pair.config.talker.num_slots, pair.engine.stats())
             for pair in self._pairs
         ]
+
+    def keep_places(self, checkpoint: str, change: int) -> None:
+        """Have other fronts leave so many more places to utterances between two of their streams. `checkpoint`: the
+        fingerprint of the one that speaks them; the first one if there is none."""
+        of_model = [pair.engine for pair in self._pairs if pair.engine.info.fingerprint == checkpoint]
+        (of_model or [self._pairs[0].engine])[0].keep_places(change)
 
     def info_for(self, need: Need) -> EngineInfo:
         """Return the info of the checkpoint that would speak; if none can, `check` says why this one cannot."""
@@ -301,50 +333,28 @@ class EnginePool:
     def _tell(self) -> None:
         self._on_state(self.state)
 
+    def _on_room(self) -> None:
+        for replicas in self._models:
+            replicas[0].engine.placement.on_room()
 
-async def _start_pairs(configs: Iterable[EngineConfig]) -> list[_Pair]:
+
+async def _start_pairs(configs: Sequence[EngineConfig], front: Front, follow: Sequence[Follow] = ()) -> list[_Pair]:
+    """`follow`: for each pair, if another process owns the workers."""
     pairs: list[_Pair] = []
 
-    async def start(config: EngineConfig) -> _Pair:
+    async def start(number: int, config: EngineConfig) -> _Pair:
         states: asyncio.Queue[EngineState] = asyncio.Queue()
-        pairs.append(_Pair(config, await Engine.start(config, states.put_nowait), states))
+        own = follow[number] if follow else None
+        pairs.append(_Pair(config, await Engine.start(config, states.put_nowait, front, number, own), states))
         return pairs[-1]
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            started = [tasks.create_task(start(config)) for config in configs]
+            started = [tasks.create_task(start(number, config)) for number, config in enumerate(configs)]
     except BaseException as error:
         await asyncio.gather(*(pair.engine.close() for pair in pairs))
         raise (error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error) from None
     return [task.result() for task in started]
-
-
-def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """Share the machine among the pairs. If no number of threads is set, all workers together get one per core. Talkers
-    on the same GPU share its memory: each would otherwise count all of it as its own."""
-    threads = threads_per_worker(configs)
-    devices = [device_with_gpus(config.talker.device) for config in configs]
-    return [
-        config.but(
-            cpu_threads=config.cpu_threads or threads,
-            kv_memory_share=config.talker.kv_memory_share / devices.count(device),
-        )
-        for config, device in zip(configs, devices, strict=True)
-    ]
-
-
-def _check_same_codec(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise CheckpointError unless all checkpoints have one frame length and sample rate, as the service needs."""
-    first = checkpoints[0]
-    for other in checkpoints[1:]:
-        for what, ours, theirs in (
-            ("Hz", first.codec.output_sample_rate, other.codec.output_sample_rate),
-            ("samples per frame", first.codec.frame_samples, other.codec.frame_samples),
-        ):
-            if ours != theirs:
-                raise CheckpointError(
-                    f"{first.name} makes {ours} {what}, {other.name} {theirs}: serve them with separate servers"
-                )
 
 
 def _joined_info(models: Sequence[EngineInfo], pairs: Sequence[EngineInfo]) -> EngineInfo:

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.front_ids import MAX_FRONTS
 from sonorant.engine.ipc.messages import (
     BeginStream,
+    EndFront,
     EndStream,
     FirstChunk,
     FlushStream,
@@ -23,7 +25,7 @@ from sonorant.engine.ipc.ring import record_bytes
 
 @dataclass(frozen=True, slots=True)
 class RingSizes:
-    """Bytes of the three rings.
+    """Bytes of ring B, and of each front's rings A and C. Any front may have all the streams.
 
     Frames: no stream is further ahead than its credit, so rings B and C hold at most `credit_frames` of each stream,
     live or stored; in the worst case each frame is a record of its own. Every ring has room for at least two of its
@@ -54,7 +56,7 @@ class RingSizes:
         streams = config.max_streams + config.code2wav.stored_streams
         frames = streams * config.talker.credit_frames
         batch = room(PcmBatch, rows=config.code2wav.max_decode_batch, num_frames=config.talker.credit_frames)
-        ends = streams * room(EndStream)
+        ends = streams * room(EndStream) + MAX_FRONTS * room(EndFront)
         return cls(
             commands=4 * room(OpenStream) + 64 * 1024,
             frames=frames * (room(FrameBatch) + room(TextPositions) + room(FlushStream))

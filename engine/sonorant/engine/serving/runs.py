@@ -1,9 +1,8 @@
 """The streams that run with the workers of one pair. Records from the workers name a stream by the id of its run."""
 
 import asyncio
-import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from sonorant.engine.ipc.messages import (
     EndStream,
@@ -18,17 +17,17 @@ from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.types import FinishReason, PcmChunk, StreamBudget
 
-new_ids = itertools.count(1)  # for all engines, since a stream may move between them; never reused
-
 
 class Runs:
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, ids: Iterator[int]) -> None:
+        """`ids`: those of all engines of this process, since a stream may move between them."""
         self._send = send
+        self._ids = ids
         self._running: dict[int, KeptStream] = {}
         self._spoken: asyncio.Future[bool] | None = None
 
     def begin(self, stream: KeptStream) -> None:
-        run_id = next(new_ids)
+        run_id = next(self._ids)
         self._running[run_id] = stream
         stream.begin(run_id, time.monotonic(), self._send)
 

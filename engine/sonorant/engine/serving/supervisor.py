@@ -1,6 +1,6 @@
 """Keeps a worker pair running: starts the workers, watches them, replaces them, stops them.
 
-Knows nothing of streams: it carries records, and reports when everything sent so far is lost.
+Knows nothing of streams and their records: it reports when everything sent so far is lost.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
@@ -16,8 +16,8 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import WORKERS
-from sonorant.engine.ipc.heartbeat import Work
-from sonorant.engine.ipc.messages import Command, PcmRecord, Shutdown
+from sonorant.engine.ipc.messages import Shutdown
+from sonorant.engine.serving.seat import Seat
 from sonorant.engine.serving.spare_files import SpareFiles
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.workers import Facts, Workers
@@ -41,27 +41,29 @@ class WorkersNotStarted(EngineError):
 
 
 class Supervisor:
-    """Keeps a worker pair running. The callbacks run in the event loop's thread.
+    """Keeps a worker pair running, for one front or more. The callbacks run in the event loop's thread.
 
-    `on_records` gets all records of ring C. `on_state` gets each new state with its reason, before anything can be sent
-    to new workers; at RESTARTING, FAILED and CLOSED everything sent so far is lost and will not be answered.
+    `on_state` gets each new state with its reason. At RESTARTING, FAILED and CLOSED everything sent so far is lost and
+    will not be answered, and the ends of the rings must not be used any more. `judged` is awaited after RESTARTING:
+    until it returns, `forgive` still counts for this failure.
     """
 
     def __init__(
         self,
         config: EngineConfig,
         checkpoint: Checkpoint,
-        on_records: Callable[[Sequence[PcmRecord]], None],
         on_state: Callable[[EngineState, str], None],
+        *,
+        num_fronts: int = 1,
+        judged: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._config = config
         self._checkpoint = checkpoint
-        self._on_records = on_records
         self._on_state = on_state
+        self._num_fronts = num_fronts
+        self._judged = judged
         self._workers: Workers | None = None
         self._last_facts: Facts = {}  # facts of the last workers that loaded
-        self._backlog: list[Command] = []
-        self._flush_scheduled = False
         self._down: asyncio.Future[str]  # gets the reason when the present workers go down
         self._health_check: asyncio.TimerHandle
         self._ready_s = math.inf  # when the last workers came up
@@ -80,52 +82,33 @@ class Supervisor:
         self._spare_files.open()
         self._task = asyncio.create_task(self._keep_up(), name="engine supervisor")
 
-    def publish(self, command: Command) -> None:
-        """Send a command; those of one turn of the event loop go in order, as one batch. Never blocks or drops any."""
-        self._backlog.append(command)
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
     def forgive(self) -> None:
         """Do not count the present failure of the workers. Call it from `on_state` at RESTARTING."""
         self._is_forgiven = True
 
-    @property
-    def backlog(self) -> int:
-        """Commands not yet on ring A."""
-        return len(self._backlog)
-
-    def ring_bytes(self) -> tuple[int, int, int]:
-        """Bytes in flight on the rings A, B and C."""
-        if self._workers is None:
-            return 0, 0, 0
-        commands, frames, pcm = (ring.used_bytes for ring in self._workers.rings)
-        return commands, frames, pcm
+    def seat(self, front: int = 0) -> Seat | None:
+        """Return what a front uses of the running workers, if there are any."""
+        return None if self._workers is None else self._workers.seats[front]
 
     def facts(self) -> Facts:
         """What each running worker reported when it had loaded, by the worker's name."""
         return {} if self._workers is None else self._workers.facts
 
-    def work(self) -> dict[str, Work]:
-        """The totals of the running workers since they started, by the worker's name."""
-        if self._workers is None:
-            return {}
-        pairs = zip(self._workers.children, self._workers.heartbeats, strict=True)
-        return {child.name: heartbeat.work() for child, heartbeat in pairs}
-
     async def close(self) -> None:
+        """Stop the workers. Nobody but this may write on their rings any more."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+        self._on_state(EngineState.CLOSED, "the engine is closed")
         if self._workers is not None:
-            self._backlog.append(Shutdown())
-            self._flush()
+            outbox = self._workers.seats[0].outbox
+            outbox.go_on()  # if there are several fronts, another process has written here until now
+            with contextlib.suppress(PeerGone):
+                outbox.try_publish([Shutdown()])
             await self._take_down(STOP_TIMEOUT_S)
         self._holds.close()
         self._spare_files.close()
-        self._on_state(EngineState.CLOSED, "the engine is closed")
 
     async def _keep_up(self) -> None:
         try:
@@ -148,6 +131,8 @@ class Supervisor:
             self._on_state(EngineState.RESTARTING, reason)
             if self._workers is not None:
                 await self._take_down(grace_s=0)
+            if self._judged is not None:
+                await self._judged()
             num_failures += not self._is_forgiven
             if num_failures > len(RESTART_DELAYS_S):
                 log.error("%d failures in a row: giving up", num_failures)
@@ -175,7 +160,7 @@ class Supervisor:
     async def _bring_up(self) -> None:
         self._ready_s = math.inf
         try:
-            workers = await Workers.start(self._config, self._checkpoint, self._last_facts)
+            workers = await Workers.start(self._config, self._checkpoint, self._last_facts, self._num_fronts)
         except OSError as error:
             message = f"cannot start workers: {error}; allow more open files, or free memory"
             raise WorkersNotStarted(message) from error
@@ -188,7 +173,6 @@ class Supervisor:
         self._workers, self._last_facts = workers, workers.facts
         self._down = loop.create_future()
         self._ready_s = time.monotonic()
-        loop.add_reader(workers.inbox.fileno(), self._receive)
         for child in workers.children:
             loop.add_reader(child.fileno(), self._died, child)
         self._check_health()
@@ -198,38 +182,10 @@ class Supervisor:
         assert self._workers is not None
         workers, self._workers = self._workers, None
         loop = asyncio.get_running_loop()
-        for fd in (workers.inbox.fileno(), workers.outbox.fileno(), *(child.fileno() for child in workers.children)):
-            loop.remove_reader(fd)
+        for child in workers.children:
+            loop.remove_reader(child.fileno())
         self._health_check.cancel()
-        self._backlog.clear()
-        self._flush_scheduled = False
         await workers.stop(grace_s)
-
-    def _flush(self) -> None:
-        if self._workers is None:  # without workers, commands are lost
-            self._backlog.clear()
-            self._flush_scheduled = False
-            return
-        loop = asyncio.get_running_loop()
-        outbox = self._workers.outbox
-        loop.remove_reader(outbox.fileno())
-        try:
-            del self._backlog[: outbox.try_publish(self._backlog)]
-        except PeerGone:  # the talker's death is about to be noticed
-            self._backlog.clear()
-        self._flush_scheduled = bool(self._backlog)
-        if self._backlog:
-            loop.add_reader(outbox.fileno(), self._flush)
-
-    def _receive(self) -> None:
-        assert self._workers is not None
-        try:
-            self._on_records(self._workers.inbox.drain())
-        except PeerGone:
-            asyncio.get_running_loop().remove_reader(self._workers.inbox.fileno())
-        except Exception as error:  # an internal error; a stream that misses a record would wait for ever
-            log.exception("records from the workers of %s could not be handled", self._checkpoint.name)
-            self._report_down(f"{type(error).__name__} while handling records from the workers")
 
     def _died(self, child: Child) -> None:
         loop = asyncio.get_running_loop()
@@ -237,21 +193,20 @@ class Supervisor:
         code = child.wait()
         reason = f"the {child.name} worker {child.pid} died (exit code {code})"
         if code:
-            self._report_down(reason)
+            self.report_down(reason)
         else:  # it left because its neighbour is gone, whose death is reported in a moment and says more
-            loop.call_later(NEIGHBOUR_S, self._report_down, reason, self._down)
-        self._receive()  # its last records still count: the report takes effect in the next turn of the loop
+            loop.call_later(NEIGHBOUR_S, self.report_down, reason, self._down)
 
     def _check_health(self) -> None:
         assert self._workers is not None
         for watch in self._workers.watches:
             if complaint := watch.complaint():
-                self._report_down(complaint)
+                self.report_down(complaint)
         interval_s = self._workers.health_check_s
         self._health_check = asyncio.get_running_loop().call_later(interval_s, self._check_health)
 
-    def _report_down(self, reason: str, down: "asyncio.Future[str] | None" = None) -> None:
-        """Report that workers are down: the present ones, or those to which `down` belongs."""
+    def report_down(self, reason: str, down: "asyncio.Future[str] | None" = None) -> None:
+        """Have workers replaced because they are down: the present ones, or those to which `down` belongs."""
         down = down or self._down
         if not down.done():
             down.set_result(reason)

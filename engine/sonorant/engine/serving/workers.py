@@ -1,13 +1,13 @@
 """The two worker processes of a pair and the rings between them: started once, stopped once.
 
-If one worker dies, the other is stopped, too, because the state of the rings belongs to both. A new pair gets new ones.
+Each front has a ring A and a ring C; one ring B connects the workers. If one worker dies, the other is stopped, too,
+because the state of the rings belongs to both. A new pair gets new ones.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple
 from typing import Any
 
 from sonorant.engine.checkpoint.config import Checkpoint
@@ -18,11 +18,13 @@ from sonorant.engine.ipc.channel import RingInbox, RingOutbox
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.doorbell import Doorbell
 from sonorant.engine.ipc.fork_server import WORKERS
+from sonorant.engine.ipc.fronts import FrontsInbox, FrontsOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.inherited import Inheritable
-from sonorant.engine.ipc.messages import Command, PcmRecord
+from sonorant.engine.ipc.messages import Command, FrameRecord, PcmRecord
 from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.serving.ring_sizes import RingSizes
+from sonorant.engine.serving.seat import Seat
 from sonorant.engine.serving.watch import Watch
 from sonorant.engine.talker import process as talker
 
@@ -40,8 +42,7 @@ class Workers:
         self,
         config: EngineConfig,
         model: str,
-        ends: tuple[RingOutbox[Command], RingInbox[PcmRecord]],
-        rings: Sequence[Ring],
+        seats: Sequence[Seat],
         heartbeats: Sequence[Heartbeat],
         children: Sequence[Child],
         resources: contextlib.ExitStack,
@@ -49,47 +50,53 @@ class Workers:
         """Use `Workers.start`. `resources` closes all the other arguments' files and processes; `stop` does so."""
         self._model = model
         self._resources = resources
-        self.outbox, self.inbox = ends
-        self.rings = rings
+        self.seats = seats  # by the number of the front
         self.facts: dict[str, Mapping[str, Any]] = {}  # as `Facts`
         self.children = children
-        self.heartbeats = heartbeats
         self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
+        inboxes = [(0, seat.rings[0]) for seat in seats] + [(1, seats[0].rings[1])]
         self.watches = [
-            Watch(child.name, beat, ring, config.hang_timeout_s, self.health_check_s)
-            for child, beat, ring in zip(children, heartbeats, rings, strict=False)
+            Watch(children[n].name, heartbeats[n], ring, config.hang_timeout_s, self.health_check_s)
+            for n, ring in inboxes
         ]
 
     @classmethod
-    async def start(cls, config: EngineConfig, checkpoint: Checkpoint, facts: Facts) -> "Workers":
+    async def start(cls, config: EngineConfig, checkpoint: Checkpoint, facts: Facts, num_fronts: int = 1) -> "Workers":
         """Start both workers and return while they load. Raises OSError if they cannot be started, and leaves nothing.
 
         `facts`: of the workers that these replace, if there were any.
         """
         sizes = RingSizes.of(config, checkpoint)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
-            beats = [ours.enter_context(contextlib.closing(Heartbeat())) for _ in range(2)]
-            rings = [ours.enter_context(contextlib.closing(Ring(size))) for size in astuple(sizes)]
+
+            def ring(num_bytes: int) -> Ring:
+                return ours.enter_context(contextlib.closing(Ring(num_bytes)))
+
             # Only the child may hold its own ends: its death shows by their closing.
-            bells = [_doorbell(ours, theirs), _doorbell(theirs, theirs), _doorbell(theirs, ours)]
-            outboxes: list[RingOutbox[Any]] = [
-                RingOutbox(ring, bell) for ring, (bell, _) in zip(rings, bells, strict=True)
-            ]
-            inboxes: list[RingInbox[Any]] = [
-                RingInbox(ring, bell) for ring, (_, bell) in zip(rings, bells, strict=True)
-            ]
+            frames, bells = ring(sizes.frames), _doorbell(theirs, theirs)
+            frames_out, frames_in = RingOutbox[FrameRecord](frames, bells[0]), RingInbox[FrameRecord](frames, bells[1])
+            beats = {name: ours.enter_context(contextlib.closing(Heartbeat())) for name in ("talker", "code2wav")}
+            seats, inboxes, outboxes = list[Seat](), list[RingInbox[Command]](), list[RingOutbox[PcmRecord]]()
+            for _ in range(num_fronts):
+                commands, bells = ring(sizes.commands), _doorbell(ours, theirs)
+                outbox = RingOutbox[Command](commands, bells[0])
+                inboxes.append(RingInbox(commands, bells[1]))
+                pcm, bells = ring(sizes.pcm), _doorbell(theirs, ours)
+                outboxes.append(RingOutbox(pcm, bells[0]))
+                seats.append(Seat(outbox, RingInbox(pcm, bells[1]), (commands, frames, pcm), beats))
+            first = inboxes[0] if num_fronts == 1 else FrontsInbox(inboxes)
+            last = outboxes[0] if num_fronts == 1 else FrontsOutbox(outboxes)
             children: list[Child] = []
-            stages: tuple[tuple[StageName, Any, tuple[Heartbeat, ...], tuple[Any, ...]], ...] = (
-                ("talker", talker.main, (beats[0], beats[1]), (facts.get("talker", {}),)),
-                ("code2wav", code2wav.main, (beats[1],), ()),
+            stages: tuple[tuple[StageName, Any, tuple[Inheritable, ...], tuple[Any, ...]], ...] = (
+                ("talker", talker.main, (first, frames_out, *beats.values()), (facts.get("talker", {}),)),
+                ("code2wav", code2wav.main, (frames_in, last, beats["code2wav"]), ()),
             )
-            for n, (stage, main, seen, known) in enumerate(stages):
-                ends: tuple[Inheritable, ...] = (inboxes[n], outboxes[n + 1], *seen)
+            for stage, main, ends, known in stages:
                 child = await WORKERS.fork(
                     stage, main, (config, *ends, *known), ends, config.environment(stage), config.start_timeout_s
                 )
                 children.append(ours.enter_context(contextlib.closing(child)))
-            return cls(config, checkpoint.name, (outboxes[0], inboxes[2]), rings, beats, children, ours.pop_all())
+            return cls(config, checkpoint.name, seats, tuple(beats.values()), children, ours.pop_all())
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until both have loaded. Raises EngineError with the reason as soon as one cannot."""

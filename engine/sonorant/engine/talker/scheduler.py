@@ -29,9 +29,11 @@ import numpy as np
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.front_ids import front_of
 from sonorant.engine.ipc.messages import (
     BeginStream,
     CancelStream,
+    EndFront,
     EndStream,
     EndText,
     FlushStream,
@@ -55,7 +57,7 @@ NO_SCORES = "the model's scores are not finite: use other sampling settings, or 
 
 LENDS_AFTER_S = 1.0  # without text; long enough that a stream fed word by word keeps its slot between two words
 
-StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream
+StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | EndFront
 
 
 class Scheduler:
@@ -101,6 +103,9 @@ class Scheduler:
         if isinstance(command, OpenStream):
             self._on_open(command)
             return
+        if isinstance(command, EndFront):
+            self._end_front(command)
+            return
         stream = self._streams.get(command.stream_id)
         if stream is None:
             return
@@ -145,6 +150,11 @@ class Scheduler:
             self._capacity.prepare(stream)
             if stream.repetition is not None:
                 self._suspects.add(stream)
+
+    def _end_front(self, command: EndFront) -> None:
+        for stream in [each for each in self._streams.values() if front_of(each.stream_id) == command.front]:
+            self._end(stream, FinishReason.CANCELLED)
+        self._records.append(command)
 
     def _on_text(self, stream: Stream, token_ids: Sequence[int]) -> None:
         if stream.text_ended:

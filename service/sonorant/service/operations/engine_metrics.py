@@ -8,6 +8,16 @@ from prometheus_client.registry import Collector
 
 from sonorant.engine import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, EnginePool, EngineState, Work
 
+# Families that several server processes with the same workers report alike.
+OF_ALL_PROCESSES = frozenset(
+    {
+        *("tts_slots", "tts_slots_used", "tts_slots_used_ratio", "tts_queued_streams"),
+        *("tts_pair_ready", "tts_pair_streams", "tts_ring_bytes"),
+        *("tts_batch_rows", "tts_step_seconds", "tts_prompt_rows", "tts_shared_prompt_rows"),
+        *("tts_pass_rows", "tts_padding_rows", "tts_graph_passes", "tts_eager_passes", "tts_busy_seconds"),
+    }
+)
+
 
 class EngineCollector(Collector):
     def __init__(self, engine: EnginePool) -> None:

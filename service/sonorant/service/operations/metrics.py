@@ -1,6 +1,7 @@
 """The server's metrics, under the names that dashboards and autoscalers use. Knows no calls."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
 
 from sonorant.engine import EnginePool
 from sonorant.service.operations.engine_metrics import EngineCollector
@@ -62,6 +63,10 @@ class Metrics:
         )
         self.database_up.set(1)
         self.handled = Counter("grpc_server_handled", "Calls that ended.", ["method", "code"], registry=registry)
+
+    async def text(self) -> bytes:
+        """All metrics in the Prometheus format."""
+        return generate_latest(self.registry)
 
     def follow(self, engine: EnginePool) -> None:
         """Add the engine's metrics, read at each scrape."""

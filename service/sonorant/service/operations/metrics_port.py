@@ -6,11 +6,10 @@ answers, from one that is gone or frozen, which does not.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 REQUEST_TIMEOUT_S = 5.0
 MAX_HEAD_BYTES = 16 * 1024
@@ -31,15 +30,15 @@ def socket_address(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]
 
 @asynccontextmanager
 async def serve_metrics(
-    listening: socket.socket, registry: CollectorRegistry, is_ready: Callable[[], bool]
+    listening: socket.socket, metrics: Callable[[], Awaitable[bytes]], is_ready: Callable[[], Awaitable[bool]]
 ) -> AsyncIterator[None]:
-    """Serve while the context is open."""
+    """Serve while the context is open. `metrics` are in the Prometheus format."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                status, content_type, body = _respond(head, registry, is_ready)
+                status, content_type, body = await _respond(head, metrics, is_ready)
                 writer.write(
                     f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
                     "Connection: close\r\n\r\n".encode()
@@ -55,7 +54,9 @@ async def serve_metrics(
         yield
 
 
-def _respond(head: bytes, registry: CollectorRegistry, is_ready: Callable[[], bool]) -> tuple[str, str, bytes]:
+async def _respond(
+    head: bytes, metrics: Callable[[], Awaitable[bytes]], is_ready: Callable[[], Awaitable[bool]]
+) -> tuple[str, str, bytes]:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
     if path not in (b"/metrics", b"/ready"):
@@ -63,7 +64,7 @@ def _respond(head: bytes, registry: CollectorRegistry, is_ready: Callable[[], bo
     if method != b"GET":
         return "405 Method Not Allowed", "text/plain", b"use GET\n"
     if path == b"/metrics":
-        return "200 OK", CONTENT_TYPE_LATEST, generate_latest(registry)
-    if is_ready():
+        return "200 OK", CONTENT_TYPE_LATEST, await metrics()
+    if await is_ready():
         return "200 OK", "text/plain", b"ready\n"
     return "404 Not Found", "text/plain", b"not ready for new calls: starting, restarting a worker, or draining\n"

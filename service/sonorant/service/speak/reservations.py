@@ -8,6 +8,7 @@ some places to callers with few. The engine does the same with slots and KV page
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 from sonorant.engine import EnginePool, EngineStream, Int16Array, SynthesisParams
 
@@ -30,7 +31,12 @@ class Reservations:
     @property
     def caller_id(self) -> int:
         """The caller's id for the engine; 0 if callers are not told apart."""
-        return hash(self.caller) if self.caller and self.num_callers() > 1 else 0
+        return _caller_id(self.caller) if self.caller and self.num_callers() > 1 else 0
+
+    def keep(self, checkpoint: str, change: int) -> None:
+        """Keep so many more places, for new utterances of this process and of all others."""
+        self.num_kept[checkpoint] += change
+        self.engine.keep_places(checkpoint, change)
 
     def spare(self, checkpoint: str) -> int:
         """Return how many places a new utterance of this caller must leave free."""
@@ -71,7 +77,7 @@ class Reservation:
             self._stream.when_ended = None
             self._stream = None
         if self._kept_at is not None:
-            self._all.num_kept[self._kept_at] -= 1
+            self._all.keep(self._kept_at, -1)
             self._kept_at = None
         if self._is_open:
             self._is_open = False
@@ -81,4 +87,10 @@ class Reservation:
 
     def _keep(self, checkpoint: str) -> None:
         self._stream, self._kept_at = None, checkpoint
-        self._all.num_kept[checkpoint] += 1
+        self._all.keep(checkpoint, +1)
+
+
+def _caller_id(caller: str) -> int:
+    """Return the same id in all processes, as the talker treats the streams of one caller alike wherever they come
+    from."""
+    return int.from_bytes(blake2b(caller.encode(), digest_size=7).digest())

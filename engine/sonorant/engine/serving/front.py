@@ -1,0 +1,39 @@
+"""This process as one of the fronts that use the same worker pairs; it may be the only one."""
+
+from collections.abc import Callable
+
+from sonorant.engine.ipc.front_ids import new_ids
+from sonorant.engine.serving.board import Board, Entry
+
+
+class Front:
+    def __init__(
+        self,
+        board: Board,
+        number: int = 0,
+        generation: int = 0,
+        tell_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`tell_room` tells the other fronts that there is room for what waits."""
+        self.ids = new_ids(number, generation)  # of streams and runs
+        self._board = board
+        self._number = number
+        self._others = tuple(other for other in range(board.num_fronts) if other != number)
+        self._tell_room = tell_room
+
+    def entry(self, pair: int) -> Entry:
+        """What this front, and the others, have taken of a pair."""
+        return Entry(self._board, pair, self._number)
+
+    def set_waiting(self, waits: bool) -> None:
+        """Note whether streams wait for room that another front may give up. Look for room after this, not before."""
+        if self._others:
+            self._board.set_waiting(self._number, waits)
+            self._board.fence()
+
+    def room_freed(self) -> None:
+        """A place that this front had is free, as the board says already."""
+        if self._others:
+            self._board.fence()
+            if any(self._board.waits(other) for other in self._others):
+                self._tell_room()

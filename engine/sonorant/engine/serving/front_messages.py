@@ -1,0 +1,88 @@
+"""The messages between the process that owns the worker pairs and each of the fronts that use them."""
+
+from dataclasses import dataclass
+
+from sonorant.engine.serving.board import Board
+from sonorant.engine.serving.seat import Seat
+from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.workers import Facts
+
+# From the owner
+
+
+@dataclass(frozen=True, slots=True)
+class PairState:
+    """The new state of a pair. At READY it comes with the front's seat; the seat before that is void."""
+
+    pair: int
+    state: EngineState
+    reason: str
+    facts: Facts
+    seat: Seat | None
+
+    def fds(self) -> tuple[int, ...]:
+        return () if self.seat is None else self.seat.fds()
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The first message to a front."""
+
+    number: int
+    generation: int
+    board: Board
+    pairs: tuple[PairState, ...]
+    standbys: tuple[bool, ...]  # which pairs are on standby now
+
+    def fds(self) -> tuple[int, ...]:
+        return (*self.board.fds(), *(fd for pair in self.pairs for fd in pair.fds()))
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The answer to Lost."""
+
+    pair: int
+    culprit: int  # a stream's id; 0: nobody, or one of another front
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """These streams may go on."""
+
+    stream_ids: tuple[int, ...]
+
+
+# From a front
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The front's streams that ran when the workers of a pair died. Answers every PairState of RESTARTING."""
+
+    pair: int
+    stream_ids: tuple[int, ...]
+    heard: tuple[int, ...]  # those of them that were heard before
+
+
+@dataclass(frozen=True, slots=True)
+class Acquitted:
+    """These streams, of a Lost, were heard again, have ended, or have nothing to do next."""
+
+    stream_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The front cannot use what the workers of a pair send."""
+
+    pair: int
+    reason: str
+
+
+# Both ways
+
+
+@dataclass(frozen=True, slots=True)
+class RoomFreed:
+    """A front has given up a place, while another waits for one."""

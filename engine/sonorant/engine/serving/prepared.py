@@ -1,0 +1,55 @@
+"""Completes the settings of worker pairs: sizes, shares of the machine, and the MPS daemon that they use."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
+from sonorant.engine.errors import CheckpointError
+from sonorant.engine.serving.auto import sized, threads_per_worker
+from sonorant.engine.serving.mps import mps_for, this_machine
+
+
+@asynccontextmanager
+async def prepared(configs: Sequence[EngineConfig], mps: MpsMode) -> AsyncIterator[list[EngineConfig]]:
+    """Yield complete settings of one worker pair each, and run the MPS daemon that they need, if any.
+
+    Raises CheckpointError if the checkpoints do not go together, or EngineError as `mps_for` does.
+    """
+    _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
+    configs = _sharing(await asyncio.to_thread(sized, configs))
+    machine = await asyncio.to_thread(this_machine)
+    async with mps_for(mps, configs, machine) as folder:
+        yield [
+            dataclasses.replace(config, mps_pipe_directory=folder or config.mps_pipe_directory) for config in configs
+        ]
+
+
+def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
+    """Share the machine among the pairs. If no number of threads is set, all workers together get one per core. Talkers
+    on the same GPU share its memory: each would otherwise count all of it as its own."""
+    threads = threads_per_worker(configs)
+    devices = [device_with_gpus(config.talker.device) for config in configs]
+    return [
+        config.but(
+            cpu_threads=config.cpu_threads or threads,
+            kv_memory_share=config.talker.kv_memory_share / devices.count(device),
+        )
+        for config, device in zip(configs, devices, strict=True)
+    ]
+
+
+def _check_same_codec(checkpoints: Sequence[Checkpoint]) -> None:
+    """Raise CheckpointError unless all checkpoints have one frame length and sample rate, as the service needs."""
+    first = checkpoints[0]
+    for other in checkpoints[1:]:
+        for what, ours, theirs in (
+            ("Hz", first.codec.output_sample_rate, other.codec.output_sample_rate),
+            ("samples per frame", first.codec.frame_samples, other.codec.frame_samples),
+        ):
+            if ours != theirs:
+                raise CheckpointError(
+                    f"{first.name} makes {ours} {what}, {other.name} {theirs}: serve them with separate servers"
+                )

@@ -1,0 +1,272 @@
+"""Owns worker pairs that several fronts use: keeps them running, hands out seats, and clears up after dead fronts.
+
+A front is another process with an `EnginePool`. It is welcomed when all pairs have loaded, and then told every change.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.config import EngineConfig, MpsMode
+from sonorant.engine.ipc.channel import PeerGone
+from sonorant.engine.ipc.front_ids import MAX_FRONTS
+from sonorant.engine.ipc.messages import EndFront
+from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.serving.board import Board
+from sonorant.engine.serving.front_messages import (
+    Acquitted,
+    Broken,
+    Judged,
+    Lost,
+    PairState,
+    Released,
+    RoomFreed,
+    Welcome,
+)
+from sonorant.engine.serving.inquiry import Inquiries
+from sonorant.engine.serving.prepared import prepared
+from sonorant.engine.serving.seat import Seat
+from sonorant.engine.serving.standby import assign_standbys
+from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+ANSWER_TIMEOUT_S = 5.0  # for a front to say which of its streams ran with workers that have died
+
+
+@asynccontextmanager
+async def shared_pairs(configs: Sequence[EngineConfig], num_fronts: int, mps: MpsMode) -> "AsyncIterator[SharedPairs]":
+    """Yield the owner of a worker pair for each config; `start` it. At the end all workers are stopped.
+
+    Raises CheckpointError or EngineError as `EnginePool.start` does.
+    """
+    async with prepared(configs, mps) as ready:
+        pairs = SharedPairs(ready, num_fronts)
+        try:
+            yield pairs
+        finally:
+            await pairs.close()
+
+
+class _OwnedPair:
+    def __init__(self, number: int, config: EngineConfig, owner: "SharedPairs", inquiries: Inquiries) -> None:
+        self.number = number
+        self.is_standby = config.is_standby
+        self.state = EngineState.STARTING
+        self.inquiries = inquiries
+        self.is_judged = asyncio.Event()  # set while no death waits to be judged
+        self.is_judged.set()
+        self._owner = owner
+        self.supervisor = Supervisor(
+            config, load_checkpoint(config.model), self._enter, num_fronts=owner.num_fronts, judged=self._judged
+        )
+
+    def news(self, front: int, reason: str = "") -> PairState:
+        seat = self.supervisor.seat(front) if self.state is EngineState.READY else None
+        return PairState(self.number, self.state, reason, self.supervisor.facts() if seat else {}, seat)
+
+    def _enter(self, state: EngineState, reason: str) -> None:
+        self.state = state
+        self._owner.on_state(self, reason)
+
+    async def _judged(self) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self.is_judged.wait()
+        except TimeoutError:
+            self._owner.judge(self)
+
+
+class _Connection:
+    """To a running front."""
+
+    def __init__(self, number: int, generation: int, packets: Packets) -> None:
+        self.number = number
+        self.generation = generation
+        self.packets = packets
+        self.is_welcome = False
+
+
+class SharedPairs:
+    def __init__(self, configs: Sequence[EngineConfig], num_fronts: int) -> None:
+        """Use `shared_pairs`."""
+        if num_fronts > MAX_FRONTS:
+            raise ValueError(f"{num_fronts} fronts; {MAX_FRONTS} are the most")
+        self.configs = configs  # with all sizes chosen
+        self.num_fronts = num_fronts
+        self._board = Board(len(configs), num_fronts)
+        inquiries = {config.model: Inquiries() for config in configs}
+        self._pairs = [_OwnedPair(n, config, self, inquiries[config.model]) for n, config in enumerate(configs)]
+        self._has_started = False
+        self._connections: dict[int, _Connection] = {}  # by the number of the front
+        self._generations = [-1] * num_fronts
+        self._cleared: dict[tuple[int, int], asyncio.Future[None]] = {}  # by pair and front, while that is cleared
+
+    async def start(self) -> None:
+        """Start all workers; return when they have loaded. Raises CheckpointError or EngineError if they cannot."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for pair in self._pairs:
+                    tasks.create_task(pair.supervisor.start())
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        self._has_started = True
+        for connection in self._connections.values():
+            self._welcome(connection)
+
+    @property
+    def have_failed(self) -> bool:
+        """Whether no pair runs or will run again."""
+        return all(pair.state is EngineState.FAILED for pair in self._pairs)
+
+    def connect(self, front: int) -> socket.socket:
+        """Return the socket for a process that becomes this front. The one before it was cleared."""
+        ours, theirs = Packets.pair()
+        self._generations[front] += 1
+        connection = self._connections[front] = _Connection(front, self._generations[front], Packets(ours))
+        connection.packets.listen(lambda message: self._on_message(connection, message), lambda: None)
+        if self._has_started:
+            self._welcome(connection)
+        return theirs
+
+    def leave(self, front: int) -> None:
+        """The process of a front has ended."""
+        self._connections.pop(front).packets.close()
+        for pair in self._pairs:
+            pair.inquiries.leave(front)
+        for pair in self._pairs:
+            self._judge_if_complete(pair)
+            self._release(pair)
+
+    async def clear(self, front: int) -> None:
+        """End everything of a front that has left, so that another process can take its place."""
+        await asyncio.gather(*(self._end_streams(pair, front) for pair in self._pairs))
+        self._board.clear(front)
+        self._broadcast(RoomFreed())
+
+    async def close(self) -> None:
+        """Stop all workers. All fronts must have ended."""
+        await asyncio.gather(*(pair.supervisor.close() for pair in self._pairs))
+        for connection in self._connections.values():
+            connection.packets.close()
+        self._board.close()
+
+    # Pairs
+
+    def on_state(self, pair: _OwnedPair, reason: str) -> None:
+        """A pair has entered a new state."""
+        if pair.state is not EngineState.READY:
+            for (number, _), cleared in self._cleared.items():
+                if number == pair.number and not cleared.done():
+                    cleared.set_result(None)
+        assign_standbys([each for each in self._pairs if each.inquiries is pair.inquiries])
+        welcome = [connection for connection in self._connections.values() if connection.is_welcome]
+        if pair.state is EngineState.RESTARTING:
+            pair.is_judged.clear()
+            pair.inquiries.open(pair.number, [connection.number for connection in welcome])
+        for connection in welcome:
+            news = pair.news(connection.number, reason)
+            connection.packets.send(news, news.fds())
+        self._judge_if_complete(pair)
+
+    def judge(self, pair: _OwnedPair) -> None:
+        """Judge a death, with the answers that have come."""
+        ruling = pair.inquiries.judge(pair.number)
+        if ruling.is_narrower:
+            pair.supervisor.forgive()
+        self._broadcast(Judged(pair.number, ruling.culprit))
+        self._release(pair)
+        pair.is_judged.set()
+
+    def _judge_if_complete(self, pair: _OwnedPair) -> None:
+        if pair.inquiries.is_complete(pair.number):
+            self.judge(pair)
+
+    def _release(self, pair: _OwnedPair) -> None:
+        for front, stream_ids in pair.inquiries.released().items():
+            if front in self._connections:
+                self._connections[front].packets.send(Released(tuple(stream_ids)))
+
+    async def _end_streams(self, pair: _OwnedPair, front: int) -> None:
+        """End a dead front's streams with the workers, and empty its rings."""
+        seat = pair.supervisor.seat(front)
+        if pair.state is not EngineState.READY or seat is None:
+            return  # it ends with the workers
+        key, loop = (pair.number, front), asyncio.get_running_loop()
+        cleared = self._cleared[key] = loop.create_future()
+        seat.outbox.go_on()
+        seat.inbox.go_on()
+        fds = [seat.outbox.fileno(), seat.inbox.fileno()]
+        try:
+            loop.add_reader(fds[1], _take_until_end, seat, cleared)
+            if not _sent_end(seat, front):
+                loop.add_reader(fds[0], _send_end, seat, front)
+            await cleared
+        finally:
+            for fd in fds:
+                loop.remove_reader(fd)
+            del self._cleared[key]
+
+    # Fronts
+
+    def _welcome(self, connection: _Connection) -> None:
+        connection.is_welcome = True
+        welcome = Welcome(
+            connection.number,
+            connection.generation,
+            self._board,
+            tuple(pair.news(connection.number) for pair in self._pairs),
+            tuple(pair.is_standby for pair in self._pairs),
+        )
+        connection.packets.send(welcome, welcome.fds())
+
+    def _broadcast(self, message: object, but: int = -1) -> None:
+        for connection in self._connections.values():
+            if connection.is_welcome and connection.number != but:
+                connection.packets.send(message)
+
+    def _on_message(self, connection: _Connection, message: Any) -> None:
+        match message:
+            case Lost(number, stream_ids, heard):
+                pair = self._pairs[number]
+                if pair.inquiries.is_awaited(number, connection.number):
+                    pair.inquiries.answer(number, connection.number, stream_ids, heard)
+                    self._judge_if_complete(pair)
+                else:  # it comes too late to matter
+                    connection.packets.send(Judged(number, 0))
+                    connection.packets.send(Released(stream_ids))
+            case Acquitted(stream_ids):
+                for pair in self._pairs:
+                    pair.inquiries.acquit(stream_ids)
+                    self._release(pair)
+            case RoomFreed():
+                self._broadcast(message, but=connection.number)
+            case Broken(number, reason):
+                if self._pairs[number].state is EngineState.READY:
+                    self._pairs[number].supervisor.report_down(reason)
+
+
+def _sent_end(seat: Seat, front: int) -> bool:
+    with suppress(PeerGone):  # then the pair's new state comes in a moment
+        return bool(seat.outbox.try_publish([EndFront(front)]))
+    return True
+
+
+def _send_end(seat: Seat, front: int) -> None:
+    if _sent_end(seat, front):
+        asyncio.get_running_loop().remove_reader(seat.outbox.fileno())
+
+
+def _take_until_end(seat: Seat, cleared: "asyncio.Future[None]") -> None:
+    try:
+        ended = any(isinstance(record, EndFront) for record in seat.inbox.drain())
+    except PeerGone:
+        asyncio.get_running_loop().remove_reader(seat.inbox.fileno())
+        return
+    if ended and not cleared.done():
+        cleared.set_result(None)

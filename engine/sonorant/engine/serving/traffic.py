@@ -1,0 +1,81 @@
+"""The records between this process and the workers of one pair: commands out, audio in. Knows nothing of streams."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from sonorant.engine.ipc.channel import PeerGone
+from sonorant.engine.ipc.messages import Command, PcmRecord
+from sonorant.engine.serving.seat import Seat
+
+log = logging.getLogger(__name__)
+
+
+class Traffic:
+    """Carries records while workers are attached. The callbacks run in the event loop's thread."""
+
+    def __init__(
+        self, name: str, on_records: Callable[[Sequence[PcmRecord]], None], on_failure: Callable[[str], None]
+    ) -> None:
+        """`on_records` gets all records of ring C; `on_failure` gets the reason if it raises an error."""
+        self._name = name
+        self._on_records = on_records
+        self._on_failure = on_failure
+        self._seat: Seat | None = None
+        self._backlog: list[Command] = []
+        self._flush_scheduled = False
+
+    @property
+    def backlog(self) -> int:
+        """Commands not yet on ring A."""
+        return len(self._backlog)
+
+    def attach(self, seat: Seat) -> None:
+        """Begin with new workers."""
+        self._seat = seat
+        asyncio.get_running_loop().add_reader(seat.inbox.fileno(), self._receive)
+
+    def detach(self) -> None:
+        """Take the last records of workers that have gone down. What was sent and not answered is lost."""
+        if self._seat is None:
+            return
+        self._receive()
+        seat, self._seat = self._seat, None
+        for end in (seat.outbox, seat.inbox):
+            asyncio.get_running_loop().remove_reader(end.fileno())
+        self._backlog.clear()
+        self._flush_scheduled = False
+
+    def publish(self, command: Command) -> None:
+        """Send a command; those of one turn of the event loop go in order, as one batch. Never blocks or drops any."""
+        self._backlog.append(command)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._seat is None:  # without workers, commands are lost
+            self._backlog.clear()
+            self._flush_scheduled = False
+            return
+        loop = asyncio.get_running_loop()
+        outbox = self._seat.outbox
+        loop.remove_reader(outbox.fileno())
+        try:
+            del self._backlog[: outbox.try_publish(self._backlog)]
+        except PeerGone:  # the talker's death is about to be noticed
+            self._backlog.clear()
+        self._flush_scheduled = bool(self._backlog)
+        if self._backlog:
+            loop.add_reader(outbox.fileno(), self._flush)
+
+    def _receive(self) -> None:
+        assert self._seat is not None
+        inbox = self._seat.inbox
+        try:
+            self._on_records(inbox.drain())
+        except PeerGone:
+            asyncio.get_running_loop().remove_reader(inbox.fileno())
+        except Exception as error:  # an internal error; a stream that misses a record would wait for ever
+            log.exception("records from the workers of %s could not be handled", self._name)
+            self._on_failure(f"{type(error).__name__} while handling records from the workers")

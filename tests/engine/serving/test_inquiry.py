@@ -1,0 +1,104 @@
+"""Deaths judged for several fronts end as if all streams were of one, and nobody waits for a front for ever."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sonorant.engine.ipc.front_ids import front_of, new_ids
+from sonorant.engine.serving.inquiry import Inquiries
+from sonorant.engine.serving.suspects import Suspects
+
+PAIR = 0
+
+
+def ids(num_fronts: int, count: int) -> list[int]:
+    fronts = [new_ids(front) for front in range(num_fronts)]
+    return [next(fronts[number % num_fronts]) for number in range(count)]
+
+
+def answered(inquiries: Inquiries, running: set[int], heard: set[int], num_fronts: int) -> None:
+    inquiries.open(PAIR, range(num_fronts))
+    for front in range(num_fronts):
+        assert not inquiries.is_complete(PAIR) and inquiries.is_awaited(PAIR, front)
+        live = sorted(stream_id for stream_id in running if front_of(stream_id) == front)
+        inquiries.answer(PAIR, front, live, heard & set(live))
+    assert inquiries.is_complete(PAIR)
+
+
+@given(st.integers(1, 20), st.integers(1, 4), st.data())
+def test_whoever_kills_is_found_whichever_front_it_is_of(count: int, num_fronts: int, data: st.DataObject) -> None:
+    """As `Suspects` alone does for the same streams."""
+    streams = ids(num_fronts, count)
+    guilty = data.draw(st.sampled_from(streams))
+    heard = set(data.draw(st.lists(st.sampled_from(streams), unique=True)))
+    inquiries, open_streams, num_deaths = Inquiries(), set(streams), 0
+    running = set(streams)
+    while guilty in open_streams:
+        if guilty in running or not running:
+            num_deaths += 1
+            answered(inquiries, running, heard, num_fronts)
+            running.clear()
+            ruling = inquiries.judge(PAIR)
+            assert ruling.culprit in (0, guilty)
+            if ruling.culprit:
+                open_streams.discard(guilty)
+                inquiries.acquit([guilty])
+        else:
+            inquiries.acquit(running)
+        for front, released in inquiries.released().items():
+            assert all(front_of(stream_id) == front for stream_id in released)
+            running.update(released)
+    assert num_deaths <= 3 + count.bit_length()
+    while running != open_streams:
+        inquiries.acquit(running)
+        running.update(*inquiries.released().values())
+
+
+@given(st.lists(st.integers(0, 11), unique=True, min_size=1), st.sets(st.integers(0, 11)))
+def test_the_answers_are_judged_together(live: list[int], heard: set[int]) -> None:
+    streams = ids(3, 12)
+    inquiries, suspects = Inquiries(), Suspects[int]()
+    answered(inquiries, {streams[n] for n in live}, {streams[n] for n in heard}, 3)
+    inquiries.judge(PAIR)
+    in_order = sorted(streams[n] for n in live)
+    suspects.on_death(in_order, was_heard={streams[n] for n in heard}.__contains__)
+    released = {stream_id for each in inquiries.released().values() for stream_id in each}
+    assert released == {stream_id for stream_id in in_order if suspects.may_go_on(stream_id)}
+    assert not inquiries.released(), "each is released once"
+
+
+def test_a_front_that_leaves_is_not_waited_for_and_its_streams_hold_nobody_up() -> None:
+    inquiries = Inquiries()
+    (first, second), (other,) = [next(new_ids(0)), next(new_ids(0)) + 1], [next(new_ids(1))]
+    inquiries.open(PAIR, [0, 1])
+    inquiries.answer(PAIR, 1, [other], [])
+    inquiries.answer(PAIR, 0, [first, second], [])
+    inquiries.judge(PAIR)
+    held = inquiries.released()  # one by one, as none was heard: the first in the order of the answers
+    assert held == {1: [other]}
+    inquiries.acquit([other])
+    assert inquiries.released() == {0: [first]}
+    inquiries.open(PAIR, [0, 1])
+    inquiries.answer(PAIR, 1, [], [])
+    assert not inquiries.is_complete(PAIR)
+    inquiries.leave(0)
+    assert inquiries.is_complete(PAIR)
+    assert not inquiries.judge(PAIR).is_narrower
+    assert not inquiries.released()
+
+
+def test_what_ends_before_the_judgement_is_no_suspect() -> None:
+    inquiries, (stream, other) = Inquiries(), ids(1, 2)
+    inquiries.open(PAIR, [0, 1])
+    inquiries.answer(PAIR, 0, [stream, other], [])
+    inquiries.acquit([stream])
+    inquiries.answer(PAIR, 1, [], [])
+    inquiries.judge(PAIR)
+    assert inquiries.released() == {0: [other]}
+
+
+def test_nobody_is_blamed_for_an_empty_pair() -> None:
+    inquiries = Inquiries()
+    inquiries.open(PAIR, [])
+    assert inquiries.is_complete(PAIR)
+    ruling = inquiries.judge(PAIR)
+    assert (ruling.culprit, ruling.is_narrower) == (0, False) and not inquiries.is_complete(PAIR)

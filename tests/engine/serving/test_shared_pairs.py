@@ -1,0 +1,341 @@
+"""Two fronts use the same workers: both speak alike, share the places, and outlive workers and each other.
+
+Here both are in one process, with a pool each; tests/e2e has them in processes of their own.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from sonorant.engine import (
+    BUILTIN_VOICE_DIR,
+    Engine,
+    EngineConfig,
+    EngineError,
+    EngineOverloaded,
+    EnginePool,
+    EngineState,
+    EngineStream,
+    FinishReason,
+    PcmChunk,
+    SharedPairs,
+    SynthesisParams,
+    shared_pairs,
+)
+from sonorant.engine.ipc.front_ids import front_of
+from sonorant.engine.serving import supervisor
+from sonorant.engine.serving.board import Word
+from tests.engine.speech import Heard, listen
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CONFIG = EngineConfig.of(
+    model=BUILTIN_VOICE_DIR,
+    num_slots=4,
+    max_queued_streams=2,
+    stored_streams=2,
+    max_context=512,
+    cpu_threads=1,
+    hang_timeout_s=10,
+)
+TEXT = "One, two, three, and four of them."
+
+
+def params(pool: EnginePool, seed: int, num_frames: int = 40) -> SynthesisParams:
+    sampling = replace(pool.info.default_sampling, seed=seed, do_sample=True, ignore_eos=True, max_frames=num_frames)
+    return SynthesisParams(sampling, speaker=pool.info.speakers[0])
+
+
+def begun(pool: EnginePool, seed: int, num_frames: int = 40, text: str = TEXT) -> EngineStream:
+    stream = pool.open(params(pool, seed, num_frames))
+    stream.push_text(text)
+    stream.end_text()
+    return stream
+
+
+async def said(pool: EnginePool, seed: int) -> Heard:
+    return await listen(begun(pool, seed), pool.info.frame_samples)
+
+
+def assert_same(heard: Heard, expected: Heard) -> None:
+    assert heard.end.reason is expected.end.reason is FinishReason.MAX_FRAMES
+    codes, others = (np.concatenate([chunk.codes for chunk in each.chunks]) for each in (heard, expected))
+    np.testing.assert_array_equal(codes, others)
+    assert np.abs(heard.samples.astype(np.int32) - expected.samples).max() <= 2
+
+
+@dataclass
+class Fronts:
+    owner: SharedPairs
+    pools: list[EnginePool]
+
+    @property
+    def engines(self) -> list[Engine]:
+        return [pool._pairs[0].engine for pool in self.pools]
+
+    @property
+    def worker_pids(self) -> list[int]:
+        workers = self.owner._pairs[0].supervisor._workers
+        return [child.pid for child in workers.children] if workers else []
+
+    def board(self, front: int) -> list[int]:
+        return [self.owner._board.get(0, front, word) for word in Word]
+
+    async def join(self, front: int) -> EnginePool:
+        pool = await EnginePool.join(self.owner.configs, self.owner.connect(front), lambda state: None)
+        await until(lambda: pool.state is EngineState.READY)
+        return pool
+
+    async def die(self, front: int) -> None:
+        """What the owner sees and does when a front's process is killed: it ends without a word, and is replaced."""
+        engine, loop = self.engines[front], asyncio.get_running_loop()
+        engine._traffic._seat = None
+        if (seat := engine._supervisor.seat()) is not None:
+            for end in (seat.inbox, seat.outbox):
+                loop.remove_reader(end.fileno())
+            seat.close()
+        engine._supervisor._packets.close()  # type: ignore[attr-defined]
+        for follower in self.pools[front]._followers:
+            follower.cancel()
+        self.owner.leave(front)
+        await self.owner.clear(front)
+        assert self.board(front) == [0, 0, 0, 0]
+        self.pools[front] = await self.join(front)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not is_so():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def two_fronts(*configs: EngineConfig) -> AsyncIterator[Fronts]:
+    async with shared_pairs(configs, 2, "false") as owner:
+        fronts = Fronts(owner, [])
+        _, *fronts.pools = await asyncio.gather(owner.start(), fronts.join(0), fronts.join(1))
+        try:
+            yield fronts
+        finally:
+            for number, pool in enumerate(fronts.pools):
+                await pool.close()
+                owner.leave(number)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fronts() -> AsyncIterator[Fronts]:
+    """Their workers may fail as often as the tests want."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,) * 100)
+        async with two_fronts(CONFIG) as both:
+            yield both
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def expected() -> list[Heard]:
+    """What a process with workers of its own says."""
+    pool = await EnginePool.start([CONFIG])
+    try:
+        await until(lambda: pool.state is EngineState.READY)
+        return [await said(pool, seed) for seed in range(4)]
+    finally:
+        await pool.close()
+
+
+@pytest.fixture(autouse=True)
+async def all_is_given_back(fronts: Fronts) -> AsyncIterator[None]:
+    yield
+    for number in range(2):
+        await until(lambda number=number: fronts.board(number) == [0, 0, 0, 0])
+
+
+async def test_both_speak_at_once_as_one_alone_does(fronts: Fronts, expected: list[Heard]) -> None:
+    heard = await asyncio.gather(*(said(fronts.pools[seed % 2], seed) for seed in range(4)))
+    for one, other in zip(heard, expected, strict=True):
+        assert_same(one, other)
+
+
+async def test_stored_codes_are_decoded_for_both(fronts: Fronts, expected: list[Heard]) -> None:
+    codes = np.concatenate([chunk.codes for chunk in expected[0].chunks])
+    streams = [pool.open_stored(pool.info.codec, [codes]) for pool in fronts.pools]
+    with pytest.raises(EngineOverloaded, match="all 2 places for stored codes"):
+        fronts.pools[0].open_stored(fronts.pools[0].info.codec, [codes])
+    for stream in streams:
+        heard = await listen(stream, fronts.pools[0].info.frame_samples)  # type: ignore[arg-type]
+        assert np.abs(heard.samples.astype(np.int32) - expected[0].samples).max() <= 2
+
+
+async def test_places_are_shared(fronts: Fronts) -> None:
+    one, other = fronts.pools
+    streams = [one.open(params(one, n)) for n in range(5)]
+    streams.append(other.open(params(other, 5)))
+    for pool in fronts.pools:
+        assert pool._pairs[0].engine.num_places == 6
+        with pytest.raises(EngineOverloaded, match="all 6 streams"):
+            pool.open(params(pool, 6))
+    streams.pop(0).cancel()
+    streams.append(other.open(params(other, 6)))
+    assert [front_of(stream.stream_id) for stream in streams] == [0] * 4 + [1] * 2
+    for stream in streams:
+        stream.cancel()
+
+
+async def test_places_kept_by_one_are_not_taken_by_the_other(fronts: Fronts) -> None:
+    one, other = fronts.pools
+    one.keep_places(one.info.fingerprint, 4)
+    streams = [other.open(params(other, n)) for n in range(2)]
+    with pytest.raises(EngineOverloaded):
+        other.open(params(other, 2))
+    streams.append(one.open(params(one, 3)))  # it knows what it keeps
+    one.keep_places(one.info.fingerprint, -4)
+    for stream in streams:
+        stream.cancel()
+
+
+async def test_one_that_dies_takes_nobody_along_and_its_places_come_back(fronts: Fronts, expected: list[Heard]) -> None:
+    doomed = [begun(fronts.pools[0], seed, num_frames=400) for seed in range(3)]
+    codes = np.concatenate([chunk.codes for chunk in expected[0].chunks])
+    fronts.pools[0].open_stored(fronts.pools[0].info.codec, [codes], credit_frames=2)
+    living = asyncio.gather(*(said(fronts.pools[1], seed) for seed in (2, 3)))
+    for stream in doomed:
+        assert isinstance(await stream.next_event(), PcmChunk)
+    pids = fronts.worker_pids
+    await fronts.die(0)
+    for one, other in zip(await living, expected[2:], strict=True):
+        assert_same(one, other)
+    assert fronts.worker_pids == pids
+    assert_same(await said(fronts.pools[0], 0), expected[0])
+
+
+async def test_one_may_die_again_and_again(fronts: Fronts, expected: list[Heard]) -> None:
+    """No id comes again, and the rings are taken over wherever they stand."""
+    stream_ids = set()
+    for _ in range(4):
+        stream = begun(fronts.pools[1], 0, num_frames=400)
+        stream_ids.add(stream.stream_id)
+        assert isinstance(await stream.next_event(), PcmChunk)
+        await fronts.die(1)
+        assert_same(await said(fronts.pools[1], 1), expected[1])
+    assert len(stream_ids) == 4
+
+
+@pytest.mark.parametrize("worker", [0, 1])
+async def test_streams_of_both_outlive_workers(fronts: Fronts, expected: list[Heard], worker: int) -> None:
+    streams = [begun(fronts.pools[seed % 2], seed) for seed in range(4)]
+    first = [await stream.next_event() for stream in streams]
+    os.kill(fronts.worker_pids[worker], signal.SIGKILL)
+    for stream, chunk, whole in zip(streams, first, expected, strict=True):
+        assert isinstance(chunk, PcmChunk)
+        stream.grant(chunk.num_frames)
+        rest = await listen(stream, fronts.pools[0].info.frame_samples, next_frame=chunk.num_frames)
+        assert_same(Heard(rest.end, [chunk, *rest.chunks]), whole)
+    for pool in fronts.pools:
+        await until(lambda pool=pool: pool.state is EngineState.READY)
+
+
+async def test_a_front_that_dies_while_workers_are_replaced_comes_back(fronts: Fronts, expected: list[Heard]) -> None:
+    stream = begun(fronts.pools[1], 1)
+    os.kill(fronts.worker_pids[0], signal.SIGKILL)
+    await until(lambda: fronts.owner._pairs[0].state is EngineState.RESTARTING)
+    await fronts.die(0)
+    assert_same(await listen(stream, fronts.pools[1].info.frame_samples), expected[1])
+    assert_same(await said(fronts.pools[0], 0), expected[0])
+
+
+async def test_a_stream_that_kills_workers_ends_alone_whichever_front_it_is_of(
+    expected: list[Heard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kills them as soon as it runs. Streams of both fronts that were heard are cleared before it is tried.
+
+    One failure in a row is the most: the second one, which is the stream's, does not count.
+    """
+    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))
+    async with two_fronts(CONFIG) as fronts:
+        living = [begun(fronts.pools[seed % 2], seed) for seed in (2, 3)]
+        first = [await stream.next_event() for stream in living]
+        poison = begun(fronts.pools[1], 9, num_frames=400)
+        num_deaths = 0
+        while not poison.ended:
+            await until(lambda: poison.ended or bool(poison.run_id and fronts.worker_pids))
+            if not poison.ended:
+                num_deaths += 1
+                os.kill(fronts.worker_pids[0], signal.SIGKILL)
+                await until(lambda: not poison.run_id)
+        assert num_deaths == 2
+        events = poison.ready_events()
+        assert isinstance(events[-1], type(expected[0].end)) and events[-1].reason is FinishReason.FAILED
+        assert "twice at this utterance" in events[-1].detail
+        for stream, chunk, whole in zip(living, first, expected[2:], strict=True):
+            assert isinstance(chunk, PcmChunk)
+            stream.grant(chunk.num_frames)
+            rest = await listen(stream, fronts.pools[0].info.frame_samples, next_frame=chunk.num_frames)
+            assert_same(Heard(rest.end, [chunk, *rest.chunks]), whole)
+
+
+async def test_a_stream_waits_for_room_that_the_other_front_has(fronts: Fronts) -> None:
+    """It has lent its place while it had no text, and gets one when the other front gives one up."""
+    one, other = fronts.pools
+    resting = one.open(params(one, 0, num_frames=60))
+    resting.push_text("Well then, ")
+    others = [begun(other, seed, num_frames=400) for seed in range(1, 6)]  # four slots, and one that waits for another
+    await until(lambda: bool(fronts.engines[0].resting))
+    others.append(begun(other, 6, num_frames=400))
+    assert fronts.engines[0].num_places == 6
+    resting.push_text("here we are again, all of us.")
+    resting.end_text()
+    await asyncio.sleep(0.3)
+    assert not resting.run_id
+    others.pop().cancel()
+    await until(lambda: bool(resting.run_id))
+    for stream in others:
+        stream.cancel()
+    heard = await listen(resting, one.info.frame_samples)
+    assert heard.end.reason is FinishReason.MAX_FRAMES and heard.num_frames == 60
+
+
+async def test_a_standby_takes_over_for_all_fronts_alike() -> None:
+    async with two_fronts(CONFIG, replace(CONFIG, is_standby=True)) as fronts:
+        stream = begun(fronts.pools[0], 1)
+        await stream.next_event()
+        os.kill(fronts.worker_pids[0], signal.SIGKILL)
+        await until(lambda: all(pool._pairs[0].engine.is_standby for pool in fronts.pools))
+        assert [pair.is_standby for pair in fronts.owner._pairs] == [True, False]
+        stream.cancel()
+        await until(lambda: all(pair.state is EngineState.READY for pair in fronts.owner._pairs))
+        await fronts.pools[0].close()
+        fronts.owner.leave(0)
+        await fronts.owner.clear(0)
+        fronts.pools[0] = await fronts.join(0)
+        assert [pair.engine.is_standby for pair in fronts.pools[0]._pairs] == [True, False]
+        assert (await said(fronts.pools[0], 1)).end.reason is FinishReason.MAX_FRAMES
+
+
+async def test_a_front_that_cannot_use_what_comes_has_the_workers_replaced() -> None:
+    async with two_fronts(CONFIG) as fronts:
+        pids = fronts.worker_pids
+        stream, other = (begun(pool, 0, num_frames=400) for pool in fronts.pools)
+        for each in (stream, other):
+            await each.next_event()
+        fronts.engines[0]._runs._running.clear()
+        stream.grant(40)
+        await until(lambda: bool(fronts.worker_pids) and fronts.worker_pids != pids)
+        other.cancel()
+        await until(lambda: fronts.pools[1].state is EngineState.READY)
+        assert (await said(fronts.pools[1], 0)).end.reason is FinishReason.MAX_FRAMES
+
+
+async def test_whoever_joins_learns_that_the_owner_cannot_start() -> None:
+    async with AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(shared_pairs([CONFIG], 2, "false"))
+        joining = asyncio.create_task(EnginePool.join(owner.configs, owner.connect(0), lambda state: None))
+        await asyncio.sleep(0)
+        owner.leave(0)
+        with pytest.raises(EngineError, match="the process that owns the workers is gone"):
+            await joining
