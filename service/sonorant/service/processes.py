@@ -54,6 +54,7 @@ async def serve(config: ServiceConfig, drain: asyncio.Event, announce: Announce 
         if config.metrics_listen:
             listening = stack.enter_context(metrics_socket(config.metrics_listen))
         pairs = await stack.enter_async_context(shared_pairs(config.engines, config.processes, config.mps))
+        log.info("%d server processes use the same workers", config.processes)
         config = config.with_sizes(pairs.configs)
         configs = [front_config(config, number, address) for number in range(config.processes)]
         processes = _Processes(configs, pairs, drain, announce, listening)

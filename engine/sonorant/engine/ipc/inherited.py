@@ -1,11 +1,12 @@
-"""File descriptors that a child process inherits. Objects that hold some pickle them by their numbers in the parent."""
+"""File descriptors that a process gets from another one. Objects that hold some pickle them by their numbers there."""
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
-_numbers: dict[int, int] = {}  # the parent's number -> ours; empty in a child that kept all numbers
+_numbers: dict[int, int] = {}  # the other's number -> ours; empty in a child that kept all numbers
 
 
 class Inheritable(Protocol):
@@ -25,12 +26,25 @@ class SocketEnd:
         return _inherited_socket, (self.socket.fileno(),)
 
 
-def renumber(parents: Iterable[int], ours: Iterable[int]) -> None:
-    _numbers.update(zip(parents, ours, strict=True))
+def renumber(theirs: Iterable[int], ours: Iterable[int]) -> None:
+    _numbers.update(zip(theirs, ours, strict=True))
+
+
+@contextmanager
+def renumbered(theirs: Iterable[int], ours: Iterable[int]) -> Iterator[None]:
+    """While this is open, these numbers hold, and no others do."""
+    before = dict(_numbers)
+    _numbers.clear()
+    renumber(theirs, ours)
+    try:
+        yield
+    finally:
+        _numbers.clear()
+        _numbers.update(before)
 
 
 def inherited(fd: int) -> int:
-    """Return our number of the parent's descriptor `fd`, and keep our own children from inheriting it by default."""
+    """Return our number of the other's descriptor `fd`, and keep our own children from inheriting it by default."""
     fd = _numbers.get(fd, fd)
     os.set_inheritable(fd, False)
     return fd

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sonorant.engine.ipc.inherited import renumber
+from sonorant.engine.ipc.inherited import renumbered
 
 MAX_BYTES = 2**20
 MAX_FDS = 253  # the kernel's own limit
@@ -86,8 +86,8 @@ class Packets:
         if not packet:
             return None
         numbers, payload = pickle.loads(packet)
-        renumber(numbers, fds)
-        return pickle.loads(payload)
+        with renumbered(numbers, fds):
+            return pickle.loads(payload)
 
     def close(self) -> None:
         if (fd := self._socket.fileno()) >= 0:

@@ -72,9 +72,10 @@ class Placement:
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
         """End a stream. No stream ends anywhere else."""
-        self._home.pop(stream).remove_stream(stream)
+        home = self._home.pop(stream)
         self._waiting.pop(stream, None)
-        stream.finish(end)
+        stream.finish(end)  # whoever keeps its place for another stream does so here, before other fronts see it free
+        home.remove_stream(stream)
         self._judge.acquit([stream])
         self._place_waiting()
 

@@ -39,7 +39,7 @@ def merged(texts: Iterable[str]) -> str:
     lines: list[str] = []
     for name, family in families.items():
         lines += family.head
-        lines += (f"{sample} {floatToGoString(_joined(name, values))}" for sample, values in family.samples.items())
+        lines += (f"{sample} {_text(_joined(name, values))}" for sample, values in family.samples.items())
     return "\n".join(lines) + "\n"
 
 
@@ -48,3 +48,8 @@ def _joined(family: str, values: list[float]) -> float:
     if family.endswith(_CREATED) or name in _SMALLEST:
         return min(values)
     return max(values) if name in _LARGEST else sum(values)
+
+
+def _text(value: float) -> str:
+    """Return a number as Prometheus clients write it."""
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
