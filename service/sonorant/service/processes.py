@@ -211,7 +211,7 @@ class _Processes:
             {name: value for name, value in self._listening[number].items() if name not in ("port", "model")}
             for number in sorted(self._listening)
         ]
-        ports = {"port": self._listening[0]["port"]}
+        ports = {name: port for name, port in self._listening[0].items() if name in ("port", "admin_port")}
         if self._metrics is not None:
             ports["metrics_port"] = self._metrics.getsockname()[1]
         return {**ports, "processes": processes}

@@ -9,6 +9,8 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ from sonorant.engine import (
     shared_pairs,
 )
 from sonorant.engine.ipc.front_ids import front_of
+from sonorant.engine.serving import shared_pairs as shared_pairs_module
 from sonorant.engine.serving import supervisor
 from sonorant.engine.serving.board import Word
 from tests.engine.speech import Heard, listen
@@ -279,6 +282,30 @@ async def test_a_stream_that_kills_workers_ends_alone_whichever_front_it_is_of(
             assert_same(Heard(rest.end, [chunk, *rest.chunks]), whole)
 
 
+async def test_a_front_that_does_not_answer_holds_the_others_up_for_a_while_only(
+    fronts: Fronts, expected: list[Heard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own streams go on when it answers at last."""
+    monkeypatch.setattr(shared_pairs_module, "ANSWER_TIMEOUT_S", 0.2)
+    judge: Any = fronts.engines[0].placement._judge
+    packets, unsent = judge._packets, list[object]()
+    monkeypatch.setattr(judge, "_packets", SimpleNamespace(send=unsent.append))
+    streams = [begun(fronts.pools[seed], seed) for seed in range(2)]
+    first = [await stream.next_event() for stream in streams]
+    os.kill(fronts.worker_pids[0], signal.SIGKILL)
+    for number in (1, 0):
+        chunk = first[number]
+        assert isinstance(chunk, PcmChunk)
+        streams[number].grant(chunk.num_frames)
+        rest = await listen(streams[number], fronts.pools[0].info.frame_samples, next_frame=chunk.num_frames)
+        assert_same(Heard(rest.end, [chunk, *rest.chunks]), expected[number])
+        if number == 1:
+            assert not streams[0].run_id and not streams[0].ended
+            monkeypatch.setattr(judge, "_packets", packets)
+            for message in unsent:
+                packets.send(message)
+
+
 async def test_a_stream_waits_for_room_that_the_other_front_has(fronts: Fronts) -> None:
     """It has lent its place while it had no text, and gets one when the other front gives one up."""
     one, other = fronts.pools
@@ -339,3 +366,9 @@ async def test_whoever_joins_learns_that_the_owner_cannot_start() -> None:
         owner.leave(0)
         with pytest.raises(EngineError, match="the process that owns the workers is gone"):
             await joining
+
+
+async def test_too_many_are_refused() -> None:
+    with pytest.raises(EngineError, match="17 server processes and 1 worker pairs; the most are 16 and 32"):
+        async with shared_pairs([CONFIG], 17, "false"):
+            pass

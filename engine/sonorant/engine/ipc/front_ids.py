@@ -12,7 +12,7 @@ import numpy as np
 
 from sonorant.engine.types import Int64Array
 
-MAX_FRONTS = 64
+MAX_FRONTS = 16  # each needs descriptors in every worker, see MAX_FDS of the fork server
 GENERATIONS = 2**16
 _FRONT_BIT, _GENERATION_BIT = 56, 40
 

@@ -166,6 +166,7 @@ class FarJudge:
         if pair.state is not EngineState.RESTARTING:  # it does not come back, so there is nothing to find out
             then(Verdict(None, False))
             return
+        self.on_judged(pair.number, 0)  # if the last one was never judged here: the owner has gone on without
         self._awaited[pair.number] = then
         self._held.update(live)
         self._reported.update((stream.stream_id, stream) for stream in live)

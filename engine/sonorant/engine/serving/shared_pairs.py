@@ -12,6 +12,7 @@ from typing import Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode
+from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.front_ids import MAX_FRONTS
 from sonorant.engine.ipc.messages import EndFront
@@ -36,6 +37,7 @@ from sonorant.engine.serving.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 
+MAX_PAIRS = 32  # a seat at each goes into one message, and has seven descriptors
 ANSWER_TIMEOUT_S = 5.0  # for a front to say which of its streams ran with workers that have died
 
 
@@ -95,8 +97,11 @@ class _Connection:
 class SharedPairs:
     def __init__(self, configs: Sequence[EngineConfig], num_fronts: int) -> None:
         """Use `shared_pairs`."""
-        if num_fronts > MAX_FRONTS:
-            raise ValueError(f"{num_fronts} fronts; {MAX_FRONTS} are the most")
+        if num_fronts > MAX_FRONTS or len(configs) > MAX_PAIRS:
+            raise EngineError(
+                f"{num_fronts} server processes and {len(configs)} worker pairs; the most are {MAX_FRONTS} and "
+                f"{MAX_PAIRS}, or one process"
+            )
         self.configs = configs  # with all sizes chosen
         self.num_fronts = num_fronts
         self._board = Board(len(configs), num_fronts)
