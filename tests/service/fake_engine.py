@@ -161,6 +161,9 @@ class FakeEngine(FakeWorkers):
         self.live[stream.stream_id] = stream
         return stream
 
+    async def tried(self) -> None:
+        """Its pairs need not try."""
+
     def keep_places(self, checkpoint: str, change: int) -> None:
         """There are no other processes that could take them."""
 

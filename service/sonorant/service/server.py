@@ -138,7 +138,8 @@ async def serve(
         if config.admin_listen:
             await admin.start()
             parts.push_async_callback(admin.stop, None)
-        if config.shares_port:
+        if config.shares_port:  # other processes serve already, and this one would refuse until it has spoken
+            await engine.tried()
             ports["port"] = open_port(server, config.listen, credentials)
         await server.start()
         crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did

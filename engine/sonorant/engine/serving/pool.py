@@ -166,6 +166,7 @@ class EnginePool:
         self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # one per checkpoint, in the order given
         self.info = _joined_info(self.infos, [pair.engine.info for pair in pairs if not pair.engine.is_standby])
         self._on_state = on_state
+        self._has_tried = asyncio.Event()  # set once no pair is awaited any more
         self._tell()
         self._followers = [asyncio.create_task(pair.follow(self._tell), name="worker pair") for pair in pairs]
 
@@ -215,6 +216,10 @@ class EnginePool:
             return EngineState.STARTING
         states = {pair.state for pair in self._pairs}
         return next(state for state in _BEST_FIRST if state in states)
+
+    async def tried(self) -> None:
+        """Wait until every pair has tried to speak."""
+        await self._has_tried.wait()
 
     @property
     def num_streams(self) -> int:
@@ -331,6 +336,8 @@ class EnginePool:
         return self._models[choose_model(need, self.infos)]
 
     def _tell(self) -> None:
+        if not any(pair.is_awaited for pair in self._pairs):
+            self._has_tried.set()
         self._on_state(self.state)
 
     def _on_room(self) -> None:
