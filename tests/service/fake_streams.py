@@ -54,6 +54,7 @@ class FakeStream:
     num_frames: int = 0
     num_chunks: int = 0
     known_codes: npt.NDArray[np.int16] | None = None  # checked against the text as it comes
+    num_pushed: int = 0  # pieces of text
     num_text_flushes: int = 0
     text_positions: tuple[float, ...] = ()  # nothing is told of them
     events: deque[PcmChunk | StreamEnd] = field(default_factory=deque)
@@ -70,6 +71,7 @@ class FakeStream:
     def push_text(self, text: str) -> None:
         assert not self.text_ended
         self.text += text
+        self.num_pushed += 1
         self.advance()
 
     def end_text(self) -> None:

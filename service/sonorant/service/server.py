@@ -11,7 +11,7 @@ from typing import Any
 
 from sonorant.engine import EnginePool, EngineState
 from sonorant.service.access.admission import Admission
-from sonorant.service.access.api_keys import HOSTS, ApiKeys
+from sonorant.service.access.api_keys import ANYONE, HOSTS, ApiKeys
 from sonorant.service.access.limits import OwnLimits
 from sonorant.service.access.limits_table import LimitsTable
 from sonorant.service.access.places import Places
@@ -155,7 +155,8 @@ async def serve(
 
         async def keep_wanted_phrases() -> None:
             await ready.wait()
-            await speak_phrases(wanted, Reservations(engine), chooser, phrases, config.max_text_chars)
+            part = loop_share.of(ANYONE.limit_key)
+            await speak_phrases(wanted, Reservations(engine), chooser, phrases, config.max_text_chars, part)
 
         def on_ready() -> None:
             gc.collect()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases, Phrases
@@ -27,14 +28,23 @@ class Session:
     def __init__(self, engine: Any) -> None:
         self.engine = engine
         self.outbox: Outbox[SpeakResponse] = Outbox()
-        self.turns = Turns(self.outbox, "r-1")
+        self.part = LoopShare().of("")
+        self.turns = Turns(self.outbox, "r-1", self.part)
         self.reservations = Reservations(engine)
 
     def begin(self, utterance_id: str, text: str = "") -> OpenUtterance:
         choice = VoiceChoice(self.engine.info, "voice", voice_id="ada", speaker="ada")
         spec = check_synthesis(synthesis_pb2.SynthesisConfig(), choice, self.engine, "c", non_streaming_default=False)
         made = Utterance(
-            utterance_id, spec, self.reservations, Playout(), 0, 1000, lambda num_chars: None, phrases=NO_PHRASES
+            utterance_id,
+            spec,
+            self.reservations,
+            Playout(),
+            0,
+            1000,
+            lambda num_chars: None,
+            phrases=NO_PHRASES,
+            part=self.part,
         )
         entry = self.turns.begin(made)
         if text:

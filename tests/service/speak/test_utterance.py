@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
+from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField, LimitReached
 from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
@@ -77,7 +78,8 @@ def utterance(
 
 
 def of(made: UtteranceSpec, reservations: Reservations, caller: Caller) -> Utterance:
-    return Utterance("u", made, reservations, Playout(), 0, 1000, caller.charge, phrases=NO_PHRASES)
+    part = LoopShare().of("")
+    return Utterance("u", made, reservations, Playout(), 0, 1000, caller.charge, phrases=NO_PHRASES, part=part)
 
 
 def write(to: Utterance, text: str) -> None:

@@ -240,16 +240,15 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         spec = replace(spec, timestamps=timestamps)
         charge = partial(self._limits.take, caller)
         phrases = CallerPhrases(self._phrases, caller.name)
-        reservations = self._reservations.of(caller.limit_key)
+        reservations, part = self._reservations.of(caller.limit_key), self._loop_share.of(caller.limit_key)
         utterance = Utterance(
-            "", spec, reservations, Playout(), max_lead_ms, limit, charge, whole=whole, phrases=phrases
+            "", spec, reservations, Playout(), max_lead_ms, limit, charge, whole=whole, phrases=phrases, part=part
         )
         call_context.on_call_end(utterance.abort)
         call_context.on_call_end(self._admission.enter(caller))
         await self._limits.enter(caller, call_context.on_call_end)
         await self._limits.prepare(caller, len(request.text))
         utterance.accept(request.text)
-        part = self._loop_share.of(caller.limit_key)
         for piece in slices(request.text):
             await part.do(utterance.push, piece)
         await part.do(utterance.end)

@@ -189,6 +189,7 @@ class Commands:
             self._turns.ms_per_unit,
             resumption,
             phrases=self._phrases,
+            part=self._part,
             follows=self._turns.any_begun,
         )
         self._current_id = utterance_id

@@ -11,10 +11,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from sonorant.engine import EngineUnavailable, FinishReason, StreamEnd, StreamFailed
+from sonorant.engine import EngineUnavailable, FinishReason, Int16Array, StreamEnd, StreamFailed
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import joined, writer_for
 from sonorant.service.audio.writer import Piece
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.speak.pacer import Pacer
 from sonorant.service.speak.resumption import Resumption, Skipped
 from sonorant.service.speak.segment_maker import SegmentMaker
@@ -34,6 +35,7 @@ Message: TypeAlias = (
 )
 # How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
 PHRASE_WAIT_S = 0.005
+SILENT_FRAMES = 4  # encoded at once; as Opus they take some 4 ms
 _ENDS_WELL = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY)
 
 
@@ -50,16 +52,18 @@ class Delivery:
         word_times: WordTimes,
         pacer: Pacer,
         statistics: Statistics,
+        part: Part,
         *,
         whole: bool = False,
     ) -> None:
-        """`whole`: nobody hears anything before the end, so each segment is made to its end first."""
+        """`part`, `whole`: see `SegmentMaker`."""
         self._state = state
         self._audio = state.spec.audio
         self._segments = segments
         self._word_times = word_times
         self._pacer = pacer
         self._statistics = statistics
+        self._part = part
         self._whole = whole
         params = state.spec.params
         self._writer = writer_for(state.spec.audio, state.spec.info, params.reference_codes, params.sampling.seed)
@@ -70,7 +74,7 @@ class Delivery:
         self._started = False
         self._flush_id = 0
         # Of the current segment:
-        self._maker = SegmentMaker(state, segments, word_times, pacer, statistics, whole=whole)
+        self._maker = SegmentMaker(state, segments, word_times, pacer, statistics, part, whole=whole)
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
         self._begun = False  # whether what comes before its audio is encoded
         self._finished = False  # whether its end is encoded, or another session has sent it
@@ -137,13 +141,12 @@ class Delivery:
         if segment.speakable and not is_all:
             if segment.stream is None:
                 segment.draw = self._skipped.draw_of_segment(segment.number)
-            maker.open(segment, known)
+            await maker.open(segment, known)
         await self._start(segment, send)
         self._begin_writing(segment)
         if known is not None:
             maker.skip(known)
-            silence = np.zeros(len(known) * self._state.spec.info.frame_samples, np.int16)
-            self._encoded(self._writer.speech(silence, known))  # stands for the known frames, and is dropped
+            await self._write_silence(known)
         while self._pieces or not self._finished:
             if maker.stream is None and not self._finished:
                 await self._open_or_finish(segment, is_heard=is_all)
@@ -159,7 +162,7 @@ class Delivery:
         """Finish a segment that had nothing to speak, or open its stream if a revision has changed that."""
         await (segment.closed.wait() if is_heard else segment.until_ready())
         if segment.speakable and not is_heard:
-            self._maker.open(segment)
+            await self._maker.open(segment)
             self._begin_writing(segment)
         else:
             self._word_times.end_audio()
@@ -171,6 +174,16 @@ class Delivery:
         if segment.speakable and not self._begun:
             self._begun = True
             self._encoded(self._writer.begin(carries_on=segment.carried is not None))
+
+    async def _write_silence(self, known: Int16Array) -> None:
+        """Encode silence in place of frames that the listener has, to be dropped: in small pieces, as there may be many
+        minutes of it, and some encoders take a hundredth of the time that they last.
+        """
+        silence = np.zeros(SILENT_FRAMES * self._state.spec.info.frame_samples, np.int16)
+        for begin in range(0, len(known), SILENT_FRAMES):
+            codes = known[begin : begin + SILENT_FRAMES]
+            samples = silence[: len(codes) * self._state.spec.info.frame_samples]
+            self._encoded(await self._part.do(self._writer.speech, samples, codes))
 
     async def _encode(self, segment: Segment) -> None:
         """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""

@@ -15,6 +15,7 @@ from sonorant.engine import (
     PcmChunk,
     StreamEnd,
 )
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.speak.pacer import Pacer
 from sonorant.service.speak.phrases import PhraseStream
 from sonorant.service.speak.segment_frames import SegmentFrames
@@ -37,16 +38,20 @@ class SegmentMaker:
         word_times: WordTimes,
         pacer: Pacer,
         statistics: Statistics,
+        part: Part,
         *,
         whole: bool,
     ) -> None:
-        """`whole`: nobody hears anything before the end, so each segment is made to its end first."""
+        """`part`: the caller's share of the event loop, in which streams are opened. `whole`: nobody hears anything
+        before the end, so each segment is made to its end first.
+        """
         self._state = state
         self._info = state.spec.info
         self._segments = segments
         self._word_times = word_times
         self._pacer = pacer
         self._statistics = statistics
+        self._part = part
         self._whole = whole
         self._num_heals = 0
         self._reopened = False  # only once, so that an utterance that kills workers cannot kill one after another
@@ -64,14 +69,15 @@ class SegmentMaker:
             self.segment, self.stream, self.end = segment, None, None
             self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks)
 
-    def open(self, segment: Segment, known: Int16Array | None = None) -> None:
+    async def open(self, segment: Segment, known: Int16Array | None = None) -> None:
         """Open the segment's stream if it has none, and follow it. `known`: see `Segments.open`.
 
-        Raises EngineOverloaded or EngineUnavailable.
+        Does nothing if a revision leaves nothing to speak meanwhile. Raises EngineOverloaded or EngineUnavailable.
         """
         if segment.stream is None:
-            self._segments.open(segment, self._pacer.ahead_frames(), known)
-        self._take_up(segment)
+            await self._part.do(self._open, segment, known)
+        if segment.stream is not None:
+            self._take_up(segment)
 
     def skip(self, codes: Int16Array) -> None:
         """Count frames [frames, codebooks] that another session sent, and with which the stream was opened."""
@@ -105,9 +111,9 @@ class SegmentMaker:
         if not segment.revised and self.end is None:
             events = stream.ready_events() or ([await stream.next_event()] if wait else [])
             self._stream_over = bool(events) and isinstance(events[-1], StreamEnd)
+            if not segment.revised and self._is_lost_unheard(events) and await self._reopen(segment):
+                return
             if not segment.revised:
-                if self._is_lost_unheard(events) and self._reopen(segment):
-                    return
                 for event in events:
                     self._receive(event, segment)
         if segment.revised:
@@ -122,7 +128,7 @@ class SegmentMaker:
             segment.draw = self._num_heals
             await self._stop(stream)
             self.take_back(num_good)
-            self._set_back(segment)
+            await self._part.do(self._set_back, segment)
 
     def extend_credit(self) -> None:
         """Let the engine make what may be sent soon."""
@@ -163,6 +169,10 @@ class SegmentMaker:
         self._spoken.give_up()
 
     # The stream
+
+    def _open(self, segment: Segment, known: Int16Array | None) -> None:
+        if segment.stream is None and (segment.speakable or known is not None):
+            self._segments.open(segment, self._pacer.ahead_frames(), known)
 
     def _take_up(self, segment: Segment) -> None:
         self.stream, self._stream_over = segment.stream, False
@@ -215,7 +225,9 @@ class SegmentMaker:
         self._word_times.end_audio()
 
     def _set_back(self, segment: Segment) -> None:
-        """Open another stream that continues after the frames that were kept."""
+        """Open another stream that continues after the frames that were kept, unless there is nothing to speak."""
+        if not (segment.speakable or self.frames.num_frames):
+            return
         segment.detach()
         num_known = self.frames.num_frames
         known = self.frames.codes(num_known) if num_known else None
@@ -231,7 +243,7 @@ class SegmentMaker:
             if not segment.speakable:
                 segment.revised, self.stream = False, None
                 return
-        self._set_back(segment)
+        await self._part.do(self._set_back, segment)
 
     # Whether the stream still speaks its text
 
@@ -274,11 +286,11 @@ class SegmentMaker:
         last = events[-1]
         return isinstance(last, StreamEnd) and last.reason is FinishReason.UNAVAILABLE
 
-    def _reopen(self, segment: Segment) -> bool:
+    async def _reopen(self, segment: Segment) -> bool:
         """Open the stream again on other workers. Return False if there are none."""
         self._reopened = True
         try:
-            self._set_back(segment)
+            await self._part.do(self._set_back, segment)
         except (EngineOverloaded, EngineUnavailable):
             return False
         return True

@@ -67,7 +67,10 @@ class Segment:
 
     def push(self, text: str) -> None:
         """Add text as it is to be spoken. Raises InvalidSynthesis."""
-        self.spoken.append(text)
+        if self.spoken and (before := self.spoken[-1]) is not None:
+            self.spoken[-1] = before + text  # a stream that is opened later takes it all in one piece, at less cost
+        else:
+            self.spoken.append(text)
         if self.stream is not None:
             self.stream.push_text(text)
         if not self.speakable and is_speakable(text):

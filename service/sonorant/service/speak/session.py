@@ -53,8 +53,9 @@ class Session:
         self._caller = caller
         self._session_id = session_id
         self._max_text_chars = max_text_chars
+        self._part = part
         self._playout = Playout()
-        self._turns = Turns(self.outbox, request_id)
+        self._turns = Turns(self.outbox, request_id, part)
         charge = partial(limits.take, caller)
         self._commands = Commands(
             self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases, part
@@ -194,7 +195,7 @@ class Session:
                 packs_codes=session.packs_codes,
                 policy=session.policy,
             )
-            resumption = check_resume(resume, spec.info, spec.params.sampling.max_frames)
+            resumption = await self._part.do(check_resume, resume, spec.info, spec.params.sampling.max_frames)
             self._commands.resume(utterance_id, spec, resumption)
         except (RequestError, EngineError) as error:
             self._commands.refuse(utterance_id, error)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ParamSpec
 
 from sonorant.engine import FinishReason, InvalidSynthesis
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import RequestError
 from sonorant.service.speak.delivery import Message
 from sonorant.service.speak.outbox import Outbox
@@ -48,10 +49,13 @@ class OpenUtterance:
 
 
 class Turns:
-    def __init__(self, outbox: Outbox[speak_pb2.SpeakResponse], request_id: str) -> None:
+    def __init__(self, outbox: Outbox[speak_pb2.SpeakResponse], request_id: str, part: Part) -> None:
+        """`part`: the caller's share of the event loop, in which streams are opened ahead of their turn."""
         self.ms_per_unit = DEFAULT_MS_PER_UNIT  # speed of the last utterance; see `WordTimes`
         self._outbox = outbox
         self._request_id = request_id
+        self._part = part
+        self._prefills_soon = False  # whether `_prefill` is posted
         self._open: dict[str, OpenUtterance] = {}
         self._over: dict[str, bool] = {}  # the latest done utterances: whether the client was warned of late text
         self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none any more
@@ -182,14 +186,16 @@ class Turns:
     async def _send(self, entry: OpenUtterance, message: Message, on_taken: Callable[[], None] | None = None) -> None:
         payload = PAYLOADS[type(message)]
         await self._outbox.send(speak_pb2.SpeakResponse(utterance_id=entry.id, **{payload: message}), on_taken)
-        if payload == "audio":
-            self._prefill()
+        if payload == "audio" and entry.utterance.is_ahead and not self._prefills_soon:
+            self._prefills_soon = True
+            self._part.post(self._prefill)
 
     def _prefill(self) -> None:
         """Let the engine begin with the next utterances once it has made all of those before."""
+        self._prefills_soon = False
         for entry in self:
             try:
-                if not entry.utterance.prefill():
+                if entry.stopped or not entry.utterance.prefill():
                     return
             except InvalidSynthesis as error:
                 self.stop(entry, error)

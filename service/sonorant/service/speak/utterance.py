@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from google.rpc.status_pb2 import Status
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import InvalidField
 from sonorant.service.speak.delivery import Delivery, Send
 from sonorant.service.speak.pacer import Pacer
@@ -52,11 +53,13 @@ class Utterance:
         resumption: Resumption | None = None,
         *,
         phrases: CallerPhrases,
+        part: Part,
         whole: bool = False,
         follows: bool = False,
     ) -> None:
-        """`charge`: called with a number of characters; raises LimitReached if they may not be spoken now. `whole`:
-        nobody hears anything before the end. `follows`: the session had utterances before this one.
+        """`charge`: called with a number of characters; raises LimitReached if they may not be spoken now. `part`: the
+        caller's share of the event loop. `whole`: nobody hears anything before the end. `follows`: the session had
+        utterances before this one.
         """
         spec = spec.with_seed()
         self.id = utterance_id
@@ -77,7 +80,9 @@ class Utterance:
         self._commits: list[int] = []  # offsets up to which text was committed because no more came for a while
         reservation = Reservation(reservations, resumed=resumption is not None, follows=follows)
         self._segments = Segments(self.state, reservation, phrases)
-        self._delivery = Delivery(self.state, self._segments, self.word_times, self.pacer, self.statistics, whole=whole)
+        self._delivery = Delivery(
+            self.state, self._segments, self.word_times, self.pacer, self.statistics, part, whole=whole
+        )
 
     @property
     def text_ended(self) -> bool:
@@ -147,6 +152,12 @@ class Utterance:
         """Commit the held text, as none has come for the policy's delay. Raises InvalidSynthesis or LimitReached."""
         self._commits.append(self._segmenter.num_chars)
         self._commit(self._segmenter.commit_tail())
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the engine has made all of the segment that is being spoken, so that there may be one to prefill."""
+        stream = self._segments.current.stream
+        return stream is not None and stream.ended
 
     def prefill(self) -> bool:
         """Let the engine begin with the next segment once it has made those before. Return whether all is made.

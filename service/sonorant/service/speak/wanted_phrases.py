@@ -9,6 +9,7 @@ from google.protobuf.json_format import Parse, ParseError
 
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import ANYONE
+from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import InvalidField, RequestError
 from sonorant.service.speak.delivery import Message
 from sonorant.service.speak.phrases import EVERYBODY, CallerPhrases, Phrases, is_greedy
@@ -49,13 +50,14 @@ async def speak_phrases(
     voices: VoiceChooser,
     phrases: Phrases,
     max_text_chars: int,
+    part: Part,
 ) -> None:
     """Speak the phrases one after another, for the cache of all callers. Those that fail are logged."""
     for request in requests:
         # If it is unset, the layout differs between `Speak` and RPCs that know the whole text: keep both.
         for layout in {None, None if request.config.HasField("non_streaming_mode") else False}:
             try:
-                await _speak(request, layout, reservations, voices, phrases, max_text_chars)
+                await _speak(request, layout, reservations, voices, phrases, max_text_chars, part)
             except (RequestError, EngineError) as error:
                 log.error("cannot keep the phrase %r: %s", request.text[:40], error)
     log.info("%d phrases are kept, %d bytes", len(phrases), phrases.num_bytes)
@@ -68,6 +70,7 @@ async def _speak(
     voices: VoiceChooser,
     phrases: Phrases,
     max_text_chars: int,
+    part: Part,
 ) -> None:
     check_whole(request.text, max_text_chars, "text")
     choice = await voices.choose(request.config.voice, "config.voice", ANYONE)
@@ -75,7 +78,9 @@ async def _speak(
     if not (spec.seed_given or is_greedy(spec.params)):
         raise InvalidField("config.sampling.seed", "without a seed, each time sounds different; set one")
     shared = CallerPhrases(phrases, EVERYBODY)
-    utterance = Utterance("", spec, reservations, Playout(), 0, max_text_chars, lambda num_chars: None, phrases=shared)
+    utterance = Utterance(
+        "", spec, reservations, Playout(), 0, max_text_chars, lambda num_chars: None, phrases=shared, part=part
+    )
     utterance.accept(request.text)
     utterance.push(request.text)
     utterance.end()
