@@ -14,7 +14,7 @@ import grpc
 from grpc._cython import cygrpc
 from grpc.aio import _server
 
-NUM_ACCEPTORS = 16
+NUM_ACCEPTORS = 400
 
 
 class Server(_server.Server):  # type: ignore[misc]

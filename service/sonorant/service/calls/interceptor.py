@@ -15,6 +15,7 @@ from sonorant.service.calls.call import Call
 from sonorant.service.calls.call_queue import CallQueue
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
+from sonorant.service.calls.reading import Reading
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import tolerant
 from sonorant.service.calls.stalled import Stalled
@@ -51,6 +52,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._stalled = stalled
         self._loop_share = loop_share
         self._call_queue = CallQueue()
+        self._reading = Reading()
         self._metrics = metrics
         self._tracer = tracer
 
@@ -80,6 +82,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._stalled,
             self._loop_share,
             self._call_queue,
+            self._reading,
             record,
         )
         serializer = handler.response_serializer

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 from sonorant.service.calls.loop_share import Part
+from sonorant.service.calls.reading import Reading
 from sonorant.service.calls.wire import counted
 from sonorant.service.errors import ConfigRequired, MalformedMessage, MessageTooLarge, RequestError
 
@@ -70,12 +71,19 @@ def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 async def checked(
-    requests: Any, first_within_s: float, later_within_s: float | None, begins: str, part: Part
+    requests: Any,
+    first_within_s: float,
+    later_within_s: float | None,
+    begins: str,
+    part: Part,
+    reading: Reading,
+    who: str,
 ) -> AsyncGenerator[Any, None]:
     """Yield the requests, and raise a RequestError at the first that is invalid or late.
 
     `first_within_s` limits the wait for the first request, since the call takes a place meanwhile. `later_within_s`:
     the same for later ones; None if the method has its own limit. `begins`: what a call of this method begins with.
+    `part`, `reading`, `who`: the caller's shares of the event loop, for large messages and for many.
 
     A reader that stops early must close this generator. Until then, gRPC's iterator is in a reference cycle with all
     that gRPC holds for the call, and because of its finalizer only two garbage collections free it.
@@ -99,6 +107,7 @@ async def checked(
                 raise request.error
             yield request
             within_s = later_within_s
+            await reading.enter(who)  # not for the first one, for which the call has waited already
 
 
 def _late(what: str, begins: str) -> RequestError:

@@ -41,7 +41,9 @@ class Signs:
 
         `said_at`: the frame in which the last of the text was said, once that is known.
         """
-        for code in codes[:, 0].tolist():
+        looked_at = codes if samples is not None else codes[-MAX_PERIOD - BAD_REPEATED :]  # there may be thousands
+        self._num_frames += len(codes) - len(looked_at)
+        for code in looked_at[:, 0].tolist():
             self._add(code)
         self.num_repeated = max(self._repeated.values(), default=0)
         if samples is None or not len(codes):
