@@ -1,5 +1,7 @@
 """Who is let in next, where several callers wait for slots or for KV pages."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +89,34 @@ def test_who_has_many_leaves_an_eighth_of_the_slots_to_others() -> None:
 def test_where_all_are_one_caller_no_slot_is_kept_free() -> None:
     slots = Slots(16)
     assert slots.open(0, *range(100, 120)) == list(range(100, 116))
+
+
+def resuming(stream_id: int, caller: int, *, in_turn: bool) -> OpenStream:
+    opened = open_stream(stream_id, num_rows=1, max_frames=20, trailing=(11,), caller=caller, known_codes=ONE_FRAME)
+    return replace(opened, in_turn=in_turn)
+
+
+def test_what_goes_on_behind_known_frames_comes_first() -> None:
+    slots = Slots(1)
+    assert slots.open(ONE, 10) == [10]
+    assert slots.open(OTHER, 20) == []
+    slots.talker.send(*(resuming(stream_id, THIRD, in_turn=False) for stream_id in (30, 31)))
+    assert [slots.end(stream_id) for stream_id in (10, 30, 31)] == [[30], [31], [20]]
+
+
+def test_what_only_says_that_it_goes_on_comes_in_turn() -> None:
+    slots = Slots(1)
+    assert slots.open(ONE, 10) == [10]
+    assert slots.open(OTHER, 20, 21) == []
+    slots.talker.send(*(resuming(stream_id, THIRD, in_turn=True) for stream_id in (30, 31)))
+    assert [slots.end(stream_id) for stream_id in (10, 20, 30, 21)] == [[20], [30], [21], [31]]
+
+
+def test_who_only_says_that_it_goes_on_leaves_an_eighth_of_the_slots_to_others() -> None:
+    slots = Slots(16)
+    slots.talker.send(*(resuming(stream_id, ONE, in_turn=True) for stream_id in range(100, 120)))
+    assert slots.begun() == list(range(100, 114))
+    assert slots.open(OTHER, 20) == [20], "at once"
 
 
 def test_what_waits_may_go_away() -> None:

@@ -69,6 +69,17 @@ def test_what_was_begun_elsewhere_comes_in_where_newcomers_wait() -> None:
     places.enter(caller, resuming=True)
 
 
+def test_who_has_many_and_says_that_they_resume_leaves_half_as_many_to_others() -> None:
+    places = Places("sessions", 16, lambda: HOSTS)
+    flood, other = anyone_at("ipv4:10.0.0.1:5001"), anyone_at("ipv4:10.0.0.2:5001")
+    for _ in range(14):
+        places.enter(flood, resuming=True)
+    with pytest.raises(LimitReached, match="14 of them by this address"):
+        places.enter(flood, resuming=True)
+    assert take_all(places, other) == 2
+    places.enter(anyone_at("ipv4:10.0.0.3:5001"), resuming=True)  # the reserve is still there
+
+
 def test_without_keys_one_address_leaves_the_last_quarter_to_others() -> None:
     places = Places("sessions", 16, lambda: HOSTS)
     flood, other = anyone_at("ipv4:10.0.0.1:5001"), anyone_at("ipv6:[fd00::2]:5001")

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator
 
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
+from sonorant.service.calls.reading import Reading
 from sonorant.service.calls.requests import LARGE_MESSAGE_BYTES, checked, tolerant
 
 
@@ -17,13 +18,14 @@ async def test_large_messages_are_read_in_turn_and_small_ones_at_once() -> None:
         read[turn] += 1
         return len(data)
 
-    share = LoopShare(lambda: now_s)
+    share, reading = LoopShare(lambda: now_s), Reading()
 
     async def one_request(num_bytes: int) -> int:
         async def requests() -> AsyncGenerator[object, None]:
             yield tolerant(deserialize)(bytes(num_bytes))
 
-        (request,) = [request async for request in checked(requests(), 10.0, None, "it", share.of("a"))]
+        read = checked(requests(), 10.0, None, "it", share.of("a"), reading, "a")
+        (request,) = [request async for request in read]
         assert isinstance(request, int)
         return request
 

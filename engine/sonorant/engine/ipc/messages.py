@@ -54,6 +54,7 @@ class OpenStream:
     known_codes: Int16Array | None = None
     times_text_from: float | None = None  # send TextPositions, which begin about here; None: send none
     caller: int = 0  # slots and KV pages are shared out among callers; 0: no particular caller
+    in_turn: bool = False  # admitted by turns of callers, even behind known codes
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,7 @@ class Engine:
         outlives_workers: bool = True,
         waits: bool = False,
         caller: int = 0,
+        in_turn: bool = False,
     ) -> EngineStream:
         """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
 
@@ -170,7 +171,8 @@ class Engine:
         If the workers die, the stream continues with other workers at the same frame, unless `outlives_workers` is
         False. With `waits`, a stream may also be opened while the workers are being replaced. Waiting streams are
         admitted by turns of their `caller`, and a caller with many slots or KV pages leaves some to others. Caller 0
-        stands for nobody in particular and may have all.
+        stands for nobody in particular and may have all. Streams with known codes are admitted before all others, as
+        somebody is listening to them; not with `in_turn`, until they have been heard from here.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)
@@ -194,6 +196,7 @@ class Engine:
             known_codes=known_codes if known_codes is not None and len(known_codes) else None,
             outlives_workers=outlives_workers,
             caller=caller,
+            in_turn=in_turn,
         )
         if not self._taken.claim(Word.PLACES, self.max_streams, Word.KEPT):
             raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")

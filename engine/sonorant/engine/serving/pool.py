@@ -258,6 +258,7 @@ class EnginePool:
         spare: int = 0,
         waits: bool = False,
         caller: int = 0,
+        in_turn: bool = False,
     ) -> EngineStream:
         """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`.
 
@@ -269,13 +270,13 @@ class EnginePool:
         index = choose_pair(loads)
         if index is None and waits and (back := [pair for pair in pairs if pair.comes_back]):
             emptiest = min(back, key=lambda pair: (pair.engine.is_standby, pair.engine.num_places))
-            return emptiest.engine.open(params, credit_frames, known_codes, waits=True, caller=caller)
+            return emptiest.engine.open(params, credit_frames, known_codes, waits=True, caller=caller, in_turn=in_turn)
         if index is None:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
         if spare and sum(load.room for load in loads) <= spare:
             raise EngineOverloaded("all streams are in use, or kept for others; try again later")
-        return pairs[index].engine.open(params, credit_frames, known_codes, caller=caller)
+        return pairs[index].engine.open(params, credit_frames, known_codes, caller=caller, in_turn=in_turn)
 
     def info_for_codec(self, codec: str) -> EngineInfo:
         """Return the info of the first checkpoint with this codec. Raises CodecDiffers if there is none."""

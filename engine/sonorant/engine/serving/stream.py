@@ -49,9 +49,10 @@ class EngineStream:
         known_codes: Int16Array | None = None,
         outlives_workers: bool = True,
         caller: int = 0,
+        in_turn: bool = False,
     ) -> None:
         """`known_codes` [frames, codebooks] are of frames made before; the stream begins after them. Slots are shared
-        out among callers; `caller` 0 is nobody in particular."""
+        out among callers; `caller` 0 is nobody in particular. `in_turn`: see `Engine.open`."""
         self.stream_id = stream_id
         self.ended = False  # all is made; the last events may still wait here to be taken
         self.when_ended: Callable[[], None] | None = None  # called once, at the end
@@ -60,6 +61,7 @@ class EngineStream:
         self._send: Send  # to the workers that run it
         self._params = params
         self._caller = caller
+        self._in_turn = in_turn
         self._keeper = keeper
         self._checkpoint = checkpoint
         self._max_context = max_context
@@ -234,6 +236,7 @@ class EngineStream:
             self._known_codes(),
             None if self.text_times is None else self.text_times.go_on_at(self._num_frames),
             self._caller,
+            self._in_turn and not self._was_heard,
         )
         send(opening)
 

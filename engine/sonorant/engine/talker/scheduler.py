@@ -143,7 +143,7 @@ class Scheduler:
         elif is_at_limit(stream):  # it had ended, but its EndStream was lost
             self._end(stream, *end_at_limit(stream))
         else:
-            if num_known:
+            if num_known and not command.in_turn:
                 self._returning[stream_id] = stream
             else:
                 self._waiting.add(stream)

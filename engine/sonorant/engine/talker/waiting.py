@@ -113,13 +113,14 @@ def _leaves_enough(num: int, num_held: int, num_free: int, num_all: int) -> bool
 def by_turns(streams: Iterable[Stream]) -> list[Stream]:
     """Sort streams: the first one of each caller, then the second one of each, and so on.
 
-    Those that go on behind frames made before, and those of nobody in particular, count as first ones.
+    Those of nobody in particular count as first ones, and so do those that go on behind frames made before, unless they
+    were admitted by turns, too.
     """
     num_before: Counter[int] = Counter()
 
     def turn(stream: Stream) -> int:
         caller = stream.request.caller
-        if not caller or stream.first_frame:
+        if not caller or (stream.first_frame and not stream.request.in_turn):
             return 1
         num_before[caller] += 1
         return num_before[caller]

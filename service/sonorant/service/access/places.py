@@ -31,7 +31,8 @@ class Places:
     def enter(self, caller: Caller, own_limit: int | None = None, *, resuming: bool = False) -> Callable[[], None]:
         """Take a place and return the function that gives it back, to be called once. Raises LimitReached.
 
-        `own_limit`: the limit of the caller's key, or None. `resuming`: may use the reserve.
+        `own_limit`: the limit of the caller's key, or None. `resuming`: may use the reserve, and with many places half
+        of what is kept for others.
         """
         own, kind = self._of_caller[caller.limit_key], self._kind
         if own_limit is not None and own >= own_limit:
@@ -42,7 +43,8 @@ class Places:
         if self.num_taken >= self._limit + reserve:
             raise LimitReached(kind, f"all {self._limit} {kind} are taken; try again later")
         is_many = bool(caller.limit_key) and own >= self._share
-        if is_many and not resuming and self.num_taken >= self._limit - self._num_kept:
+        kept = self._num_kept // 2 if resuming else self._num_kept  # anyone can say that they resume
+        if is_many and kept and self.num_taken >= self._limit - kept:
             who = "API key" if caller.name else "address"
             raise LimitReached(
                 f"{kind} of this {'key' if caller.name else who}",

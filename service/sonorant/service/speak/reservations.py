@@ -38,19 +38,27 @@ class Reservations:
         self.num_kept[checkpoint] += change
         self.engine.keep_places(checkpoint, change)
 
-    def spare(self, checkpoint: str) -> int:
-        """Return how many places a new utterance of this caller must leave free."""
-        kept, limit, num_callers = self.num_kept[checkpoint], self.engine.info.max_streams, self.num_callers()
-        has_many = bool(self.caller) and self.num_open[self.caller] >= max(1, limit // num_callers)
-        return kept + limit // FOR_OTHERS if has_many and num_callers > 1 else kept
+    @property
+    def has_many(self) -> bool:
+        """Whether this caller has as many places as all would have with the same number, or more."""
+        share = max(1, self.engine.info.max_streams // self.num_callers())
+        return bool(self.caller) and self.num_callers() > 1 and self.num_open[self.caller] >= share
+
+    def spare(self, checkpoint: str, *, resumed: bool) -> int:
+        """Return how many places an utterance of this caller that has none yet must leave free.
+
+        Anyone can say that they resume. So those who have many places leave half as many to others even then.
+        """
+        for_others = self.engine.info.max_streams // FOR_OTHERS if self.has_many else 0
+        return self.num_kept[checkpoint] + (for_others // 2 if resumed else for_others)
 
 
 class Reservation:
     """The place of one utterance, from its first stream until it is given up."""
 
     def __init__(self, reservations: Reservations, *, resumed: bool = False, follows: bool = False) -> None:
-        """`resumed`: begun by another session, so it goes ahead of new utterances. `follows`: its session had others
-        before, so it waits for workers that are being replaced, as they do.
+        """`resumed`: begun by another session, so it goes ahead of new utterances unless its caller has many.
+        `follows`: its session had others before, so it waits for workers that are being replaced, as they do.
         """
         self._all = reservations
         self._resumed = resumed
@@ -61,10 +69,17 @@ class Reservation:
 
     def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
         """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
-        spare = 0 if self._kept_at is not None or self._resumed else self._all.spare(params.checkpoint)
-        waits = self._follows or self._kept_at is not None
-        caller = self._all.caller_id
-        stream = self._all.engine.open(params, credit_frames, known_codes, spare=spare, waits=waits, caller=caller)
+        is_kept = self._kept_at is not None
+        spare = 0 if is_kept else self._all.spare(params.checkpoint, resumed=self._resumed)
+        stream = self._all.engine.open(
+            params,
+            credit_frames,
+            known_codes,
+            spare=spare,
+            waits=self._follows or is_kept,
+            caller=self._all.caller_id,
+            in_turn=self._resumed and not is_kept and self._all.has_many,
+        )
         self.give_up()
         self._is_open = True
         self._all.num_open[self._all.caller] += 1

@@ -1,0 +1,67 @@
+"""Who gets which places in the engine, and who goes ahead of whom; that what was begun keeps its place is tested with
+utterances."""
+
+import pytest
+
+from sonorant.engine import EngineOverloaded
+from sonorant.service.speak.reservations import Reservation, Reservations
+from tests.service.fake_engine import FakeEngine
+from tests.service.speak.test_utterance import spec
+
+NUM_PLACES = 64
+NUM_CALLERS = 8  # so an even share is 8, and 8 places are kept for those who have fewer
+
+
+class Server:
+    def __init__(self) -> None:
+        self.engine = FakeEngine(max_streams=NUM_PLACES)
+        self._params = spec(self.engine).params
+        self._all = Reservations(self.engine, lambda: NUM_CALLERS)  # type: ignore[arg-type]
+
+    def open(self, caller: str, *, resumed: bool = False) -> Reservation:
+        reservation = Reservation(self._all.of(caller), resumed=resumed)
+        reservation.open(self._params, 1)
+        return reservation
+
+    def open_all(self, caller: str, *, resumed: bool = False) -> int:
+        """As many as there are for the caller."""
+        for num in range(NUM_PLACES + 1):
+            try:
+                self.open(caller, resumed=resumed)
+            except EngineOverloaded:
+                return num
+        raise AssertionError("no limit")
+
+
+async def test_who_has_many_leaves_an_eighth_to_others_and_half_of_that_when_resuming() -> None:
+    server = Server()
+    assert server.open_all("flood") == 56
+    assert server.open_all("flood", resumed=True) == 4
+    assert server.open_all("other") == 4
+
+
+async def test_resumed_utterances_go_ahead_of_others_up_to_an_even_share_of_one_caller() -> None:
+    server = Server()
+    server.open_all("flood", resumed=True)
+    assert server.engine.in_turn == [False] * 8 + [True] * 52
+    server.open("other", resumed=True)
+    assert server.engine.in_turn[-1] is False
+
+
+async def test_a_storm_of_many_callers_goes_ahead_and_may_take_all_places() -> None:
+    server = Server()
+    for number in range(NUM_PLACES):
+        server.open(f"caller {number % NUM_CALLERS}", resumed=True)
+    assert server.engine.in_turn == [False] * NUM_PLACES
+
+
+async def test_nobody_takes_the_place_of_a_begun_utterance_by_saying_that_they_resume() -> None:
+    server = Server()
+    begun = server.open("good")
+    (stream,) = server.engine.live.values()
+    stream.cancel()  # its first sentence is over, and its place is kept
+    for number in range(NUM_PLACES - 1):
+        server.open(f"caller {number}", resumed=True)
+    with pytest.raises(EngineOverloaded):
+        server.open("one more", resumed=True)
+    begun.open(spec(server.engine).params, 1)
