@@ -17,6 +17,7 @@ from sonorant.tts.v1.explain_pb2 import ExplainRequest
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.fuzz.http2 import SHAPES
 from tests.fuzz.messages import METHODS, random_message
+from tests.measure.forged_resumes import FORGED_RESUMES
 from tests.measure.small_attacks import SMALL_ATTACKS, channel
 from tests.service.harness import Stub, cancel, say
 
@@ -108,6 +109,7 @@ ATTACKS: tuple[Attack, ...] = (
     extremes,
     nonsense,
     *SMALL_ATTACKS,
+    *FORGED_RESUMES,
 )
 
 

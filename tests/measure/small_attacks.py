@@ -81,6 +81,20 @@ async def tiny_texts(address: str, rng: random.Random) -> None:
         await together(write(here) for _ in range(20))
 
 
+async def sessions(address: str, rng: random.Random) -> None:
+    """As many as one address may have, with eight utterances each, all of which begin and end at the same time."""
+
+    async def begin(here: grpc.aio.Channel) -> None:
+        call = Stub(here).Speak()
+        await call.write(speak_pb2.SpeakRequest(config={}))
+        for number in range(8):
+            await call.write(say("word ", f"u{number}"))
+        await call.read()
+
+    async with channel(address) as here:
+        await together(begin(here) for _ in range(700))
+
+
 async def streams_given_up(address: str, rng: random.Random) -> None:
     async with channel(address) as here:
         request = SynthesizeStreamRequest(text="word " * 100)
@@ -142,6 +156,6 @@ async def languages(address: str, rng: random.Random) -> None:
 
 
 SMALL_ATTACKS = (
-    *(reflection, health, revisions, tiny_texts, streams_given_up, nothing_to_resume, forged_codes, metadata),
+    *(reflection, health, revisions, tiny_texts, sessions, streams_given_up, nothing_to_resume, forged_codes, metadata),
     *(uploads, languages),
 )
