@@ -33,6 +33,8 @@ class CodesWriter:
             self._kind = Kind.FRAMES
         return pieces
 
+    skip = speech
+
     def pause(self, duration_ms: int) -> list[Piece]:
         num_samples = duration_ms * self._header.sample_rate_hz // 1000
         return [Piece(record(Kind.PAUSE, duration_ms), num_samples)] if num_samples else []

@@ -34,6 +34,9 @@ class Writer(Protocol):
     def speech(self, samples: Samples, codes: Int16Array) -> list[Piece]:
         """Add frames of the segment and return every piece that is now complete."""
 
+    def skip(self, samples: Samples, codes: Int16Array) -> list[Piece]:
+        """Like `speech`, for frames whose pieces are dropped: what is in these is not defined, only their length."""
+
     def pause(self, duration_ms: int) -> list[Piece]:
         """Add silence between two segments."""
 

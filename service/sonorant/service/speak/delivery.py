@@ -35,7 +35,7 @@ Message: TypeAlias = (
 )
 # How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
 PHRASE_WAIT_S = 0.005
-SILENT_FRAMES = 4  # encoded at once; as Opus they take some 4 ms
+SILENT_FRAMES = 8  # written at once; encoded as Opus they take some 7 ms
 _ENDS_WELL = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY)
 
 
@@ -176,14 +176,17 @@ class Delivery:
             self._encoded(self._writer.begin(carries_on=segment.carried is not None))
 
     async def _write_silence(self, known: Int16Array) -> None:
-        """Encode silence in place of frames that the listener has, to be dropped: in small pieces, as there may be many
-        minutes of it, and some encoders take a hundredth of the time that they last.
+        """Encode silence in place of frames that the listener has, to be dropped: in pieces, as it may be many minutes.
+
+        Only the last piece is really encoded. No encoder remembers more.
         """
         silence = np.zeros(SILENT_FRAMES * self._state.spec.info.frame_samples, np.int16)
         for begin in range(0, len(known), SILENT_FRAMES):
             codes = known[begin : begin + SILENT_FRAMES]
             samples = silence[: len(codes) * self._state.spec.info.frame_samples]
-            self._encoded(await self._part.do(self._writer.speech, samples, codes))
+            is_last = begin + SILENT_FRAMES >= len(known)
+            write = self._writer.speech if is_last else self._writer.skip
+            self._encoded(await self._part.do(write, samples, codes))
 
     async def _encode(self, segment: Segment) -> None:
         """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""
