@@ -14,7 +14,7 @@ import grpc
 from grpc._cython import cygrpc
 from grpc.aio import _server
 
-NUM_ACCEPTORS = 400
+NUM_ACCEPTORS = 128  # some 10 ms of processor time, if so many wait
 
 
 class Server(_server.Server):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 import io
 
 import av
+import numpy as np
 import pytest
 import soundfile
 from hypothesis import given, settings
@@ -133,3 +134,22 @@ def test_bit_rate_is_kept(bitrate_bps: int) -> None:
     sound = voiced(150, 240_000)
     size = sum(len(encoder.encode(sound[start : start + 480])) for start in range(0, 240_000, 480))
     assert size * 8 / 10 == pytest.approx(bitrate_bps, rel=0.15)
+
+
+@pytest.mark.parametrize("encoding", [OPUS, OGG_OPUS])
+def test_skipped_audio_is_counted_like_encoded_audio_and_what_follows_sounds_right(encoding: int) -> None:
+    spec, sound = AudioSpec(encoding, 24_000, 20, MOST_BPS), voiced(150, 24_000)
+    written, skipped = AudioWriter(spec), AudioWriter(spec)
+    for writer in (written, skipped):
+        writer.begin()
+    silence, codes = np.zeros(48_000, np.int16), np.zeros((25, 4), np.int16)
+    before = skipped.skip(silence, codes)
+    assert [piece.num_samples for piece in before] == [piece.num_samples for piece in written.speech(silence, codes)]
+    after = [skipped.push(sound) + skipped.end(), written.push(sound) + written.end()]
+    assert [piece.num_samples for piece in after[0]] == [piece.num_samples for piece in after[1]]
+    if encoding == OGG_OPUS:
+        headers = [[bytes(piece.data[:22]) for piece in pieces] for pieces in after]  # position and number of the page
+        assert headers[0] == headers[1]
+    else:
+        ours, theirs = (decoded([piece.data for piece in pieces], 48_000) for pieces in after)
+        assert snr_db(theirs, ours) > 20

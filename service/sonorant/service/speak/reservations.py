@@ -44,20 +44,17 @@ class Reservations:
         share = max(1, self.engine.info.max_streams // self.num_callers())
         return bool(self.caller) and self.num_callers() > 1 and self.num_open[self.caller] >= share
 
-    def spare(self, checkpoint: str, *, resumed: bool) -> int:
-        """Return how many places an utterance of this caller that has none yet must leave free.
-
-        Anyone can say that they resume. So those who have many places leave half as many to others even then.
-        """
-        for_others = self.engine.info.max_streams // FOR_OTHERS if self.has_many else 0
-        return self.num_kept[checkpoint] + (for_others // 2 if resumed else for_others)
+    def spare(self, checkpoint: str) -> int:
+        """Return how many places an utterance of this caller that has none yet must leave free."""
+        return self.num_kept[checkpoint] + (self.engine.info.max_streams // FOR_OTHERS if self.has_many else 0)
 
 
 class Reservation:
     """The place of one utterance, from its first stream until it is given up."""
 
     def __init__(self, reservations: Reservations, *, resumed: bool = False, follows: bool = False) -> None:
-        """`resumed`: begun by another session, so it goes ahead of new utterances unless its caller has many.
+        """`resumed`: begun by another session, so it goes ahead of new utterances. Anyone can say so: not of callers who
+        have many.
         `follows`: its session had others before, so it waits for workers that are being replaced, as they do.
         """
         self._all = reservations
@@ -70,7 +67,7 @@ class Reservation:
     def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
         """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
         is_kept = self._kept_at is not None
-        spare = 0 if is_kept else self._all.spare(params.checkpoint, resumed=self._resumed)
+        spare = 0 if is_kept else self._all.spare(params.checkpoint)
         stream = self._all.engine.open(
             params,
             credit_frames,
