@@ -142,10 +142,11 @@ class Delivery:
             if segment.stream is None:
                 segment.draw = self._skipped.draw_of_segment(segment.number)
             await maker.open(segment, known)
+        elif known is not None:
+            maker.skip(known)
         await self._start(segment, send)
         self._begin_writing(segment)
         if known is not None:
-            maker.skip(known)
             await self._write_silence(known)
         while self._pieces or not self._finished:
             if maker.stream is None and not self._finished:

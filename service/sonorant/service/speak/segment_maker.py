@@ -70,17 +70,17 @@ class SegmentMaker:
             self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks)
 
     async def open(self, segment: Segment, known: Int16Array | None = None) -> None:
-        """Open the segment's stream if it has none, and follow it. `known`: see `Segments.open`.
+        """Open the segment's stream if it has none, and follow it. `known`: frames that another session sent.
 
         Does nothing if a revision leaves nothing to speak meanwhile. Raises EngineOverloaded or EngineUnavailable.
         """
         if segment.stream is None:
             await self._part.do(self._open, segment, known)
-        if segment.stream is not None:
-            self._take_up(segment)
+        else:
+            self._open(segment, known)
 
     def skip(self, codes: Int16Array) -> None:
-        """Count frames [frames, codebooks] that another session sent, and with which the stream was opened."""
+        """Count frames [frames, codebooks] that another session sent."""
         self.frames.known(codes)
         num_samples = len(codes) * self._info.frame_samples
         self._state.num_frames += len(codes)
@@ -171,8 +171,13 @@ class SegmentMaker:
     # The stream
 
     def _open(self, segment: Segment, known: Int16Array | None) -> None:
+        """All at once, as a revision may come before and after, but not between."""
         if segment.stream is None and (segment.speakable or known is not None):
             self._segments.open(segment, self._pacer.ahead_frames(), known)
+        if segment.stream is not None:
+            self._take_up(segment)
+            if known is not None:
+                self.skip(known)
 
     def _take_up(self, segment: Segment) -> None:
         self.stream, self._stream_over = segment.stream, False
