@@ -71,5 +71,3 @@ async def test_it_leaves_half_of_the_last_sessions_to_others(keys: Path) -> None
         refused = server.stub.Speak(metadata=(*bearer(ADA), (RESUMING, "1")))
         assert await refused.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
         calls += [await resume(server, BOB) for _ in range(2)]
-
-

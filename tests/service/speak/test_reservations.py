@@ -65,3 +65,15 @@ async def test_nobody_takes_the_place_of_a_begun_utterance_by_saying_that_they_r
     with pytest.raises(EngineOverloaded):
         server.open("one more", resumed=True)
     begun.open(spec(server.engine).params, 1)
+
+
+async def test_who_gives_up_what_has_not_ended_still_has_many() -> None:
+    server = Server()
+    given_up = [server.open("flood") for _ in range(56)]
+    for reservation in given_up:
+        reservation.give_up()
+    assert server.open_all("flood") == 0
+    for stream in list(server.engine.live.values())[:20]:
+        stream.cancel()
+    assert server.open_all("flood") == 20
+    assert server.open_all("other") == 8

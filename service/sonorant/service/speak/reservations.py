@@ -44,6 +44,12 @@ class Reservations:
         share = max(1, self.engine.info.max_streams // self.num_callers())
         return bool(self.caller) and self.num_callers() > 1 and self.num_open[self.caller] >= share
 
+    def uncount(self) -> None:
+        """Note that this caller has one place less."""
+        self.num_open[self.caller] -= 1
+        if not self.num_open[self.caller]:
+            del self.num_open[self.caller]  # so that names of old callers do not pile up
+
     def spare(self, checkpoint: str) -> int:
         """Return how many places an utterance of this caller that has none yet must leave free."""
         return self.num_kept[checkpoint] + (self.engine.info.max_streams // FOR_OTHERS if self.has_many else 0)
@@ -53,9 +59,9 @@ class Reservation:
     """The place of one utterance, from its first stream until it is given up."""
 
     def __init__(self, reservations: Reservations, *, resumed: bool = False, follows: bool = False) -> None:
-        """`resumed`: begun by another session, so it goes ahead of new utterances. Anyone can say so: not of callers who
-        have many.
-        `follows`: its session had others before, so it waits for workers that are being replaced, as they do.
+        """`resumed`: begun by another session, so it goes ahead of new utterances; as anyone can say so, not where its
+        caller has many. `follows`: its session had others before, so it waits for workers that are being replaced, as
+        they do.
         """
         self._all = reservations
         self._resumed = resumed
@@ -85,17 +91,16 @@ class Reservation:
         return stream
 
     def give_up(self) -> None:
-        if self._stream is not None:
-            self._stream.when_ended = None
-            self._stream = None
+        stream, self._stream = self._stream, None
         if self._kept_at is not None:
             self._all.keep(self._kept_at, -1)
             self._kept_at = None
         if self._is_open:
             self._is_open = False
-            self._all.num_open[self._all.caller] -= 1
-            if not self._all.num_open[self._all.caller]:
-                del self._all.num_open[self._all.caller]  # so that names of old callers do not pile up
+            if stream is None:
+                self._all.uncount()
+            else:  # a cancelled stream takes its place until the workers have ended it
+                stream.when_ended = self._all.uncount
 
     def _keep(self, checkpoint: str) -> None:
         self._stream, self._kept_at = None, checkpoint
