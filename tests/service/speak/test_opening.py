@@ -41,11 +41,12 @@ class Watched(FakeEngine):
 class Scene:
     def __init__(self) -> None:
         self.engine = Watched()
+        self.reservations = Reservations(self.engine, lambda: 2)  # type: ignore[arg-type]
         ticks = count()
         self.share = LoopShare(lambda: next(ticks) * PER_TURN_S)  # each piece of work takes what a turn has
 
     def of(self, caller: str, resumption: Resumption | None = None, **config: Any) -> Utterance:
-        reservations = Reservations(self.engine, lambda: 2).of(caller)  # type: ignore[arg-type]
+        reservations = self.reservations.of(caller)
         return Utterance(
             "u",
             spec(self.engine, **config),
@@ -92,7 +93,7 @@ async def test_of_many_that_begin_at_once_each_turn_opens_as_many_as_it_has_time
 async def test_callers_take_turns_at_opening() -> None:
     scene = Scene()
     await scene.hear([write(scene.of("a"), "Hello.") for _ in range(NUM)] + [write(scene.of("b"), "Hello.")])
-    assert scene.engine.callers.index(hash("b")) <= 2
+    assert scene.engine.callers.index(scene.reservations.of("b").caller_id) <= 2
 
 
 async def test_streams_that_are_set_back_at_once_are_opened_in_turn_too() -> None:

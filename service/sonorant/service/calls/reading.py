@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 PER_S = 5000  # about half of the event loop's time
-AT_ONCE = 32  # after a pause
+AT_ONCE = 128  # after a pause: about a hundredth of a second
 WAIT_S = 0.001  # between looks while some wait
 
 _Waiting = deque["asyncio.Future[None]"]
