@@ -142,6 +142,9 @@ class Segments:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
 
+    def __len__(self) -> int:
+        return len(self._segments)
+
     @property
     def current(self) -> Segment:
         """The segment that is being spoken, or will be next."""

@@ -186,7 +186,7 @@ class Turns:
     async def _send(self, entry: OpenUtterance, message: Message, on_taken: Callable[[], None] | None = None) -> None:
         payload = PAYLOADS[type(message)]
         await self._outbox.send(speak_pb2.SpeakResponse(utterance_id=entry.id, **{payload: message}), on_taken)
-        if payload == "audio" and entry.utterance.is_ahead and not self._prefills_soon:
+        if payload == "audio" and not self._prefills_soon and entry.utterance.may_prefill(follows=len(self._open) > 1):
             self._prefills_soon = True
             self._part.post(self._prefill)
 

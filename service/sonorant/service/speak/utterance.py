@@ -153,11 +153,12 @@ class Utterance:
         self._commits.append(self._segmenter.num_chars)
         self._commit(self._segmenter.commit_tail())
 
-    @property
-    def is_ahead(self) -> bool:
-        """Whether the engine has made all of the segment that is being spoken, so that there may be one to prefill."""
+    def may_prefill(self, *, follows: bool) -> bool:
+        """Whether the engine has made all of the segment that is being spoken, and another comes after it, or another
+        utterance (`follows`).
+        """
         stream = self._segments.current.stream
-        return stream is not None and stream.ended
+        return stream is not None and stream.ended and (follows or len(self._segments) > 1)
 
     def prefill(self) -> bool:
         """Let the engine begin with the next segment once it has made those before. Return whether all is made.
