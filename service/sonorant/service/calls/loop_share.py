@@ -42,9 +42,9 @@ class LoopShare:
 
     async def do(self, who: str, act: Callable[[], T]) -> T:
         """Do a piece of work for a caller, now or when its turn comes, and return its result. Cancelling drops it."""
-        self._look_soon()
         if self._left_s > 0 and not self._waiting:
             return self._timed(act)
+        self._look_soon()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._wait(who, _Piece(act, copy_context(), done))
         try:
@@ -66,6 +66,8 @@ class LoopShare:
             return act()
         finally:
             self._left_s -= self._clock() - start_s
+            if self._left_s < PER_TURN_S / 2:  # not sooner, as another turn of an idle loop costs as much as a piece
+                self._look_soon()
 
     def _look_soon(self) -> None:
         if not self._soon:
@@ -79,7 +81,7 @@ class LoopShare:
             while self._left_s > 0 and self._waiting:
                 self._run(self._next())
         finally:
-            if self._waiting or self._left_s < PER_TURN_S:
+            if self._waiting:
                 self._look_soon()
 
     def _next(self) -> _Piece:
