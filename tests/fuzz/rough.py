@@ -64,7 +64,7 @@ class Rough:
 
         def wrong() -> dict[str, object]:
             found: dict[str, object] = {}
-            for sample in samples(self.server):
+            for sample in samples(self.server.metrics_port):
                 is_down = sample.name == "tts_pair_ready" and not sample.value
                 if is_down or (sample.name in IN_USE and sample.value):
                     found[f"{sample.name} {sample.labels}"] = sample.value
