@@ -49,6 +49,7 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
         "checkpoint",
         "memory",
         "rings",
+        "processes",
         "grpc",
         "opus",
         "port",
@@ -59,6 +60,7 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
     ]
     assert "all tensors are there" in found["checkpoint"][1]
     assert "RTF" in found["utterance"][1]
+    assert found["processes"][1].startswith("one server process")
     assert found["api keys"][1].startswith("2 in ")
 
 

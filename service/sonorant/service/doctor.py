@@ -27,21 +27,25 @@ ENGINE_TIMEOUT_S = 120.0
 _LOOPBACK = ("127.", "localhost", "[::1]")
 
 
-def run(config: ServiceConfig) -> int:
-    """Print each finding as it is made, and return the exit status: 1 if one is a fault, else 0."""
+def run(config: ServiceConfig, num_processes: int) -> int:
+    """Print each finding as it is made, and return the exit status: 1 if one is a fault, else 0.
+
+    `num_processes`: server processes that these settings give on this machine.
+    """
     failed = False
-    for finding in examine(config):
+    for finding in examine(config, num_processes):
         failed = failed or finding.verdict == Verdict.FAIL
         print(f"{finding.verdict:4}  {finding.subject:10}  {finding.text}", flush=True)
     return int(failed)
 
 
-def examine(config: ServiceConfig) -> Iterator[Finding]:
+def examine(config: ServiceConfig, num_processes: int) -> Iterator[Finding]:
     config = config.with_sizes(sized(config.engines))
     engine_is_fit = True
     for finding in _engine(config):
         engine_is_fit = engine_is_fit and finding.verdict != Verdict.FAIL
         yield finding
+    yield _processes(num_processes)
     yield Finding(Verdict.PASS, "grpc", f"grpcio {grpc.__version__}, protobuf {version('protobuf')}")
     yield _opus()
     yield from _ports(config)
@@ -74,6 +78,12 @@ def _engine(config: ServiceConfig) -> Iterator[Finding]:
     if result.returncode:
         last_words = result.stderr.decode(errors="replace").strip().splitlines()[-1:]
         yield Finding(Verdict.FAIL, "engine", f"the check ended with status {result.returncode}: {last_words}")
+
+
+def _processes(num_processes: int) -> Finding:
+    if num_processes == 1:
+        return Finding(Verdict.PASS, "processes", "one server process (--processes)")
+    return Finding(Verdict.PASS, "processes", f"{num_processes} server processes before the same workers (--processes)")
 
 
 def _opus() -> Finding:

@@ -104,7 +104,8 @@ def main() -> None:
             print("sonorant-server: new-key takes one NAME, the caller who gets the key", file=sys.stderr)
             code = 2
         case ["doctor", *settings]:
-            code = doctor.run(parse_args(settings))
+            config = parse_args(settings)
+            code = doctor.run(config, processes.number_of(config))
         case ["voices", "migrate", source, target]:
             code = _migrate(source, target)
         case ["voices", *_]:
