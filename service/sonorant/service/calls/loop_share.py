@@ -1,8 +1,9 @@
 """Limits how much of each turn of the event loop goes into what callers send: their texts, and large messages.
 
 Each piece of such work is short. But when many sessions each do one in the same turn, all audio and calls wait for all
-of them. So all pieces share one allowance per turn. When it is used up, pieces wait for later turns, taken from the
-callers in rotation. A piece that overdraws the allowance is paid for by the next turns, which then do no such work.
+of them. So all pieces share one allowance, which is renewed in the next turn once half of it is used. When it is used
+up, pieces wait for later turns, taken from the callers in rotation. A piece that overdraws the allowance is paid for by
+the next turns, which then do no such work.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ class LoopShare:
         """`clock`: processor time of the loop's thread, so that time spent waiting for a core is not charged."""
         self._clock = clock
         self._waiting: dict[str, deque[_Piece]] = {}  # by caller; the one who has waited longest is first
-        self._left_s = PER_TURN_S  # allowance left in this turn; below 0: debt of the next turns
+        self._left_s = PER_TURN_S  # allowance left; below 0: debt of the next turns
         self._soon = False  # whether `_turn` is scheduled
 
     def of(self, who: str) -> "Part":
