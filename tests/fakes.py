@@ -183,9 +183,11 @@ class FakeTalkerRunner:
         self,
         prefills: Sequence[PrefillRow],
         decodes: Sequence[DecodeRow],
+        meanwhile: Callable[[], None] = lambda: None,
         on_text_logits: Callable[[], None] = lambda: None,
     ) -> Int16Array:
         self.num_steps += 1
+        meanwhile()
         slots = [row.slot for row in prefills] + [row.slot for row in decodes]
         assert slots, "an empty step"
         assert len(set(slots)) == len(slots), "a slot twice in one step"

@@ -124,7 +124,8 @@ class Buckets:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool):
             outputs = self._function(inputs)
-        self._graphs[size] = _Graph(graph, inputs, outputs)
+        staged, copied = torch.from_numpy(self.padding_rows(size)).pin_memory(), torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._graphs[size] = _Graph(graph, inputs, outputs, staged, copied)
 
     def padding_rows(self, count: int) -> npt.NDArray[np.int64]:
         """[columns, count]"""
@@ -133,13 +134,13 @@ class Buckets:
     def __call__(self, columns: npt.NDArray[np.int64], device: torch.device) -> Tensor:
         num_rows = columns.shape[1]
         size = self.sizes[bisect_left(self.sizes, num_rows)]
-        padded = self.padding_rows(size)
-        padded[:, :num_rows] = columns
         graph = self._graphs.get(size)
         self._counts.add(num_rows, size, is_graph=graph is not None)
         if graph is None:
+            padded = self.padding_rows(size)
+            padded[:, :num_rows] = columns
             return self._function(upload(padded, device))[:num_rows]
-        graph.inputs.copy_(torch.from_numpy(padded).pin_memory(), non_blocking=True)
+        graph.fill(columns, self._padding)
         graph.graph.replay()
         return graph.outputs[:num_rows]
 
@@ -149,6 +150,18 @@ class _Graph:
     graph: torch.cuda.CUDAGraph
     inputs: Tensor
     outputs: Tensor
+    staged: Tensor  # like `inputs`, in pinned memory of the host; kept, as taking such memory costs more than the copy
+    copied: torch.cuda.Event  # after the last copy out of `staged`
+
+    def fill(self, columns: npt.NDArray[np.int64], padding: npt.NDArray[np.int64]) -> None:
+        """Copy the columns to `inputs`, with padding behind them."""
+        num_rows = columns.shape[1]
+        self.copied.synchronize()
+        rows = self.staged.numpy()
+        rows[:, :num_rows] = columns
+        rows[:, num_rows:] = padding
+        self.inputs.copy_(self.staged, non_blocking=True)
+        self.copied.record()
 
 
 def bucket_sizes(largest: int, smallest: int = 1) -> list[int]:

@@ -13,6 +13,9 @@ from sonorant.engine.model.attention import paged_attention as plain_attention
 from sonorant.engine.model.layers import Attention, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.sampling import Sampling, choose, is_drawable, penalize_repetition, uniforms
 from sonorant.engine.model.talker import sum_frame
+from sonorant.engine.talker.kv_cache import KVCache
+from sonorant.engine.talker.slot_state import SlotArrays
+from tests.fakes import published_checkpoint
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
@@ -25,6 +28,7 @@ from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.kernels.sampling import Draws, FirstBook
 from sonorant.engine.kernels.sampling import choose as fused_choose
+from sonorant.engine.kernels.slots import begin_slots, slot_columns
 from sonorant.engine.kernels.swiglu import swiglu
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -341,3 +345,41 @@ def test_choose_takes_the_last_id_at_the_end_of_the_range() -> None:
         codes = seed[:, None].clone()
         fused_choose(logits, draws(Sampling(ones.bool(), ones, ones.long() * 80, top_p), seed), codes, 0)
         assert codes.item() == 69
+
+
+def test_begin_slots() -> None:
+    """Slots set up by one launch are as those that are set up one by one."""
+    checkpoint = published_checkpoint()
+    device, num_slots = torch.device(DEVICE), 5
+
+    def arrays() -> tuple[KVCache, SlotArrays]:
+        small = dataclasses.replace(checkpoint.talker.stack, num_layers=1, num_kv_heads=1, head_dim=2)
+        slots = SlotArrays(num_slots, checkpoint, device, torch.float32)
+        slots.seen.fill_(True)
+        cache = KVCache(
+            small, num_pages=9, page_size=4, num_slots=num_slots, max_context=24, device=device, dtype=torch.float32
+        )
+        cache.table.fill_(3)
+        return cache, slots
+
+    (cache, slots), (plain_cache, plain) = arrays(), arrays()
+    params = [
+        dataclasses.replace(checkpoint.default_sampling, seed=2**32 - 1, temperature=0.37, top_p=0.93, top_k=7),
+        dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_top_k=3, repetition_penalty=1.3),
+        dataclasses.replace(checkpoint.default_sampling, subtalker_do_sample=False, subtalker_temperature=0.6),
+    ]
+    begun, pages = [4, 0, 2], [(7, 8), (1,), (0, 2, 4, 5, 6, 8)]
+    columns = slot_columns(begun, params, pages, cache.table.shape[1], cache.padding_page)
+    begin_slots(
+        torch.from_numpy(columns).to(device), slots.seed, slots.penalty, slots.talker, slots.predictor, slots.seen,
+        cache.table,
+    )  # fmt: skip
+    for slot, p, own in zip(begun, params, pages, strict=True):
+        plain.reset(slot, p)
+        plain_cache.assign(slot, own)
+    assert torch.equal(cache.table, plain_cache.table)
+    for name in ("seed", "penalty", "seen"):
+        assert torch.equal(getattr(slots, name), getattr(plain, name)), name
+    for part in ("talker", "predictor"):
+        for name in ("do_sample", "temperature", "top_k", "top_p"):
+            assert torch.equal(getattr(getattr(slots, part), name), getattr(getattr(plain, part), name)), (part, name)

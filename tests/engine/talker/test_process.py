@@ -1,4 +1,5 @@
 import logging
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from sonorant.engine.ipc.channel import PeerGone, QueueChannel
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import (
     BeginStream,
+    CancelStream,
     Command,
     EndStream,
     EndText,
@@ -131,3 +133,25 @@ def test_the_loop_is_busy_while_it_steps() -> None:
     with pytest.raises(PeerGone):
         run(commands, frames, scheduler, Witness(), heartbeat)  # type: ignore[arg-type]
     assert seen == [True, True] and heartbeat.busy_since_ns == 0
+
+
+def test_commands_that_come_during_a_step_are_taken_after_it() -> None:
+    commands, frames, scheduler, runner = loop()
+
+    class Interrupted:
+        passes = runner.passes
+        text_logits = None
+
+        def step(self, prefills: object, decodes: object, meanwhile: Callable[[], None], *rest: object) -> object:
+            if runner.num_steps == 0:
+                commands.publish([open_stream(2, text_ended=True, max_frames=1, ignore_eos=True), CancelStream(1)])
+            meanwhile()
+            assert scheduler.num_streams == 1, "no decision changes during a step"
+            if runner.num_steps == 1:
+                commands.publish([Shutdown()])
+            return runner.step(prefills, decodes)  # type: ignore[arg-type]
+
+    commands.publish([open_stream(1, text_ended=True, max_frames=9, ignore_eos=True)])
+    run(commands, frames, scheduler, Interrupted(), Heartbeat())  # type: ignore[arg-type]
+    ends = [(record.stream_id, record.end.reason) for record in frames.drain() if isinstance(record, EndStream)]
+    assert ends == [(1, FinishReason.CANCELLED), (2, FinishReason.MAX_FRAMES)]

@@ -151,9 +151,13 @@ def test_they_are_told_before_the_frames_are_fetched(
         return tensor
 
     monkeypatch.setattr("sonorant.engine.talker.fused.download", download)
-    runner.step([prompt(utterances[1], 1)], [], on_text_logits)
-    runner.step([], [decode(checkpoint, utterances[1], 1, 1)], on_text_logits)
-    assert happened == ["logits of 0", "frames of 1", "logits of 1", "frames of 1"]
+
+    def meanwhile() -> None:
+        happened.append("meanwhile")
+
+    runner.step([prompt(utterances[1], 1)], [], meanwhile, on_text_logits)
+    runner.step([], [decode(checkpoint, utterances[1], 1, 1)], meanwhile, on_text_logits)
+    assert happened == ["meanwhile", "logits of 0", "frames of 1", "meanwhile", "logits of 1", "frames of 1"]
 
 
 @pytest.mark.gpu

@@ -43,6 +43,7 @@ class CompiledSteps:
         self.text_logits: Float32Array | None = None
         self._functions = functions
         self._talker = talker
+        self._cache = cache
         self._slots = slots
         self._pad_text_id = checkpoint.text_ids.tts_pad
         self._num_codebooks = checkpoint.talker.num_codebooks
@@ -73,9 +74,20 @@ class CompiledSteps:
             page_size=cache.page_size,
         )
 
+    def begin(self, rows: Sequence[PrefillRow]) -> None:
+        """Set the slots of these rows up for new streams."""
+        for row in rows:
+            self._cache.assign(row.slot, row.pages)
+            self._slots.reset(row.slot, row.sampling, row.known_codes)
+
     def step(
-        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+        self,
+        prefills: Sequence[PrefillRow],
+        decodes: Sequence[DecodeRow],
+        meanwhile: Callable[[], None],
+        on_text_logits: Callable[[], None],
     ) -> Int16Array:
+        meanwhile()
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
         lengths = [row.stop - row.start for row in prefills]
         num_prompt_rows = sum(lengths)

@@ -10,6 +10,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 
@@ -25,6 +26,7 @@ from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
 from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.linear import linear
 from sonorant.engine.kernels.sampling import Draws, FirstBook, choose
+from sonorant.engine.kernels.slots import begin_slots, slot_columns
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.fused import FusedPredictor, FusedStack, fused_norm, join_rows, normed
 from sonorant.engine.model.layers import RotaryTable
@@ -49,6 +51,7 @@ log = logging.getLogger(__name__)
 
 TIMED_STEPS = 4  # of each number of rows; the first warms up
 TIMED_POSITION = 128  # about the middle of a stream of one or two sentences
+MAX_BEGUN = 64  # streams set up by one launch
 SMALLEST_MIXED = 16  # rows; a prompt in the streaming layout has about ten
 
 
@@ -93,6 +96,10 @@ class FusedSteps:
 
         self.passes = PassCounts()
         pad_text_id = checkpoint.text_ids.tts_pad
+        begin_sizes = bucket_sizes(min(MAX_BEGUN, config.talker.num_slots))
+        greedy = replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
+        padding_begin = slot_columns([padding_slot], [greedy], [()], cache.table.shape[1], cache.padding_page)[:, 0]
+        self._begin = Buckets(self._run_begin, padding_begin.tolist(), begin_sizes, PassCounts())
         self._decode = Buckets(self._run_decode_rows, [padding_slot, pad_text_id, 0, NOT_WATCHED], sizes, self.passes)
         padding_row = [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot, NOT_WATCHED]
         self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
@@ -106,8 +113,24 @@ class FusedSteps:
         elif device.type == "cuda":
             log.warning("CUDA graphs are off (enforce_eager): every step launches its kernels one by one")
 
+    def begin(self, rows: Sequence[PrefillRow]) -> None:
+        """Set the slots of these rows up for new streams."""
+        width, largest = self._cache.table.shape[1], self._begin.sizes[-1]
+        for at in range(0, len(rows), largest):
+            some = rows[at : at + largest]
+            slots, pages = [row.slot for row in some], [row.pages for row in some]
+            params = [row.sampling for row in some]
+            self._begin(slot_columns(slots, params, pages, width, self._cache.padding_page), self._device)
+        for row in rows:
+            if row.known_codes is not None:
+                self._slots.note_said(row.slot, row.known_codes)
+
     def step(
-        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+        self,
+        prefills: Sequence[PrefillRow],
+        decodes: Sequence[DecodeRow],
+        meanwhile: Callable[[], None],
+        on_text_logits: Callable[[], None],
     ) -> Int16Array:
         """Return frames [rows that sample, codebooks]: of prefills that end their prompt, then of decodes."""
         values = np.fromiter(chain.from_iterable(decodes), np.int64)  # np.array takes four times as long
@@ -131,10 +154,12 @@ class FusedSteps:
         )
         self.text_logits = None if self._alignment_head is None else NO_LOGITS
         if not sampling.shape[1]:
+            meanwhile()
             return np.empty((0, self._num_codebooks), np.int16)
         has_logits = self._alignment_head is not None
         wait_for_talker = wait_for_work_so_far(self._device) if has_logits else None
         frames = self._sample(sampling, self._device)
+        meanwhile()
         if wait_for_talker is not None:  # the code predictor runs on while the host works with the logits
             wait_for_talker()
             self.text_logits = self._logits.numpy()[first_decode + np.flatnonzero(watched != NOT_WATCHED)]
@@ -160,7 +185,7 @@ class FusedSteps:
     def _capture(self) -> None:
         began_s, free_before = time.monotonic(), torch.cuda.mem_get_info(self._device)[0]
         pool = torch.cuda.graph_pool_handle()
-        kinds = (self._mixed, self._decode, self._sample)
+        kinds = (self._mixed, self._decode, self._sample, self._begin)
         captures = sorted(((size, i) for i, kind in enumerate(kinds) for size in kind.sizes), reverse=True)
         for size, i in captures:  # the largest first: smaller ones then fit into its memory
             kinds[i].capture(size, self._device, pool)
@@ -169,6 +194,12 @@ class FusedSteps:
         log.info("%d CUDA graphs in %.1f s, %d MiB", len(captures), time.monotonic() - began_s, taken)
 
     # What the graphs hold. All padding rows have the padding slot; nothing reads what they write there.
+
+    def _run_begin(self, columns: Tensor) -> Tensor:
+        """Set slots up for new streams, see `slot_columns`."""
+        state = self._slots
+        begin_slots(columns, state.seed, state.penalty, state.talker, state.predictor, state.seen, self._cache.table)
+        return columns
 
     def _run_decode_rows(self, rows: Tensor) -> Tensor:
         """Step rows [slot, text id, position, watched position]: the slot's last frame and a text id go in."""

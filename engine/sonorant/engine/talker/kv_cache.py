@@ -48,13 +48,13 @@ class KVCache:
         shape = (stack.num_layers, 2, (num_pages + 1) * page_size, stack.num_kv_heads, stack.head_dim)
         self.storage = torch.zeros(shape, device=device, dtype=dtype)
         self.page_size = page_size
-        self._padding_page = num_pages
+        self.padding_page = num_pages
         self._first_position: list[int | None] = [None] * (num_slots + 1)  # of slots whose pages are consecutive
         self.table = torch.full((num_slots + 1, -(-max_context // page_size)), num_pages, device=device)
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         """Give a slot its pages, from position 0 on, in place of those it had."""
-        self.table[slot] = self._padding_page
+        self.table[slot] = self.padding_page
         self.table[slot, : len(pages)] = upload(np.array(pages, np.int64), self.table.device)
         is_run = all(page == pages[0] + i for i, page in enumerate(pages))
         self._first_position[slot] = pages[0] * self.page_size if is_run else None

@@ -40,9 +40,20 @@ class PlainSteps:
         self._rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, dtype)
         self._predictor_rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
 
+    def begin(self, rows: Sequence[PrefillRow]) -> None:
+        """Set the slots of these rows up for new streams."""
+        for row in rows:
+            self._cache.assign(row.slot, row.pages)
+            self._slots.reset(row.slot, row.sampling, row.known_codes)
+
     def step(
-        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+        self,
+        prefills: Sequence[PrefillRow],
+        decodes: Sequence[DecodeRow],
+        meanwhile: Callable[[], None],
+        on_text_logits: Callable[[], None],
     ) -> Int16Array:
+        meanwhile()
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
         hidden = []
         sampling: list[tuple[int, int, bool]] = []  # slot, frame index, allow_eos

@@ -5,13 +5,14 @@ step, see sonorant.engine.talker.faults.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import astuple
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.channel import Inbox, Outbox, RingOutbox
+from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone, RingOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.messages import (
     BeginStream,
@@ -41,11 +42,16 @@ class Runner(Protocol):
         """Give a slot these pages, from position 0 on, in place of those it had."""
 
     def step(
-        self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow], on_text_logits: Callable[[], None]
+        self,
+        prefills: Sequence[PrefillRow],
+        decodes: Sequence[DecodeRow],
+        meanwhile: Callable[[], None],
+        on_text_logits: Callable[[], None],
     ) -> Int16Array:
         """Return codes [rows that sample, codebooks], prefills first; a row that cannot be drawn begins with BROKEN.
 
-        `on_text_logits` is called as soon as `text_logits` is that of this step, if any row samples.
+        `meanwhile` is called once, when the host has time. `on_text_logits` is called as soon as `text_logits` is that
+        of this step, if any row samples.
         """
 
     @property
@@ -65,9 +71,17 @@ def run(
 
     `between_steps` is called after each step and may delay the next one.
     """
+    early: list[Command] = []  # read during a step, taken after it
+
+    def read_early() -> None:
+        with suppress(PeerGone):  # the loop below will find out
+            early.extend(inbox.drain())
+
     while True:
         passing: list[StoredRecord] = []  # of stored codes, which the talker only passes on
-        for command in inbox.drain():
+        commands = [*early, *inbox.drain()]
+        early.clear()
+        for command in commands:
             match command:
                 case Shutdown():
                     outbox.publish([command])
@@ -79,7 +93,7 @@ def run(
         heartbeat.busy()
         if passing:
             outbox.publish(passing)
-        step = turn(outbox, scheduler, runner)
+        step = turn(outbox, scheduler, runner, read_early)
         heartbeat.idle(step, runner.passes)
         between_steps(step)
         if not step.num_rows:
@@ -87,16 +101,29 @@ def run(
             inbox.wait(scheduler.wait_s)
 
 
-def turn(outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner) -> Step:
-    """Run one step, if there are rows for one."""
+def turn(
+    outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner, meanwhile: Callable[[], None] = lambda: None
+) -> Step:
+    """Run one step, if there are rows for one. `meanwhile`: what can be done while the device computes."""
     plan = scheduler.next_step()
-    if plan.records:  # beginnings and ends do not wait for the step
-        outbox.publish(plan.records)
+
+    def publish() -> None:  # beginnings and ends do not wait for the step
+        if plan.records:
+            outbox.publish(plan.records)
+
     if not plan.has_rows:
+        publish()
         return Step(0)
+
+    def while_computing() -> None:
+        publish()
+        meanwhile()
+
     for slot, pages in plan.pages:
         runner.assign(slot, pages)
-    codes = runner.step(plan.prefills, plan.decodes, lambda: scheduler.locate(plan, runner.text_logits))
+    codes = runner.step(
+        plan.prefills, plan.decodes, while_computing, lambda: scheduler.locate(plan, runner.text_logits)
+    )
     records = scheduler.apply(plan, codes)
     if records:
         outbox.publish(records)

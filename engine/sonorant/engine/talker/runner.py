@@ -97,18 +97,18 @@ class TalkerRunner:
         self,
         prefills: Sequence[PrefillRow],
         decodes: Sequence[DecodeRow],
+        meanwhile: Callable[[], None] = lambda: None,
         on_text_logits: Callable[[], None] = lambda: None,
     ) -> Int16Array:
         """Return frames [rows that sample, codebooks]: of prefills that reach the end of their prompt, then of decodes.
 
-        The first code is BROKEN in a row whose scores are not finite. `on_text_logits` is called, if any row samples,
+        The first code is BROKEN in a row whose scores are not finite. `meanwhile` is called when the host has time: on
+        CUDA as soon as the device is busy with the step, else at once. `on_text_logits` is called, if any row samples,
         as soon as `text_logits` is that of this step: on CUDA while the code predictor is running.
         """
-        for row in prefills:
-            if row.begins:
-                self._cache.assign(row.slot, row.pages)
-                self._slots.reset(row.slot, row.sampling, row.known_codes)
-        return self._steps.step(prefills, decodes, on_text_logits)
+        if begun := [row for row in prefills if row.begins]:
+            self._steps.begin(begun)
+        return self._steps.step(prefills, decodes, meanwhile, on_text_logits)
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:

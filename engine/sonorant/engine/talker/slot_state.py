@@ -39,7 +39,7 @@ class SlotArrays:
         values = upload(np.array(numbers, np.float64), self.seed.device)  # one copy for all, and the host does not wait
         self.seen[slot] = False
         if known_codes is not None:
-            self.seen[slot, upload(known_codes[:, 0].astype(np.int64), self.seen.device)] = True
+            self.note_said(slot, known_codes)
         self.seed[slot] = values[0]
         self.penalty[slot] = values[1]
         self.talker.set(slot, values[2:6])
@@ -48,6 +48,10 @@ class SlotArrays:
             self._sampling_slots.add(slot)
         else:
             self._sampling_slots.discard(slot)
+
+    def note_said(self, slot: int, codes: Int16Array) -> None:
+        """Note that the slot's stream has said these frames [frames, codebooks]."""
+        self.seen[slot, upload(codes[:, 0].astype(np.int64), self.seen.device)] = True
 
     def any_samples(self, slots: Iterable[int]) -> bool:
         return not self._sampling_slots.isdisjoint(slots)
