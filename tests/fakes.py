@@ -43,12 +43,12 @@ class DepartingChannel(QueueChannel[T]):
         raise PeerGone
 
 
-class Parked(Exception):
+class Parked(PeerGone):
     """A loop has used up its turns, or would wait."""
 
 
 class SteppedChannel(QueueChannel[T]):
-    """A channel whose reader gets so many turns at a time, so that one thread can run every loop in any order."""
+    """A channel whose reader may read so many times at a time, so that one thread can run every loop in any order."""
 
     turns_left = 0
 

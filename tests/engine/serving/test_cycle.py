@@ -168,7 +168,7 @@ class Cycle:
         return count
 
     def run_talker(self, turns: int) -> None:
-        self.commands.turns_left = turns
+        self.commands.turns_left = 2 * turns - 1  # a step reads, too
         with contextlib.suppress(Parked):
             talker_process.run(self.commands, self.frames, self.scheduler, self.talker, HEARTBEAT)
 

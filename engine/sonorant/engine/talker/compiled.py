@@ -18,7 +18,7 @@ from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.inputs import ROW_MULTIPLE, ints, prompt_inputs
 from sonorant.engine.talker.kv_cache import KVCache
-from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.talker.rows import DecodeRows, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
 from sonorant.engine.talker.stream import NOT_WATCHED
 from sonorant.engine.talker.text_tracker import NO_LOGITS, WINDOW
@@ -83,12 +83,13 @@ class CompiledSteps:
     def step(
         self,
         prefills: Sequence[PrefillRow],
-        decodes: Sequence[DecodeRow],
+        decodes: DecodeRows,
         meanwhile: Callable[[], None],
         on_text_logits: Callable[[], None],
     ) -> Int16Array:
         meanwhile()
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
+        own_slots, text_ids, own_positions, own_frames, allow_eos, watched = decodes.columns
         lengths = [row.stop - row.start for row in prefills]
         num_prompt_rows = sum(lengths)
         num_rows = num_prompt_rows + len(decodes)
@@ -97,40 +98,41 @@ class CompiledSteps:
         if prefills:
             x[:num_prompt_rows] = prompt_inputs(self._talker, prefills)[:num_prompt_rows].numpy()
         if decodes:
-            x[num_prompt_rows:] = self._next_inputs(decodes)
+            x[num_prompt_rows:] = self._next_inputs(own_slots, text_ids)
         prompt_slots = [np.full(length, row.slot) for row, length in zip(prefills, lengths, strict=True)]
         prompt_positions = [np.arange(row.start, row.stop) for row in prefills]
-        slots: Int64Array = np.concatenate([*prompt_slots, [row.slot for row in decodes]]).astype(np.int64)
-        positions = np.concatenate([*prompt_positions, [row.position for row in decodes]]).astype(np.int64)
-        self._forward(x, slots, positions, decodes)
+        slots: Int64Array = np.concatenate([*prompt_slots, own_slots]).astype(np.int64)
+        positions = np.concatenate([*prompt_positions, own_positions]).astype(np.int64)
+        self._forward(x, slots, positions, watched)
 
         ends = np.cumsum(lengths, dtype=np.int64) - 1
         sampling_rows = [end for row, end in zip(prefills, ends, strict=True) if row.samples]
         drawing = np.array([*sampling_rows, *range(num_prompt_rows, num_rows)], np.int64)
         if len(drawing):
             on_text_logits()
-        first_frames = [row.first_frame for row in prefills if row.samples]
-        frames = np.array([*first_frames, *(row.frame_index for row in decodes)], np.int64)
-        may_end = [row.allow_eos for row in prefills if row.samples]
-        return self._draw(x[drawing], slots[drawing], frames, np.array([*may_end, *(r.allow_eos for r in decodes)]))
+        firsts = [(row.first_frame, row.allow_eos) for row in prefills if row.samples]
+        first_frames, first_may_end = np.array(firsts, np.int64).reshape(-1, 2).T
+        frames, may_end = np.concatenate([first_frames, own_frames]), np.concatenate([first_may_end, allow_eos])
+        return self._draw(x[drawing], slots[drawing], frames, may_end)
 
-    def _next_inputs(self, rows: Sequence[DecodeRow]) -> Float32Array:
+    def _next_inputs(self, slots: Int64Array, text_ids: Int64Array) -> Float32Array:
         """Inputs of decode rows, [rows, hidden]: each slot's last frame plus one text id."""
         last_frame, device = self._slots.last_frame, self._slots.last_frame.device
-        padding = [self._pad_text_id] * (-len(rows) % ROW_MULTIPLE)
-        text = self._talker.embed_text(ints([*(row.text_id for row in rows), *padding], device))
-        x = last_frame[ints([row.slot for row in rows], device)] + text[: len(rows)]
+        padding = [self._pad_text_id] * (-len(slots) % ROW_MULTIPLE)
+        text = self._talker.embed_text(ints([*text_ids, *padding], device))
+        x = last_frame[ints(slots, device)] + text[: len(slots)]
         inputs: Float32Array = x.numpy()
         return inputs
 
-    def _forward(self, x: Float32Array, slots: Int64Array, positions: Int64Array, decodes: Sequence[DecodeRow]) -> None:
-        """Turn the rows of `x` into hidden states, in place. Sets `text_logits` if decode rows are watched."""
-        head, watched = self.alignment_head, [i for i, row in enumerate(decodes) if row.watched != NOT_WATCHED]
+    def _forward(self, x: Float32Array, slots: Int64Array, positions: Int64Array, watched: Int64Array) -> None:
+        """Turn the rows of `x` into hidden states, in place. Sets `text_logits` if decode rows are watched.
+
+        `watched`: of the decode rows, which are the last ones."""
+        head, are_watched = self.alignment_head, watched != NOT_WATCHED
         watch = None
-        if head is not None and watched:
+        if head is not None and are_watched.any():
             first = np.full(len(x), -1, np.int64)
-            first[len(x) - len(decodes) :] = [row.watched for row in decodes]
-            first[first == NOT_WATCHED] = -1
+            first[len(x) - len(watched) :] = np.where(are_watched, watched, -1)
             logits: Float32Array = np.empty((len(x), WINDOW), np.float32)
             watch = byref(Watch(head.layer, head.head, WINDOW, first.ctypes.data, logits.ctypes.data))
         done = self._functions.stack_forward(
@@ -139,16 +141,15 @@ class CompiledSteps:
         if done != 0:
             raise MemoryError("there was not enough memory for a step of the talker")
         if watch is not None:
-            self.text_logits = logits[len(x) - len(decodes) :][watched]
+            self.text_logits = logits[len(x) - len(watched) :][are_watched]
 
-    def _draw(self, hidden: Float32Array, slots: Int64Array, frames: Int64Array, may_end: np.ndarray) -> Int16Array:
+    def _draw(self, hidden: Float32Array, slots: Int64Array, frames: Int64Array, may_end: Int64Array) -> Int16Array:
         codes: Int16Array = np.empty((len(hidden), self._num_codebooks), np.int16)
         if not len(hidden):
             return codes
         self.passes.add(len(hidden), len(hidden))
-        allowed = may_end.astype(np.int64)
         done = self._functions.draw_frames(
-            byref(self._frames), _at(hidden), len(hidden), _at(slots), _at(frames), _at(allowed), _at(codes)
+            byref(self._frames), _at(hidden), len(hidden), _at(slots), _at(frames), _at(may_end), _at(codes)
         )
         if done != 0:
             raise MemoryError("there was not enough memory for frames of the code predictor")

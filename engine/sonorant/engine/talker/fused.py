@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 import numpy as np
 import torch
@@ -33,7 +32,7 @@ from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.model.sampling import Sampling
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.kv_cache import KVCache
-from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
+from sonorant.engine.talker.rows import BROKEN, DecodeRows, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
 from sonorant.engine.talker.stream import NOT_WATCHED
 from sonorant.engine.talker.text_tracker import NO_LOGITS, WINDOW
@@ -128,14 +127,12 @@ class FusedSteps:
     def step(
         self,
         prefills: Sequence[PrefillRow],
-        decodes: Sequence[DecodeRow],
+        decodes: DecodeRows,
         meanwhile: Callable[[], None],
         on_text_logits: Callable[[], None],
     ) -> Int16Array:
         """Return frames [rows that sample, codebooks]: of prefills that end their prompt, then of decodes."""
-        values = np.fromiter(chain.from_iterable(decodes), np.int64)  # np.array takes four times as long
-        decode_rows = values.reshape(-1, len(DecodeRow._fields)).T
-        slots, text_ids, positions, frame_indices, allow_eos, watched = decode_rows
+        slots, text_ids, positions, frame_indices, allow_eos, watched = decodes.columns
         first_decode = 0
         if prefills:
             no_id, one = np.full_like(slots, NO_ID), np.ones_like(slots)

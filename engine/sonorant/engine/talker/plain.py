@@ -15,7 +15,7 @@ from sonorant.engine.model.sampling import Sampling, choose, is_drawable, unifor
 from sonorant.engine.model.talker import Talker, sum_frame
 from sonorant.engine.talker.inputs import ROW_MULTIPLE, ints, prompt_inputs
 from sonorant.engine.talker.kv_cache import KVCache, Span
-from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow
+from sonorant.engine.talker.rows import BROKEN, DecodeRow, DecodeRows, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
 from sonorant.engine.talker.stream import NOT_WATCHED
 from sonorant.engine.talker.text_tracker import NO_LOGITS, WINDOW
@@ -49,7 +49,7 @@ class PlainSteps:
     def step(
         self,
         prefills: Sequence[PrefillRow],
-        decodes: Sequence[DecodeRow],
+        decodes: DecodeRows,
         meanwhile: Callable[[], None],
         on_text_logits: Callable[[], None],
     ) -> Int16Array:
@@ -86,9 +86,9 @@ class PlainSteps:
         out: Tensor = hidden[self._ints(last_rows)]
         return out
 
-    def _decode(self, rows: Sequence[DecodeRow]) -> Tensor:
+    def _decode(self, rows: DecodeRows) -> Tensor:
         """Run decode rows; return their hidden states [rows, hidden]."""
-        table = np.array(rows, np.int64)
+        table = rows.columns.T
         padding = -len(rows) % ROW_MULTIPLE
         self.passes.add(len(rows), len(rows) + padding)
         padding_row = DecodeRow(self._padding_slot, self._pad_text_id, 0, 0, False)
@@ -96,7 +96,7 @@ class PlainSteps:
         slots, text_ids, positions, *_ = self._ints(table).unbind(1)
         x = self._slots.last_frame[slots] + self._talker.embed_text(text_ids)
         cache = self._cache
-        used = [(row.slot, row.position) for row in rows]
+        used = list(zip(rows.columns[0].tolist(), rows.columns[2].tolist(), strict=True))
         watch = self._watch(rows)
         hidden: Tensor = self._talker(
             x, self._rotary, positions, cache.storage, cache.single_rows(used, slots, positions), watch
@@ -105,7 +105,7 @@ class PlainSteps:
             self.text_logits = logits.float().cpu().numpy()
         return hidden[: len(rows)]
 
-    def _watch(self, rows: Sequence[DecodeRow]) -> tuple[int, Watch] | None:
+    def _watch(self, rows: DecodeRows) -> tuple[int, Watch] | None:
         watched = [i for i, row in enumerate(rows) if row.watched != NOT_WATCHED]
         if self.alignment_head is None or not watched:
             return None

@@ -26,7 +26,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.talker.first_chunk import FirstChunkWait
-from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.talker.rows import DecodeRows, PrefillRow
 from sonorant.engine.talker.scheduler import Scheduler
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
@@ -44,7 +44,7 @@ class Runner(Protocol):
     def step(
         self,
         prefills: Sequence[PrefillRow],
-        decodes: Sequence[DecodeRow],
+        decodes: DecodeRows,
         meanwhile: Callable[[], None],
         on_text_logits: Callable[[], None],
     ) -> Int16Array:
@@ -78,27 +78,34 @@ def run(
             early.extend(inbox.drain())
 
     while True:
-        passing: list[StoredRecord] = []  # of stored codes, which the talker only passes on
-        commands = [*early, *inbox.drain()]
+        is_over = _take(early, outbox, scheduler)
         early.clear()
-        for command in commands:
-            match command:
-                case Shutdown():
-                    outbox.publish([command])
-                    return
-                case BeginStream() | FrameBatch() | FlushStream() | EndStream():
-                    passing.append(command)
-                case _:
-                    scheduler.on_record(command)
+        if is_over or _take(inbox.drain(), outbox, scheduler):
+            return
         heartbeat.busy()
-        if passing:
-            outbox.publish(passing)
         step = turn(outbox, scheduler, runner, read_early)
         heartbeat.idle(step, runner.passes)
         between_steps(step)
         if not step.num_rows:
             scheduler.check_conservation()
             inbox.wait(scheduler.wait_s)
+
+
+def _take(commands: Sequence[Command], outbox: Outbox[FrameRecord], scheduler: Scheduler) -> bool:
+    """Take commands. Returns True after Shutdown, which is passed on."""
+    passing: list[StoredRecord] = []  # of stored codes, which the talker only passes on
+    for command in commands:
+        match command:
+            case Shutdown():
+                outbox.publish([command])
+                return True
+            case BeginStream() | FrameBatch() | FlushStream() | EndStream():
+                passing.append(command)
+            case _:
+                scheduler.on_record(command)
+    if passing:
+        outbox.publish(passing)
+    return False
 
 
 def turn(

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, overload
+
+import numpy as np
 
 from sonorant.engine.ipc.messages import FrameRecord
 from sonorant.engine.talker.stream import NOT_WATCHED, Stream
-from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams
+from sonorant.engine.types import Float32Array, Int16Array, Int64Array, PromptPlan, SamplingParams
 
 BROKEN = -1  # the first code of a row whose scores are not finite; its other codes mean nothing
 
@@ -61,10 +63,7 @@ class PrefillRow:
 
 
 class DecodeRow(NamedTuple):
-    """Feeds the slot's last frame and `text_id` at `position`, then samples frame `frame_index`.
-
-    A tuple because a step may have a thousand of them, and a frozen dataclass takes 2.5 times as long to build.
-    """
+    """Feeds the slot's last frame and `text_id` at `position`, then samples frame `frame_index`."""
 
     slot: int
     text_id: int
@@ -75,16 +74,42 @@ class DecodeRow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeRows(Sequence[DecodeRow]):
+    """Decode rows as columns, since a step may have two thousand of them."""
+
+    columns: Int64Array  # [fields of DecodeRow, rows]
+
+    @classmethod
+    def of(cls, rows: Sequence[DecodeRow]) -> "DecodeRows":
+        if isinstance(rows, DecodeRows):
+            return rows
+        return cls(np.array(rows, np.int64).reshape(len(rows), len(DecodeRow._fields)).T)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @overload
+    def __getitem__(self, index: int) -> DecodeRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> "DecodeRows": ...
+    def __getitem__(self, index: int | slice) -> "DecodeRow | DecodeRows":
+        if isinstance(index, slice):
+            return DecodeRows(self.columns[:, index])
+        slot, text_id, position, frame_index, allow_eos, watched = self.columns[:, index].tolist()
+        return DecodeRow(slot, text_id, position, frame_index, bool(allow_eos), watched)
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """What to do now: publish `records`, then run the rows."""
 
     records: Sequence[FrameRecord]
     prefills: Sequence[PrefillRow]
-    decodes: Sequence[DecodeRow]
+    decodes: DecodeRows
     streams: Sequence[Stream]  # those that sample, in row order: prefills first
     began_s: float
     pages: Sequence[tuple[int, tuple[int, ...]]] = ()  # slots whose streams were given more, with all that they have
 
     @property
     def has_rows(self) -> bool:
-        return bool(self.prefills or self.decodes)
+        return bool(self.prefills) or len(self.decodes) > 0

@@ -22,7 +22,7 @@ from sonorant.engine.model.weights import TensorFile, init_random, load_module
 from sonorant.engine.talker.compiled import CompiledSteps
 from sonorant.engine.talker.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
 from sonorant.engine.talker.plain import PlainSteps
-from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.talker.rows import DecodeRow, DecodeRows, PrefillRow
 from sonorant.engine.talker.slot_state import SlotArrays
 from sonorant.engine.talker.speech_sample import whole_sample
 from sonorant.engine.types import NO_ID, Float32Array, Int16Array, PassCounts, PromptPlan, SamplingParams
@@ -108,7 +108,7 @@ class TalkerRunner:
         """
         if begun := [row for row in prefills if row.begins]:
             self._steps.begin(begun)
-        return self._steps.step(prefills, decodes, meanwhile, on_text_logits)
+        return self._steps.step(prefills, DecodeRows.of(decodes), meanwhile, on_text_logits)
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:

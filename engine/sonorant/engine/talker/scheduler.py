@@ -44,11 +44,12 @@ from sonorant.engine.ipc.messages import (
     PushText,
 )
 from sonorant.engine.talker.capacity import Capacity
+from sonorant.engine.talker.decoding import DecodingStreams
 from sonorant.engine.talker.faults import fault_of_ids, fault_of_stream
 from sonorant.engine.talker.limits import Suspects, end_at_limit, is_at_limit
-from sonorant.engine.talker.rows import BROKEN, DecodeRow, PrefillRow, StepPlan
+from sonorant.engine.talker.rows import BROKEN, PrefillRow, StepPlan
 from sonorant.engine.talker.slots import SlotState
-from sonorant.engine.talker.stream import NEVER, NO_SLOT, Stream
+from sonorant.engine.talker.stream import NEVER, NO_SLOT, NOT_WATCHED, Stream
 from sonorant.engine.talker.timed_text import TimedText
 from sonorant.engine.talker.waiting import WaitingStreams, by_turns
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
@@ -86,7 +87,7 @@ class Scheduler:
         self._waiting = WaitingStreams(talker.num_slots, num_pages)
         self._returning: dict[int, Stream] = {}  # admitted before `_waiting`; a dict, for cheap removal from the middle
         self._prefilling: dict[int, Stream] = {}
-        self._decoding: dict[int, Stream] = {}
+        self._decoding = DecodingStreams(talker.num_slots, checkpoint.text_ids.tts_pad)
         self._starved: dict[int, Stream] = {}  # the one that starved first is the first
         self._grown: dict[int, Stream] = {}  # those with pages that the runner does not know of
         self._records: list[FrameRecord] = []  # to be published with the next plan
@@ -168,6 +169,7 @@ class Scheduler:
 
     def _on_limits_changed(self, stream: Stream) -> None:
         stream.update_limits()
+        self._decoding.changed(stream)
         if self._capacity.state(stream) in (SlotState.STARVED, SlotState.BLOCKED) and self._has_pages(stream):
             self._settle(stream)
 
@@ -179,20 +181,8 @@ class Scheduler:
         self._admit(now)
         stepped: list[Stream] = []
         prefills = self._prefill_rows(stepped) if self._prefilling else []
-        pad = self._tts_pad_id
-        decodes = [
-            DecodeRow(
-                stream.slot,
-                stream.trailing[frame - 1] if frame <= len(stream.trailing) else pad,
-                stream.first_position + frame,
-                frame,
-                frame >= stream.eos_from,
-                stream.watched,
-            )
-            for stream in self._decoding.values()
-            for frame in (stream.num_frames,)
-        ]
-        stepped += self._decoding.values()
+        decodes = self._decoding.next_rows()
+        stepped += self._decoding
         grown, self._grown = self._grown, {}
         pages = [(stream.slot, stream.pages) for stream in grown.values()]
         return StepPlan(self._take_records(), prefills, decodes, stepped, now, pages)
@@ -206,6 +196,9 @@ class Scheduler:
             positions = self._timed_text.advance(plan.streams[:num_first], plan.streams[num_first:], text_logits)
             if positions is not None:
                 self._records.append(positions)
+                for stream in plan.streams[num_first:]:
+                    if stream.watched != NOT_WATCHED:
+                        self._decoding.changed(stream)
 
     def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
         """Account for the result of the step and return the records for Code2Wav. They may hold `codes` itself."""
@@ -219,7 +212,6 @@ class Scheduler:
         firsts = codes[:, 0]
         for stream, first in zip(first_frames, firsts.tolist(), strict=False):
             self._capacity.move(stream, SlotState.DECODE)
-            self._decoding[stream.stream_id] = stream
             if first != BROKEN:  # else the prompt's pages are broken, too, and must not be shared
                 self._capacity.share_prompt(stream)
         is_over = (firsts == self._eos_id) | (firsts == BROKEN)
@@ -242,11 +234,17 @@ class Scheduler:
                     ended_s=now,
                 )
             )
+        self._decoding.advance()
+        at_limit = []
         for stream in made:
             stream.last_frame_s = now
             stream.num_frames += 1
             if stream.num_frames >= stream.stop_at:
-                self._on_limit_reached(stream)
+                at_limit.append(stream)
+        for stream in first_frames:
+            self._decoding.add(stream)
+        for stream in at_limit:
+            self._on_limit_reached(stream)
         for stream, detail in self._suspects.repeating(made, codes):
             self._end(stream, FinishReason.RUNAWAY, detail)
         for stream, first in over:
@@ -320,7 +318,7 @@ class Scheduler:
             stream.update_limits()
         if not self._has_pages(stream) or stream.num_frames < stream.stop_at:
             return
-        del self._decoding[stream.stream_id]
+        self._decoding.discard(stream)
         self._settle(stream)
         self._records.append(FlushStream(stream.stream_id, is_blocked=stream.has_text))
 
@@ -342,7 +340,7 @@ class Scheduler:
         """
         if stream.num_frames < stream.stop_at:
             state = SlotState.DECODE
-            self._decoding[stream.stream_id] = stream
+            self._decoding.add(stream)
         elif stream.num_frames >= stream.granted_frames:
             state = SlotState.BLOCKED
         else:
@@ -357,8 +355,9 @@ class Scheduler:
     def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
         """End a stream: give back all that it holds, and send its EndStream. No stream ends in any other way."""
         del self._streams[stream.stream_id]
-        for group in (self._returning, self._prefilling, self._decoding, self._starved, self._grown):
+        for group in (self._returning, self._prefilling, self._starved, self._grown):
             group.pop(stream.stream_id, None)
+        self._decoding.discard(stream)
         self._suspects.drop(stream)
         if stream.slot == NO_SLOT:
             self._waiting.remove(stream)
