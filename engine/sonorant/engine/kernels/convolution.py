@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
+
 MAX_UNIT_CHANNELS = 192  # as many as the registers of one program hold
 PRODUCT_CHANNELS = 16  # of a buffer with the products of the last convolution's taps: 8, and their rounding errors
 
@@ -135,6 +137,7 @@ def convolve(
         BLOCK_K=tile.block_k,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        **overlap(x),
     )
 
 
@@ -191,6 +194,7 @@ def residual_unit(
         BLOCK_K=tile.block_k,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
+        **overlap(x),
     )
 
 
@@ -278,8 +282,11 @@ def _convolve(
     num_positions, num_new, x_positions, plain_positions, activated_positions, dilation,
     CHANNELS_IN: tl.constexpr, SIZE_OUT: tl.constexpr, TAPS: tl.constexpr, STRIDE: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr, HAS_PLAIN: tl.constexpr, HAS_ACTIVATED: tl.constexpr, IS_CUDA: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
     SIZE_IN: tl.constexpr = TAPS * CHANNELS_IN
     BLOCK_N: tl.constexpr = BLOCK_A + BLOCK_B
     NUM_N: tl.constexpr = (SIZE_OUT + BLOCK_N - 1) // BLOCK_N
@@ -320,8 +327,11 @@ def _residual_unit(
     plain, activated, num_positions, num_new, x_positions, plain_positions, activated_positions, dilation,
     CHANNELS: tl.constexpr, TAPS: tl.constexpr, HAS_PLAIN: tl.constexpr, HAS_PRODUCTS: tl.constexpr,
     IS_CUDA: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
     SIZE_IN: tl.constexpr = TAPS * CHANNELS
     m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     n_a = tl.arange(0, BLOCK_A)

@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
+
 
 @dataclass(frozen=True, slots=True)
 class DepthwiseNorm:
@@ -30,6 +32,7 @@ def depthwise_norm(x: Tensor, parameters: DepthwiseNorm) -> Tensor:
     _depthwise_norm[(rows * num_new,)](
         x, p.taps, p.bias, p.norm_weight, p.norm_bias, out, num_new, p.eps,
         TAPS=num_taps, CHANNELS=channels, BLOCK=block, num_warps=max(1, min(8, block // 256)),
+        **overlap(x),
     )  # fmt: skip
     return out
 
@@ -37,8 +40,11 @@ def depthwise_norm(x: Tensor, parameters: DepthwiseNorm) -> Tensor:
 @triton.jit(do_not_specialize=["num_new"])
 def _depthwise_norm(
     x, taps, bias, norm_weight, norm_bias, out, num_new, eps,
-    TAPS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
+    TAPS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
     at = tl.program_id(0)
     first = (at // num_new * (num_new + TAPS - 1) + at % num_new) * CHANNELS
     c = tl.arange(0, BLOCK)

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
+
 CHUNK = 2048  # elements per program
 
 
@@ -62,14 +64,18 @@ class Tails:
         grid = (len(self._chunks), len(slots))
         _copy[grid](
             array, tails, self._chunks, slots, num_frames, len(slots), self.size, IS_LOAD=is_load, CHUNK=CHUNK,
-            num_warps=4,
+            num_warps=4, **overlap(array),
         )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["num_frames", "num_rows"])
 def _copy(
-    array, tails, chunks, slots, num_frames, num_rows, tails_size, IS_LOAD: tl.constexpr, CHUNK: tl.constexpr
+    array, tails, chunks, slots, num_frames, num_rows, tails_size, IS_LOAD: tl.constexpr, CHUNK: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
     chunk = chunks + tl.program_id(0) * 5
     row = tl.program_id(1)
     tails_before, per_frame_before = tl.load(chunk), tl.load(chunk + 1)

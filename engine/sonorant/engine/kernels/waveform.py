@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from sonorant.engine.kernels.convolution import PRODUCT_CHANNELS
+from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
 BLOCK = 256  # samples per program
 
@@ -30,14 +31,19 @@ def waveform(products: Tensor, bias: Tensor, num_taps: int) -> Tensor:
         CHANNELS=PRODUCT_CHANNELS,
         BLOCK=BLOCK,
         num_warps=4,
+        **overlap(products),
     )
     return out
 
 
 @triton.jit(do_not_specialize=["num_samples", "num_new"])
 def _waveform(
-    products, bias, out, num_samples, num_new, TAPS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr
-):
+    products, bias, out, num_samples, num_new, TAPS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < num_samples
     first = (at // num_new * (num_new + TAPS - 1) + at % num_new) * CHANNELS

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
+
 BLOCK_RING = 16
 NUM_WARPS = 2
 FAR_BELOW = tl.constexpr(-1e30)  # instead of -inf, because -inf - -inf is NaN
@@ -33,8 +35,9 @@ def rotations(slots: Tensor, num_frames: Tensor, num_new: int, frequencies: Tens
     cos = torch.empty(len(slots), num_new, half, dtype=torch.float32, device=slots.device)
     sin = torch.empty_like(cos)
     _rotations[(len(slots), num_new)](
-        slots, num_frames, frequencies, cos, sin, num_new, HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1
-    )
+        slots, num_frames, frequencies, cos, sin, num_new, HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,
+        **overlap(cos),
+    )  # fmt: skip
     return Rows(slots, num_frames, num_new, cos, sin)
 
 
@@ -54,14 +57,18 @@ def window_attention(qkv: Tensor, keys: Tensor, values: Tensor, rows: Rows, num_
         HEADS=num_heads, KV_HEADS=kv_heads, DIM=dim, HALF=max(16, dim // 2), RING=ring,
         BLOCK_QUERY=max(16, min(64, triton.next_power_of_2(rows.num_new * group))),
         BLOCK_RING=BLOCK_RING, BLOCK_NEW=block_new, num_warps=NUM_WARPS,
+        **overlap(out),
     )  # fmt: skip
     return out
 
 
 @triton.jit(do_not_specialize=["num_new"])
 def _rotations(
-    slots, num_frames, frequencies, cos, sin, num_new, HALF: tl.constexpr, BLOCK: tl.constexpr
+    slots, num_frames, frequencies, cos, sin, num_new, HALF: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr
 ):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
     row, new = tl.program_id(0), tl.program_id(1)
     at = tl.arange(0, BLOCK)
     position = tl.load(num_frames + tl.load(slots + row)) + new
@@ -140,8 +147,11 @@ def _new_keys(
 def _window_attention(
     qkv, cos, sin, slots, num_frames, keys, values, out, num_new, slot_stride, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, DIM: tl.constexpr, HALF: tl.constexpr, RING: tl.constexpr,
-    BLOCK_QUERY: tl.constexpr, BLOCK_RING: tl.constexpr, BLOCK_NEW: tl.constexpr,
+    BLOCK_QUERY: tl.constexpr, BLOCK_RING: tl.constexpr, BLOCK_NEW: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
     GROUP: tl.constexpr = HEADS // KV_HEADS
     SIZE: tl.constexpr = (HEADS + 2 * KV_HEADS) * DIM
     row = tl.program_id(0).to(tl.int64)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sonorant.engine.kernels.linear import linear
+from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
-from sonorant.engine.kernels.swiglu import swiglu
 from sonorant.engine.kernels.window_attention import rotations, window_attention
 from sonorant.engine.model.code2wav_state import CodecState
 from sonorant.engine.model.code2wav_transformer import TransformerLayer, WindowTransformer
@@ -38,16 +38,16 @@ class FusedWindowTransformer:
         rows = rotations(slots, state.num_frames, x.shape[1], self._frequencies)
         plain = self._plain
         y = linear(x.flatten(0, 1), plain.input_proj.weight, plain.input_proj.bias)
-        delta = None
         for i, layer in enumerate(self._layers):
-            attention, norm = layer.plain.self_attn, layer.plain.input_layernorm
-            y, normed = add_rms_norm(y, delta, norm.weight, self._eps)
-            qkv = linear(normed, attention.weight, attention.bias)
+            attention = layer.plain.self_attn
+            qkv = linear(y, attention.weight, attention.bias, norm=self._norm(layer.plain.input_layernorm))
             attended = window_attention(qkv, state.keys[:, i], state.values[:, i], rows, attention.num_heads)
-            delta = linear(attended, attention.o_proj.weight, attention.o_proj.bias)
-            norm = layer.plain.post_attention_layernorm
-            y, normed = add_rms_norm(y, delta, norm.weight, self._eps)
-            delta = linear(swiglu(linear(normed, layer.gate_up)), layer.plain.mlp.down_proj.weight)
-        _, normed = add_rms_norm(y, delta, plain.norm.weight, self._eps)
+            y = linear(attended, attention.o_proj.weight, attention.o_proj.bias, residual=y)
+            up = linear(y, layer.gate_up, norm=self._norm(layer.plain.post_attention_layernorm), is_swiglu=True)
+            y = linear(up, layer.plain.mlp.down_proj.weight, residual=y)
+        _, normed = add_rms_norm(y, None, plain.norm.weight, self._eps)
         out: Tensor = linear(normed, plain.output_proj.weight, plain.output_proj.bias).view(len(x), x.shape[1], -1)
         return out
+
+    def _norm(self, norm: nn.RMSNorm) -> Norm:
+        return Norm(norm.weight, self._eps)
