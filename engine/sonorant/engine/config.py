@@ -115,7 +115,7 @@ class Code2WavConfig:
         (1, 2, 4, 8, 12),
         as_ramp,
         "N,N,...",
-        "frames per chunk of audio, first to last; the last size repeats",
+        "frames of the first chunk of audio, then the sizes that later ones may have, up to the largest",
     )
     runaway_silent_frames: int = setting(75, as_count, "N", "end a stream after N silent frames in a row; 0 = never")
     max_decode_batch: int = setting(

@@ -28,8 +28,9 @@ class OneProcess:
         self._talker = TalkerRunner(checkpoint, config)
         self._code2wav = Code2WavRunner(checkpoint, config, float_output=float_output)
         self._scheduler = Scheduler(config, checkpoint, self._talker.num_pages)
-        context = self._code2wav.context
-        self._batcher = Batcher(config, self._code2wav.num_slots, 1 / checkpoint.frame_rate_hz, context, clock)
+        runner = self._code2wav
+        frame_s = 1 / checkpoint.frame_rate_hz
+        self._batcher = Batcher(config, runner.num_slots, frame_s, runner.context, runner.pass_sizes, clock)
         self._frames = QueueChannel[FrameRecord]()
         self._pcm = QueueChannel[PcmRecord]()
         self.is_idle = True

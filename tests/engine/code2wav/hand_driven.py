@@ -1,9 +1,13 @@
 """A batcher driven by hand, for tests, with frames whose codes tell their stream and number."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
-from sonorant.engine.code2wav.batcher import Batcher, DecodePlan
+from sonorant.engine.code2wav.batcher import Batcher
 from sonorant.engine.code2wav.context import DecoderContext
+from sonorant.engine.code2wav.plan import DecodePlan
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
 from sonorant.engine.types import FinishReason, Int16Array, StreamEnd
@@ -17,10 +21,10 @@ def codes_of(stream_id: int, index: int) -> Int16Array:
     return np.arange(16, dtype=np.int16) + 16 * index + 500 * stream_id
 
 
-def frames(index: int, *stream_ids: int) -> FrameBatch:
-    """Frame `index` of each stream."""
+def frames(index: int, *stream_ids: int, step_s: float = 0.0) -> FrameBatch:
+    """Frame `index` of each stream, made by a step that took so long."""
     codes = np.stack([codes_of(stream_id, index) for stream_id in stream_ids])
-    return frame_batch(stream_ids, [index] * len(stream_ids), codes)
+    return replace(frame_batch(stream_ids, [index] * len(stream_ids), codes), ended_s=step_s)
 
 
 def end(stream_id: int, reason: FinishReason = FinishReason.COMPLETED) -> EndStream:
@@ -40,7 +44,9 @@ class Decoder:
         kept_references: int = 2,
         stored_streams: int = 1,
         context: DecoderContext = CONTEXT,
+        pass_sizes: Sequence[int] = (),
     ) -> None:
+        """`pass_sizes`: if not those of CUDA, which are the sizes of the ramp and 1."""
         config = EngineConfig.of(
             model=MODEL,
             num_slots=num_talker_slots,
@@ -50,9 +56,10 @@ class Decoder:
             stored_streams=stored_streams,
         )
         self.clock = FakeClock()
-        self.batcher = Batcher(config, num_slots, FRAME_S, context, self.clock)
+        self.pass_sizes = pass_sizes or sorted({1, *chunk_ramp})
+        self.batcher = Batcher(config, num_slots, FRAME_S, context, self.pass_sizes, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
-        self.plan = DecodePlan([], [], [], [], True, np.empty((0, 0, 0), np.int16), [], 0.0)
+        self.plan = DecodePlan([], [], [], [], True, np.empty((0, 0, 0), np.int16), [], [], 0.0)
         self.first_chunks: list[FirstChunk] = []
 
     def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
@@ -69,6 +76,7 @@ class Decoder:
             for slot, num_frames in self.plan.new_slots:
                 self.runner.reset(slot, num_frames)
             if self.plan.is_heard:
+                assert self.plan.codes.shape[1] in self.pass_sizes
                 records += self.batcher.apply(self.plan, self.runner.decode(self.plan.slots, self.plan.codes))
             else:
                 self.runner.remember(self.plan.slots, self.plan.codes)

@@ -7,6 +7,7 @@ import pytest
 
 from sonorant.engine.code2wav.batcher import IN_HAND_FRAMES
 from sonorant.engine.code2wav.context import DecoderContext
+from sonorant.engine.code2wav.pace import DECAY, GATHER, RESERVE
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, PcmBatch, TextPositions
 from sonorant.engine.types import FinishReason, StreamBudget
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
@@ -16,36 +17,113 @@ from tests.fakes import (
     expected_pcm,
 )
 
+SERVED = (1, 2, 4, 8, 12)
 
-def test_the_first_frame_is_decoded_at_once_and_chunks_grow() -> None:
-    decoder = Decoder()
+
+def chunks_at(step_s: float, num_frames: int) -> list[int]:
+    """The sizes of the chunks of a stream alone, without what its end leaves, if the talker takes so long for a frame.
+
+    Nobody waits: the loop asks again when the batcher says. Calls take no time.
+    """
+    decoder = Decoder(chunk_ramp=SERVED)
     decoder.send(begin_stream(1))
     found = []
-    for index in range(12):
-        decoder.send(frames(index, 1))
+    for index in range(num_frames):
+        next_s = decoder.clock.now_s + step_s
+        while (wait_s := decoder.batcher.wait_s) is not None and decoder.clock.now_s + wait_s < next_s:
+            decoder.clock.now_s += wait_s + 1e-6
+            found += decoder.chunks()
+        decoder.clock.now_s = next_s
+        decoder.send(frames(index, 1, step_s=step_s))
         found += decoder.chunks()
-        decoder.clock.now_s += 0.001
-    # After a first frame of 80 ms the listener has less than a frame left when the second comes.
-    assert found == [(1, 0, 1), (1, 1, 1), (1, 2, 4), (1, 6, 4)]
-    decoder.send(end(1))
-    assert decoder.chunks() == [(1, 10, 2), (1,)]
+    return [size for _, _, size in found]
 
 
-def test_a_backlog_is_cut_along_the_ramp() -> None:
-    decoder = Decoder()
+@pytest.mark.parametrize(
+    ("step_s", "sizes"),
+    [
+        (0.003, [1, 4, 12, 12, 12]),
+        (0.0065, [1, 4, 12, 12, 12]),
+        (0.02, [1, 1, 4, 12, 12]),
+        (0.038, [1, 1, 1, 2, 4, 8, 12]),
+        (0.07, [1] * 17),
+        (0.2, [1] * 41),
+    ],
+)
+def test_chunks_grow_with_what_the_listener_has_to_play(step_s: float, sizes: list[int]) -> None:
+    assert chunks_at(step_s, 41)[: len(sizes)] == sizes
+
+
+def test_a_backlog_is_decoded_in_chunks_that_grow() -> None:
+    decoder = Decoder(chunk_ramp=SERVED)
+    decoder.send(begin_stream(1), *(frames(index, 1) for index in range(41)), end(1))
+    assert decoder.chunks() == [(1, 0, 1), (1, 1, 4), (1, 5, 12), (1, 17, 12), (1, 29, 12), (1,)]
+
+
+@pytest.mark.parametrize(("num_left", "calls"), [(1, [1]), (3, [4]), (4, [4]), (5, [8]), (9, [12]), (13, [12, 1])])
+def test_the_last_chunk_is_padded_and_nothing_of_the_padding_goes_out(num_left: int, calls: list[int]) -> None:
+    decoder = Decoder(chunk_ramp=SERVED)
+    num_frames = 5 + num_left
+    decoder.send(begin_stream(1), *(frames(index, 1) for index in range(num_frames)), end(1))
+    *records, _ = decoder.drain()
+    assert [size for _, size in decoder.runner.calls] == [1, 4, *calls]
+    codes = np.stack([codes_of(1, index) for index in range(num_frames)])
+    assert np.concatenate([record.codes[0] for record in records]).tolist() == codes.tolist()
+    assert np.concatenate([record.samples[0] for record in records]).tolist() == expected_pcm(codes).tolist()
+
+
+def test_on_the_cpu_nothing_is_padded() -> None:
+    decoder = Decoder(chunk_ramp=SERVED, pass_sizes=range(1, 97))
     decoder.send(begin_stream(1), *(frames(index, 1) for index in range(12)), end(1))
-    assert decoder.chunks() == [(1, 0, 1), (1, 1, 2), (1, 3, 4), (1, 7, 4), (1, 11, 1), (1,)]
+    decoder.drain()
+    assert decoder.runner.calls == [(1, 1), (1, 4), (1, 7)]
+
+
+def test_a_padded_chunk_goes_with_whole_ones() -> None:
+    decoder = Decoder(chunk_ramp=SERVED)
+    decoder.send(*(begin_stream(stream_id) for stream_id in (1, 2, 3)), frames(0, 1, 2, 3))
+    decoder.drain()
+    decoder.send(*(frames(index, 1, 2) for index in range(1, 5)), *(frames(index, 3) for index in range(1, 4)), end(3))
+    assert sorted(decoder.chunks()) == [(1, 1, 4), (2, 1, 4), (3,), (3, 1, 3)]
+    assert decoder.runner.calls == [(3, 1), (3, 4)]
+
+
+def test_whole_chunks_wait_a_little_for_one_another() -> None:
+    decoder = Decoder(chunk_ramp=SERVED)
+    decoder.send(begin_stream(1), begin_stream(2), *(frames(index, 1, 2) for index in range(5)), FlushStream(1))
+    decoder.send(FlushStream(2))
+    decoder.drain()
+    before = len(decoder.runner.calls)
+    decoder.send(*(frames(index, 1) for index in range(5, 17)))
+    assert decoder.chunks() == [] and decoder.batcher.wait_s == pytest.approx(GATHER * FRAME_S)
+    decoder.clock.now_s += 0.01
+    decoder.send(*(frames(index, 2) for index in range(5, 17)))
+    assert decoder.chunks() == [] and decoder.batcher.wait_s == pytest.approx(GATHER * FRAME_S - 0.01)
+    decoder.clock.now_s += decoder.batcher.wait_s + 1e-6
+    assert sorted(decoder.chunks()) == [(1, 5, 12), (2, 5, 12)]
+    assert decoder.runner.calls[before:] == [(2, 12)]
+
+
+def test_who_is_alone_waits_for_nobody() -> None:
+    decoder = Decoder(chunk_ramp=SERVED)
+    decoder.send(begin_stream(1), *(frames(index, 1) for index in range(17)))
+    assert decoder.chunks() == [(1, 0, 1), (1, 1, 4), (1, 5, 12)]
+
+
+def test_what_is_left_of_a_flush_is_due_as_well() -> None:
+    decoder = Decoder(chunk_ramp=SERVED)
+    decoder.send(begin_stream(1), *(frames(index, 1) for index in range(12)), FlushStream(1))
+    assert decoder.chunks() == [(1, 0, 1), (1, 1, 4), (1, 5, 4), (1, 9, 2), (1, 11, 1)]
 
 
 def test_a_listener_is_not_left_to_run_dry() -> None:
-    decoder = Decoder(chunk_ramp=(1, 8))
-    decoder.send(begin_stream(1), frames(0, 1), FlushStream(1))
-    decoder.chunks()
-    decoder.send(frames(1, 1), FlushStream(1))
+    decoder = Decoder(chunk_ramp=(1, 2, 8))
+    decoder.send(begin_stream(1), frames(0, 1), frames(1, 1, step_s=0.03), FlushStream(1))
     decoder.chunks()  # 160 ms of audio
-    decoder.send(frames(2, 1))
+    decoder.send(frames(2, 1, step_s=0.01))
     assert decoder.chunks() == []
-    assert decoder.batcher.wait_s == pytest.approx(FRAME_S)
+    step_s = DECAY * 0.03  # for the next frame, with the reserve on top
+    assert decoder.batcher.wait_s == pytest.approx(2 * FRAME_S - step_s - RESERVE * FRAME_S)
     decoder.clock.now_s += decoder.batcher.wait_s + 1e-6
     assert decoder.chunks() == [(1, 2, 1)]
     assert decoder.batcher.wait_s is None
@@ -59,7 +137,7 @@ def test_slow_calls_begin_in_time() -> None:
     decoder.batcher.apply(plan, np.zeros((len(plan.slots), 5 * FRAME_SAMPLES), np.int16))
     decoder.send(frames(5, 1))
     assert not decoder.batcher.next_batch().slots
-    assert decoder.batcher.wait_s == pytest.approx(5 * FRAME_S - FRAME_S - 0.15)
+    assert decoder.batcher.wait_s == pytest.approx(5 * FRAME_S - RESERVE * FRAME_S - 0.15)
 
 
 def test_before_the_first_chunk_nobody_runs_dry() -> None:
@@ -72,7 +150,7 @@ def test_before_the_first_chunk_nobody_runs_dry() -> None:
 
 
 def test_a_flush_decodes_what_is_there_and_ends_with_the_next_frame() -> None:
-    decoder = Decoder(chunk_ramp=(4,))
+    decoder = Decoder(chunk_ramp=(4,), pass_sizes=(1, 2, 4))
     decoder.send(begin_stream(1), frames(0, 1), frames(1, 1), FlushStream(1))
     assert decoder.chunks() == [(1, 0, 2)]
     decoder.send(frames(2, 1))
@@ -81,7 +159,7 @@ def test_a_flush_decodes_what_is_there_and_ends_with_the_next_frame() -> None:
 
 def flushed_after(num_frames: int, *, is_blocked: bool) -> Decoder:
     """Stream 1 has made frames, all are decoded, and would have been heard long ago if it had spoken at once."""
-    decoder = Decoder(chunk_ramp=(num_frames, 12))
+    decoder = Decoder(chunk_ramp=(num_frames, 12), pass_sizes=range(1, 97))
     decoder.send(begin_stream(1), *(frames(index, 1) for index in range(num_frames)), FlushStream(1, is_blocked))
     assert decoder.chunks() == [(1, 0, num_frames)]
     decoder.clock.now_s += 5
@@ -109,7 +187,7 @@ def test_a_stream_that_was_blocked_waits_as_long_as_its_listener_can_for_certain
     decoder = flushed_after(num_frames, is_blocked=True)
     decoder.send(frames(num_frames, 1))
     assert decoder.chunks() == []
-    assert decoder.batcher.wait_s == pytest.approx((in_hand - 1) * FRAME_S)
+    assert decoder.batcher.wait_s == pytest.approx((in_hand - RESERVE) * FRAME_S)
     decoder.clock.now_s += decoder.batcher.wait_s + 1e-6
     assert decoder.chunks() == [(1, num_frames, 1)]
 
@@ -118,7 +196,7 @@ def test_frames_that_were_not_decoded_yet_are_nothing_to_play() -> None:
     decoder = flushed_after(12, is_blocked=True)
     decoder.send(*(frames(index, 1) for index in range(12, 15)), FlushStream(1, is_blocked=True))
     decoder.clock.now_s += 5
-    decoder.send(frames(15, 1))
+    decoder.send(frames(15, 1, step_s=0.05))
     assert decoder.chunks() == [(1, 12, 4)]
 
 
@@ -126,7 +204,7 @@ def test_one_call_takes_rows_of_equally_many_frames_most_urgent_first() -> None:
     decoder = Decoder(max_decode_batch=2)
     decoder.send(begin_stream(1), frames(0, 1))
     assert decoder.chunks() == [(1, 0, 1)]
-    decoder.send(*(frames(index, 1) for index in (1, 2)))
+    decoder.send(*(frames(index, 1) for index in (1, 2)), FlushStream(1))
     for stream_id in (2, 3, 4):
         decoder.clock.now_s += 0.001
         decoder.send(begin_stream(stream_id), frames(0, stream_id))

@@ -64,7 +64,12 @@ def test_main_exits_with_an_error_that_the_supervisor_sees(
 
 def loop() -> tuple[QueueChannel[FrameRecord], QueueChannel[PcmRecord], Batcher, FakeCode2WavRunner]:
     config = EngineConfig.of(model=published_checkpoint().folder, num_slots=2)
-    return QueueChannel(), QueueChannel(), Batcher(config, 2, 0.08, CONTEXT), FakeCode2WavRunner(config, 2)
+    return (
+        QueueChannel(),
+        QueueChannel(),
+        Batcher(config, 2, 0.08, CONTEXT, range(1, 13)),
+        FakeCode2WavRunner(config, 2),
+    )
 
 
 def test_shutdown_ends_the_loop() -> None:

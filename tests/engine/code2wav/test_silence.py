@@ -38,7 +38,7 @@ def test_a_stream_that_stays_silent_is_reported_once(max_silent_frames: int, rep
     config = EngineConfig.of(
         published_checkpoint().folder, num_slots=1, chunk_ramp=(1,), runaway_silent_frames=max_silent_frames
     )
-    batcher = Batcher(config, num_slots=1, frame_s=0.08, context=CONTEXT)
+    batcher = Batcher(config, num_slots=1, frame_s=0.08, context=CONTEXT, pass_sizes=[1])
     batcher.on_record(begin_stream(1, np.zeros((8, 16), np.int16)))
     assert batcher.apply_unheard(batcher.next_batch()) == []
     found = []

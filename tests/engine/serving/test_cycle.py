@@ -94,7 +94,8 @@ class Cycle:
         self.frames: SteppedChannel[FrameRecord] = SteppedChannel()
         self.audio: SteppedChannel[PcmRecord] = SteppedChannel()
         self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock)
-        self.batcher = Batcher(config, config.talker.num_slots, 0.08, CONTEXT, self.clock)
+        pass_sizes = sorted({1, *config.code2wav.chunk_ramp})  # as on CUDA, where the last chunk is padded
+        self.batcher = Batcher(config, config.talker.num_slots, 0.08, CONTEXT, pass_sizes, self.clock)
         self.talker = FakeTalkerRunner(CHECKPOINT, config, num_pages)
         self.code2wav = FakeCode2WavRunner(config, config.talker.num_slots)
 

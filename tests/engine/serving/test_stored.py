@@ -64,14 +64,14 @@ def codes_of(heard: Heard) -> Int16Array:
     return np.concatenate([chunk.codes for chunk in heard.chunks])
 
 
-async def listen(stream: StoredStream, segments: Sequence[Heard]) -> None:
+async def listen(stream: StoredStream, segments: Sequence[Heard | Int16Array]) -> None:
     """Take all audio, granting what was taken, and check that it is what was spoken."""
     chunks: list[PcmChunk] = []
     while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):
         chunks.append(event)
         stream.grant(event.num_frames)
     assert event.reason is FinishReason.COMPLETED
-    whole = np.concatenate([segment.samples for segment in segments])
+    whole = np.concatenate([each.samples if isinstance(each, Heard) else each for each in segments])
     heard = np.concatenate([chunk.samples for chunk in chunks])
     assert len(heard) == len(whole)
     assert np.abs(heard.astype(np.int32) - whole).max() <= 2
@@ -82,6 +82,14 @@ async def test_what_was_spoken_is_heard_again_segment_by_segment(engine: Engine,
     async with engine.open_stored([codes_of(heard) for heard in spoken]) as stream:
         await listen(stream, spoken)
     assert engine.num_streams == 0 and engine.stats().work["talker"].num_prompt_rows > 0
+
+
+async def test_segments_of_every_length(engine: Engine, spoken: list[Heard]) -> None:
+    longest = spoken[-1]
+    codes = codes_of(longest)
+    frame_samples = len(longest.samples) // len(codes)
+    async with engine.open_stored([codes[:length] for length in range(1, 41)]) as stream:
+        await listen(stream, [longest.samples[: length * frame_samples] for length in range(1, 41)])
 
 
 @pytest.mark.slow

@@ -3,13 +3,17 @@
 One turn: pass each record from the talker to `on_record`, ask `next_batch` what to decode, have the runner decode it,
 and pass the audio to `apply`. All rows of a batch have the same number of frames.
 
-* Chunks ramp up (1, 2, 4, 8, 12, 12, ... frames): the first audio waits for one frame only, and a stream that is ahead
-  of its listener is decoded in large chunks, which cost less. A chunk is due once all its frames are there. A smaller
-  one is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
-* Listeners are assumed to play without a pause from the first chunk on. A talker that keeps up makes a frame within the
-  duration of a frame. So a stream can wait for one more frame if its lead is longer than a frame and a call of the
-  decoder together. A listener has more to play if the utterance before this one is still heard. One sign of that is
-  a stream without credit: its frames need not be decoded one by one when credit comes.
+* Chunks have a few sizes (`chunks.py`). The first audio waits for one frame only, and a stream that is ahead of its
+  listener is decoded in large chunks, which cost less: 1, 4, 12, 12, ... frames if the talker is fast. A chunk that is
+  not whole is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
+* A whole chunk waits a little for those of other streams (`pace.py`), as a call costs about the same for one as for a
+  few, and goes with the first call of its size.
+* A smaller chunk is of the largest size that its frames fill, and the rest waits or makes the next chunk. At the end of
+  a stream, whose state nothing needs any more, the rest is padded to a size, and the audio of the padding cut off.
+* Listeners are assumed to play without a pause from the first chunk on. A stream can wait for one more frame if its
+  lead is longer than what the talker and the decoder need for one, and a reserve (`pace.py`). A listener has more to
+  play if the utterance before this one is still heard. One sign of that is a stream without credit: its frames need not
+  be decoded one by one when credit comes.
 * The stream whose listener runs dry first goes first. A waiting stream keeps its place and a served one moves back, so
   none waits forever.
 * A stream that stays silent for too long is reported once, so that the service may end it.
@@ -25,15 +29,18 @@ Stored codes have slots of their own, so that no live stream waits for a stored 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
 
+from sonorant.engine.code2wav.chunks import ChunkSizes
 from sonorant.engine.code2wav.context import DecoderContext
+from sonorant.engine.code2wav.pace import Pace
+from sonorant.engine.code2wav.plan import NO_CODES, DecodePlan
 from sonorant.engine.code2wav.references import KeptReferences
 from sonorant.engine.code2wav.silence import silent_tail
+from sonorant.engine.code2wav.stream import NEVER_S, NO_SLOT, Stream
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.front_ids import front_of
 from sonorant.engine.ipc.messages import (
@@ -43,14 +50,11 @@ from sonorant.engine.ipc.messages import (
     FirstChunk,
     FlushStream,
     FrameBatch,
-    PcmBatch,
     PcmRecord,
     SilentStream,
     TextPositions,
 )
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
-
-NO_SLOT = -1
 
 # Unheard frames in one call, per row that a call may have. More would hold up live streams for too long. Fewer would
 # delay first audio, which waits for all unheard frames: all streams of a dead pair may come at once.
@@ -60,52 +64,9 @@ UNHEARD_CALL_FRAMES = 4
 # for 12 frames more than was sent, and up to 7 of them are gathered to a lump; one is heard until the frame is there.
 IN_HAND_FRAMES = 4
 
-CALL_DECAY = 0.8  # per call, of the longest call time that is remembered
-
-NO_CODES = np.empty((0, 0, 0), np.int16)
+DRY_S, GATHERED_S = attrgetter("dry_s"), attrgetter("gathered_s")
 
 FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndFront
-
-
-@dataclass(frozen=True, slots=True)
-class DecodePlan:
-    """What to do now: publish `records`, make `copies`, reset `new_slots`; then, if there are `slots`, decode `codes`,
-    or only remember them where `is_heard` is False."""
-
-    records: Sequence[PcmRecord]
-    copies: Sequence[tuple[int, int]]  # (source, target) slots; copy the state in this order
-    new_slots: Sequence[tuple[int, int]]  # (slot, number of frames that are skipped in it)
-    slots: Sequence[int]
-    is_heard: bool
-    codes: Int16Array  # [rows, frames, codebooks]
-    streams: Sequence["Stream"]  # of the rows
-    began_s: float
-
-
-@dataclass(slots=True, eq=False)
-class Stream:
-    stream_id: int
-    times: tuple[float, ...]  # the times of FirstChunk that are known so far
-    dry_s: float  # when the listener has nothing left to play; before the first chunk, when the stream began
-    first_heard: int  # frame number; frames before it are decoded for their state alone
-    first_pending: int  # frame number of pending[0]; negative in the reference
-    pending: deque[Int16Array]  # [codebooks] each
-    num_skipped: int  # frames at the beginning that are not decoded, as nothing depends on them any more
-    chunk_frames: int  # of the next chunk; it waits for as many, unless it is due earlier
-    reference: bytes = b""  # the codes of the reference
-    is_stored: bool = False
-    slot: int = NO_SLOT
-    num_chunks: int = 0
-    num_received: int = 0
-    num_silent: int = 0  # consecutive silent frames, counted back from the last one decoded
-    is_flushed: bool = False
-    is_blocked: bool = False  # since its last frame it lacks only credit
-    end: EndStream | None = None  # to be sent after the last frame
-
-    @property
-    def num_unheard(self) -> int:
-        """How many of the next frames are decoded for their state alone; inside the reference, those up to its end."""
-        return -self.first_pending if self.first_pending < 0 else self.first_heard - self.first_pending
 
 
 class Batcher:
@@ -118,16 +79,17 @@ class Batcher:
         num_slots: int,
         frame_s: float,
         context: DecoderContext,
+        pass_sizes: Sequence[int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`pass_sizes`: the numbers of frames that a row may have in one pass of the network, ascending."""
         if num_slots < config.talker.num_slots:
             raise ValueError(
                 f"{num_slots} Code2Wav slots for {config.talker.num_slots} talker slots: "
                 "a live stream could wait forever"
             )
-        if not config.code2wav.chunk_ramp or min(config.code2wav.chunk_ramp) < 1:
-            raise ValueError(f"chunk_ramp must have sizes of at least 1 frame, not {config.code2wav.chunk_ramp}")
-        self._ramp = config.code2wav.chunk_ramp
+        self._sizes = ChunkSizes(config.code2wav.chunk_ramp, pass_sizes)
+        self._pace = Pace(frame_s)
         self._max_rows = config.code2wav.max_decode_batch
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
@@ -141,11 +103,10 @@ class Batcher:
         self._copies: list[tuple[int, int]] = []  # for the next plan
         self._streams: dict[int, Stream] = {}
         # Streams with frames to decode, so that a turn need not look at all streams: those that are due, and those
-        # that wait for more frames while their listeners have enough to play.
+        # that wait for more frames or for other streams while their listeners have enough to play.
         self._due: dict[int, Stream] = {}
         self._early: dict[int, Stream] = {}
         self._with_reference: dict[int, Stream] = {}  # streams that have a reference and no slot yet
-        self._call_s = 0.0  # the time that the longest of the last calls took
         self._records: list[PcmRecord] = []  # to be published with the next plan
         self._positions: list[TextPositions] = []  # go out ahead of the next records; alone they would wake the service
         self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
@@ -186,7 +147,7 @@ class Batcher:
             first_pending=first_frame - len(pending),
             pending=pending,
             num_skipped=num_skipped,
-            chunk_frames=self._ramp[0],
+            chunk_frames=self._sizes.wanted(0),
             reference=past[: len(past) - first_frame].tobytes() if past is not None and has_reference else b"",
             num_received=first_frame,
             is_stored=record.is_stored,
@@ -197,6 +158,8 @@ class Batcher:
 
     def _on_frames(self, batch: FrameBatch) -> None:
         times = (batch.began_s, batch.ended_s, self._clock())
+        if batch.began_s < batch.ended_s:  # else the frames are stored ones
+            self._pace.note_step(batch.ended_s - batch.began_s)
         for stream_id, index, codes in zip(
             batch.stream_ids.tolist(), batch.frame_indices.tolist(), batch.codes, strict=True
         ):
@@ -212,7 +175,7 @@ class Batcher:
             pending = stream.pending
             pending.append(codes)
             stream.num_received = index + 1
-            if len(pending) == 1 or len(pending) >= stream.chunk_frames or stream.is_flushed:
+            if len(pending) == 1 or len(pending) == stream.chunk_frames or stream.is_flushed:
                 stream.is_flushed = False
                 self._file(stream)
 
@@ -243,18 +206,17 @@ class Batcher:
         now = self._clock()
         for stream in list(self._with_reference.values()):
             self._begin_behind_kept_reference(stream)
-        latest_s = now + self._frame_s + self._call_s  # a stream that runs dry by then cannot wait for another frame
-        due = [*self._due.values(), *(stream for stream in self._early.values() if stream.dry_s <= latest_s)]
-        due.sort(key=attrgetter("dry_s"))
+        latest_s = now + self._pace.margin_s
         batch: list[Stream] = []
         num_frames = 0  # the same for each stream of the batch
         is_heard = True  # also the same for each
         new_slots = []
-        for stream in due:
-            size = min(len(stream.pending), stream.chunk_frames)
-            if (num_unheard := stream.num_unheard) > 0:
-                size = min(num_unheard, self._context.chunk_frames)
-            if batch and (size != num_frames or is_heard != (num_unheard <= 0) or len(batch) == self._max_rows):
+        for stream in self._candidates(now, latest_s):
+            if len(batch) == self._max_rows:
+                break
+            size = self._size_of_next(stream)
+            num_unheard = stream.num_unheard
+            if batch and (size != num_frames or is_heard != (num_unheard <= 0)):
                 continue
             if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
                 continue
@@ -266,8 +228,12 @@ class Batcher:
             num_frames, is_heard = size, num_unheard <= 0
         self.wait_s = None
         if self._early and not batch:
-            self.wait_s = min(stream.dry_s for stream in self._early.values()) - latest_s
-        frames = [stream.pending.popleft() for stream in batch for _ in range(num_frames)]
+            dry_s, gathered_s = (min(map(time_of, self._early.values())) for time_of in (DRY_S, GATHERED_S))
+            self.wait_s = min(dry_s - latest_s, gathered_s - now)
+        batch.sort(key=lambda stream: min(len(stream.pending), num_frames), reverse=True)
+        lengths = [min(len(stream.pending), num_frames) for stream in batch]
+        rows = zip(batch, lengths, strict=True)
+        frames = [codes for stream, length in rows for codes in stream.take(length, num_frames)]
         copies, self._copies = self._copies, []
         return DecodePlan(
             records=self._take_records(),
@@ -277,15 +243,34 @@ class Batcher:
             is_heard=is_heard,
             codes=np.concatenate(frames).reshape(len(batch), num_frames, -1) if batch else NO_CODES,
             streams=batch,
+            lengths=lengths,
             began_s=now,
         )
+
+    def _candidates(self, now: float, latest_s: float) -> list[Stream]:
+        """The streams that are due, most urgent first; then those that may go with them, if there are any."""
+        due, whole = list(self._due.values()), list[Stream]()
+        for stream in self._early.values():
+            if stream.dry_s <= latest_s or stream.gathered_s <= now:
+                due.append(stream)
+            elif stream.gathered_s != NEVER_S:
+                whole.append(stream)
+        due.sort(key=DRY_S)
+        return due + whole if due else due
+
+    def _size_of_next(self, stream: Stream) -> int:
+        """How many frames of this stream the next call decodes, padding included."""
+        if stream.num_unheard > 0:
+            return min(stream.num_unheard, self._context.chunk_frames)
+        num_frames = min(len(stream.pending), stream.chunk_frames)
+        return self._sizes.padded(num_frames) if stream.end else self._sizes.whole(num_frames)
 
     def apply(
         self, plan: DecodePlan, samples: Int16Array | Float32Array
     ) -> list[PcmRecord]:  # [rows, frames * frame_samples]
         """Account for the audio of the batch and return the records for the service. They hold `samples` itself."""
         now = self._note_call(plan)
-        batch, num_frames = plan.streams, plan.codes.shape[1]
+        batch = plan.streams
         if len(samples) != len(batch):
             raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
         self._records += [
@@ -293,22 +278,16 @@ class Batcher:
             for stream in batch
             if stream.num_unheard == 0
         ]
-        self._records.append(
-            PcmBatch(
-                stream_ids=np.array([stream.stream_id for stream in batch], np.int64),
-                first_frames=np.array([stream.first_pending for stream in batch], np.int32),
-                num_frames=num_frames,
-                samples=samples,
-                codes=plan.codes,
-            )
-        )
-        if self._max_silent_frames:
-            self._note_silence(batch, silent_tail(samples, num_frames), num_frames)
-        for stream in batch:
-            stream.num_chunks += 1
-            stream.chunk_frames = self._ramp[min(stream.num_chunks, len(self._ramp) - 1)]
-            stream.dry_s = max(stream.dry_s, now) + num_frames * self._frame_s
-            stream.first_pending += num_frames
+        for streams, audio in plan.audio(samples):
+            self._records.append(audio)
+            if self._max_silent_frames:
+                assert not isinstance(audio.samples, list)  # as it is only when it was read from a ring
+                self._note_silence(streams, silent_tail(audio.samples, audio.num_frames), audio.num_frames)
+        for stream, length in zip(batch, plan.lengths, strict=True):
+            stream.dry_s = max(stream.dry_s, now) + length * self._frame_s
+            stream.first_pending += length
+            stream.chunk_frames = self._sizes.wanted(stream.num_decoded)
+            stream.gathered_s = NEVER_S
             self._file(stream)
             self._finish_if_drained(stream)
         return self._take_records()
@@ -332,7 +311,7 @@ class Batcher:
     def _note_call(self, plan: DecodePlan) -> float:
         """Note how long the call of `plan` took; return the time now."""
         now = self._clock()
-        self._call_s = max(now - plan.began_s, CALL_DECAY * self._call_s)
+        self._pace.note_call(now - plan.began_s)
         return now
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:
@@ -366,11 +345,13 @@ class Batcher:
         self._early.pop(stream.stream_id, None)
         if not stream.pending:
             return
-        is_whole = stream.num_unheard > 0 or len(stream.pending) >= stream.chunk_frames
-        if is_whole or stream.is_flushed or stream.end:
+        if stream.num_unheard > 0 or stream.is_flushed or stream.end or (stream.is_whole and not stream.num_decoded):
             self._due[stream.stream_id] = stream
-        elif stream.num_chunks:  # before the first chunk, no listener can run dry
+        elif stream.num_decoded:  # before the first chunk, no listener can run dry
             self._early[stream.stream_id] = stream
+            if stream.is_whole:
+                wait_s = self._pace.gather_s if len(self._streams) > 1 else 0.0
+                stream.gathered_s = min(stream.gathered_s, self._clock() + wait_s)
 
     def _finish_if_drained(self, stream: Stream) -> None:
         """Remove a stream that has ended and has nothing left to decode: free its slot, pass its EndStream on.

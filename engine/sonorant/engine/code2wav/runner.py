@@ -3,8 +3,9 @@
 Knows slots, not streams, and does not decide what is decoded when.
 
 A call is done in one or more passes of the network. On the CPU a pass has the shape of the call, up to a bound. On CUDA
-there are a few shapes, each a graph captured at the start, and they suffice for every call: a number of frames is a
-chunk size or a sum of chunk sizes (streaming is exact), and missing rows are padded with a slot that no stream has.
+there are a few shapes, each a graph captured at the start. The batcher asks for no others to be heard, and they suffice
+for every call: a number of frames is a chunk size or a sum of chunk sizes (streaming is exact), and missing rows are
+padded with a slot that no stream has.
 """
 
 import logging
@@ -90,6 +91,11 @@ class Code2WavRunner:
         self._remembering = plain if self._device.type == "cpu" else None
         self._warm_up(config.code2wav.chunk_ramp)
 
+    @property
+    def pass_sizes(self) -> Sequence[int]:
+        """The numbers of frames that a row may have in one pass, ascending."""
+        return sorted(self._buckets) or range(1, self._max_pass_frames + 1)
+
     def reset(self, slot: int, num_frames: int = 0) -> None:
         """Forget the stream that the slot had before. The next one is decoded from frame `num_frames` on.
 
@@ -110,7 +116,7 @@ class Code2WavRunner:
         num_rows, num_frames = codes.shape[:2]
         samples = torch.empty(num_rows, num_frames * self.frame_samples, dtype=self._pcm_dtype, device=self._device)
         slot_row = np.array(slots, np.int64)[None]
-        for frames in split(num_frames, sorted(self._buckets) or range(1, self._max_pass_frames + 1)):
+        for frames in split(num_frames, self.pass_sizes):
             size = frames.stop - frames.start
             columns = np.vstack((slot_row, codes[:, frames].reshape(num_rows, -1).T), dtype=np.int64)
             place = slice(frames.start * self.frame_samples, frames.stop * self.frame_samples)

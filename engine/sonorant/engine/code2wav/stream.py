@@ -1,0 +1,51 @@
+"""What the batcher knows of one stream. Pure."""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from sonorant.engine.ipc.messages import EndStream
+from sonorant.engine.types import Int16Array
+
+NO_SLOT = -1
+NEVER_S = math.inf
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    stream_id: int
+    times: tuple[float, ...]  # the times of FirstChunk that are known so far
+    dry_s: float  # when the listener has nothing left to play; before the first chunk, when the stream began
+    first_heard: int  # frame number; frames before it are decoded for their state alone
+    first_pending: int  # frame number of pending[0]; negative in the reference
+    pending: deque[Int16Array]  # [codebooks] each
+    num_skipped: int  # frames at the beginning that are not decoded, as nothing depends on them any more
+    chunk_frames: int  # of the next chunk; it waits for as many, unless it is due earlier
+    reference: bytes = b""  # the codes of the reference
+    is_stored: bool = False
+    slot: int = NO_SLOT
+    num_received: int = 0
+    num_silent: int = 0  # consecutive silent frames, counted back from the last one decoded
+    gathered_s: float = NEVER_S  # when a whole chunk has waited long enough for those of others
+    is_flushed: bool = False
+    is_blocked: bool = False  # since its last frame it lacks only credit
+    end: EndStream | None = None  # to be sent after the last frame
+
+    @property
+    def num_unheard(self) -> int:
+        """How many of the next frames are decoded for their state alone; inside the reference, those up to its end."""
+        return -self.first_pending if self.first_pending < 0 else self.first_heard - self.first_pending
+
+    @property
+    def num_decoded(self) -> int:
+        """How many frames were decoded to be heard."""
+        return max(0, self.first_pending - self.first_heard)
+
+    @property
+    def is_whole(self) -> bool:
+        return len(self.pending) >= self.chunk_frames
+
+    def take(self, length: int, size: int) -> list[Int16Array]:
+        """Take so many frames off, padded to `size`. Any codes will do: later ones change no earlier audio."""
+        frames = [self.pending.popleft() for _ in range(length)]
+        return frames + frames[-1:] * (size - length)
