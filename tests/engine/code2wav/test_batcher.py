@@ -1,13 +1,14 @@
 """Chunk by chunk: what is decoded when, in which company, and what becomes of references and ends."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from sonorant.engine.code2wav.batcher import IN_HAND_FRAMES
+from sonorant.engine.code2wav.batcher import GATHER, IN_HAND_FRAMES
 from sonorant.engine.code2wav.context import DecoderContext
-from sonorant.engine.code2wav.pace import DECAY, GATHER, RESERVE
+from sonorant.engine.code2wav.pace import DECAY, RESERVE
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, PcmBatch, TextPositions
 from sonorant.engine.types import FinishReason, StreamBudget
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
@@ -104,8 +105,10 @@ def test_whole_chunks_wait_a_little_for_one_another() -> None:
     assert decoder.runner.calls[before:] == [(2, 12)]
 
 
-def test_who_is_alone_waits_for_nobody() -> None:
-    decoder = Decoder(chunk_ramp=SERVED)
+@pytest.mark.parametrize(("num_others", "pass_sizes"), [(0, SERVED), (1, range(1, 97))])
+def test_who_is_alone_waits_for_nobody_and_nobody_does_on_the_cpu(num_others: int, pass_sizes: Sequence[int]) -> None:
+    decoder = Decoder(chunk_ramp=SERVED, pass_sizes=pass_sizes)
+    decoder.send(*(begin_stream(2 + number) for number in range(num_others)))
     decoder.send(begin_stream(1), *(frames(index, 1) for index in range(17)))
     assert decoder.chunks() == [(1, 0, 1), (1, 1, 4), (1, 5, 12)]
 

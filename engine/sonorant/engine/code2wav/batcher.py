@@ -6,8 +6,8 @@ and pass the audio to `apply`. All rows of a batch have the same number of frame
 * Chunks have a few sizes (`chunks.py`). The first audio waits for one frame only, and a stream that is ahead of its
   listener is decoded in large chunks, which cost less: 1, 4, 12, 12, ... frames if the talker is fast. A chunk that is
   not whole is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
-* A whole chunk waits a little for those of other streams (`pace.py`), as a call costs about the same for one as for a
-  few, and goes with the first call of its size.
+* Where the sizes are few, as on CUDA, a call costs about the same for one stream as for several. So a whole chunk waits
+  a little for those of other streams, and goes with the first call of its size.
 * A smaller chunk is of the largest size that its frames fill, and the rest waits or makes the next chunk. At the end of
   a stream, whose state nothing needs any more, the rest is padded to a size, and the audio of the padding cut off.
 * Listeners are assumed to play without a pause from the first chunk on. A stream can wait for one more frame if its
@@ -64,6 +64,9 @@ UNHEARD_CALL_FRAMES = 4
 # for 12 frames more than was sent, and up to 7 of them are gathered to a lump; one is heard until the frame is there.
 IN_HAND_FRAMES = 4
 
+# A whole chunk waits for this part of a frame for those of other streams. Waiting for longer saves few calls more.
+GATHER = 0.25
+
 DRY_S, GATHERED_S = attrgetter("dry_s"), attrgetter("gathered_s")
 
 FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndFront
@@ -90,6 +93,7 @@ class Batcher:
             )
         self._sizes = ChunkSizes(config.code2wav.chunk_ramp, pass_sizes)
         self._pace = Pace(frame_s)
+        self._gather_s = 0.0 if self._sizes.is_any_size_a_pass else GATHER * frame_s
         self._max_rows = config.code2wav.max_decode_batch
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
@@ -350,7 +354,7 @@ class Batcher:
         elif stream.num_decoded:  # before the first chunk, no listener can run dry
             self._early[stream.stream_id] = stream
             if stream.is_whole:
-                wait_s = self._pace.gather_s if len(self._streams) > 1 else 0.0
+                wait_s = self._gather_s if len(self._streams) > 1 else 0.0
                 stream.gathered_s = min(stream.gathered_s, self._clock() + wait_s)
 
     def _finish_if_drained(self, stream: Stream) -> None:

@@ -20,6 +20,8 @@ class ChunkSizes:
             raise ValueError(f"chunk_ramp must have sizes of at least 1 frame, not {ramp}")
         self._first = ramp[0]
         self._sizes = [size for size in pass_sizes if size <= max(ramp)]
+        # As on the CPU: there a call costs what it holds, and one that waits keeps a core idle that was free.
+        self.is_any_size_a_pass = len(self._sizes) == self._sizes[-1] > 1
 
     def wanted(self, num_decoded: int) -> int:
         """The size for which a stream waits if its listener has enough to play, after so many decoded frames."""

@@ -1,17 +1,13 @@
-"""How long a chunk can wait for more frames and for other streams, by how long talker and decoder took lately. Pure."""
+"""How long a chunk can wait for more frames, by how long talker and decoder took lately. Pure."""
 
 # A listener keeps this part of a frame in hand when the next chunk comes, against delays on its way.
 RESERVE = 0.5
-
-# A whole chunk waits for this part of a frame for those of other streams. Waiting for longer saves few calls more.
-GATHER = 0.25
 
 DECAY = 0.8  # per step of the talker and per call, of the longest time that is remembered
 
 
 class Pace:
     def __init__(self, frame_s: float) -> None:
-        self.gather_s = GATHER * frame_s
         self._frame_s = frame_s
         self._step_s = 0.0  # the longest of the talker's last steps
         self._call_s = 0.0  # the longest of the decoder's last calls
