@@ -73,7 +73,7 @@ def load(
     """Return the kernel that a file of this folder defines under the file's name, compiled with these macros."""
     major, minor = _capability(device)
     name = file.removesuffix(".cu")
-    code = compiled(file, macros, f"sm_{major}{minor}a")  # a: with what only this architecture has, such as multicast
+    code = compiled(file, macros, f"sm_{major}{minor}")
     function = _checked(driver.cuModuleGetFunction(_checked(driver.cuModuleLoadData(code)), name.encode()))
     size = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, size, shared_bytes))

@@ -28,12 +28,7 @@ constexpr int BLOCK_IN = 32;                                 // inputs of a tile
 constexpr int NUM_BLOCKS = IN / (SPLIT * WARPS * BLOCK_IN);  // of a warp
 constexpr int W_AHEAD = least(AHEAD, NUM_BLOCKS);
 constexpr int OWN_ROW_TILES = ROW_TILES / ROW_GROUPS;  // of a warp
-// Inputs of adjacent blocks go to the warps in turn if they come in chunks, else each warp has a piece of its own.
-constexpr int STEP = SHARE ? WARPS * BLOCK_IN : BLOCK_IN;
-constexpr int CHUNK_IN = SHARE ? IN / SPLIT / CHUNKS : 0;
-constexpr int CHUNK_BLOCKS = SHARE ? NUM_BLOCKS / CHUNKS : 1;
-constexpr int PITCH = SHARE ? IN / SPLIT + 32 : 0;  // of a row in shared memory; the 32 keep its banks apart
-constexpr int X_AHEAD = SHARE ? least(4, NUM_BLOCKS) : least(OWN_ROW_TILES == 1 ? 4 : ROW_GROUPS == 1 ? 3 : 2, NUM_BLOCKS);
+constexpr int X_AHEAD = least(OWN_ROW_TILES == 1 ? 4 : ROW_GROUPS == 1 ? 3 : 2, NUM_BLOCKS);
 constexpr int PARTS = SWIGLU ? 2 : 1;  // gate and up
 constexpr int PART_TILES = TILES / PARTS;
 constexpr int PART_OUT = PART_TILES * 8;               // outputs of a block
@@ -43,13 +38,11 @@ constexpr int THREADS = WARPS * ROW_GROUPS * 32;
 constexpr int OWN_TILES = TILES / ROW_GROUPS;                          // that a warp fetches
 constexpr int NUM_PLACES = ROW_GROUPS == 1 ? W_AHEAD : W_AHEAD + 1;  // one more, which other warps may still read
 constexpr int RING = NUM_PLACES * TILES * 32;                          // uint4 of the tiles under way
-constexpr int INPUTS = ROW_TILES * 2 * PITCH;  // float4 of the inputs in shared memory
 constexpr int REGION = RING > PARTS * NUM_ITEMS ? RING : PARTS * NUM_ITEMS;  // the tiles, later the sums
 
 static_assert(IN % (SPLIT * WARPS * BLOCK_IN) == 0, "inputs are shared equally");
 static_assert(OUT % PART_OUT == 0, "outputs are shared equally");
 static_assert(PART_TILES % 2 == 0, "a thread stores four outputs at once");
-static_assert(SHARE == 0 || NUM_BLOCKS % CHUNKS == 0, "inputs come in equal chunks");
 static_assert(ROW_TILES % ROW_GROUPS == 0 && TILES % ROW_GROUPS == 0, "rows and tiles are shared equally");
 
 // Where there is one row group, each thread fetches what it will use itself, so that no other thread must be waited for.
@@ -111,28 +104,6 @@ __device__ inline float activated(float gate, float up) {
   return rounded(gate / (1.f + __expf(-gate))) * rounded(up);
 }
 
-__device__ inline u32 in_shared(const void* at) { return (u32)__cvta_generic_to_shared(at); }
-
-// Copies a piece of a row to the same place of all SHARE blocks that share it; `arrived` counts the bytes in each.
-__device__ inline void copy_row(unsigned short* to, const unsigned short* from, int bytes, u64* arrived, int mask) {
-#if SHARE > 1
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-               "[%0], [%1], %2, [%3], %4;"
-               :: "r"(in_shared(to)), "l"(from), "r"(bytes), "r"(in_shared(arrived)), "h"((unsigned short)mask)
-               : "memory");
-#else
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
-               :: "r"(in_shared(to)), "l"(from), "r"(bytes), "r"(in_shared(arrived)) : "memory");
-#endif
-}
-
-__device__ inline void wait_for_bytes(u64* arrived) {
-  u32 done = 0;
-  while (!done)
-    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p;}"
-                 : "=r"(done) : "r"(in_shared(arrived)) : "memory");
-}
-
 // Waits for the other row groups that use the same weights.
 __device__ inline void meet(int warp) {
 #if ROW_GROUPS == 1
@@ -150,33 +121,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
   asm volatile("griddepcontrol.launch_dependents;");
   const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
   const int warp = threadIdx.x / 32 / ROW_GROUPS, row_group = threadIdx.x / 32 % ROW_GROUPS;
-  constexpr int SHARED_BY = SHARE > 1 ? SHARE : 1;
-  const int rank = SPLIT == 1 ? 0 : blockIdx.x / SHARED_BY % SPLIT, mate = blockIdx.x % SHARED_BY;
-  const int out_at = (blockIdx.x / (SPLIT * SHARED_BY) * SHARED_BY + mate) * PART_OUT;
-  const int in_at = SHARE ? rank * (IN / SPLIT) + warp * BLOCK_IN + member * 8
-                          : (rank * WARPS + warp) * NUM_BLOCKS * BLOCK_IN + member * 8;
-#if SHARE
-  __shared__ u64 arrived[CHUNKS];
-  if (threadIdx.x == 0) {
-#pragma unroll
-    for (int c = 0; c < CHUNKS; ++c) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(in_shared(arrived + c)) : "memory");
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                   :: "r"(in_shared(arrived + c)), "n"(ROW_TILES * 16 * CHUNK_IN * 2) : "memory");
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-  }
-  __syncthreads();
-#endif
-#if SPLIT * SHARE > 1
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  const int rank = SPLIT == 1 ? 0 : blockIdx.x % SPLIT;
+  const int out_at = blockIdx.x / SPLIT * PART_OUT;
+  const int in_at = (rank * WARPS + warp) * NUM_BLOCKS * BLOCK_IN + member * 8;
+#if SPLIT > 1
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;");
 #endif
 
   // A thread's columns of the tiles are chosen such that its results are next to each other.
   const unsigned short* lines = weight + (u64)(out_at + 2 * PART_TILES * (group / 2) + group % 2) * IN + in_at;
   auto tile = [&](int i, int block) {
     const int part = i / PART_TILES, at = i % PART_TILES;
-    return lines + (u64)part * OUT * IN + at * 2 * IN + block * STEP;
+    return lines + (u64)part * OUT * IN + at * 2 * IN + block * BLOCK_IN;
   };
   uint4* ring = reinterpret_cast<uint4*>(shared + warp * REGION) + lane;
   auto fetch_block = [&](int block) {
@@ -191,19 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
   };
 #pragma unroll
   for (int b = 0; b < W_AHEAD; ++b) fetch_block(b);
-#if SHARE > 1  // nobody writes to a block that has not begun
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
   asm volatile("griddepcontrol.wait;" ::: "memory");
-#if SHARE
-  unsigned short* inputs = reinterpret_cast<unsigned short*>(shared + WARPS * REGION);  // [ROW_TILES * 16][PITCH]
-  constexpr int OWN_ROWS = ROW_TILES * 16 / SHARED_BY;  // that this block copies, for all
-  for (int i = threadIdx.x; i < OWN_ROWS * CHUNKS; i += THREADS) {
-    const int row = mate * OWN_ROWS + i % OWN_ROWS, at = i / OWN_ROWS * CHUNK_IN;
-    copy_row(inputs + row * PITCH + at, x + (u64)(row < rows ? row : rows - 1) * IN + rank * (IN / SPLIT) + at,
-             CHUNK_IN * 2, arrived + i / OWN_ROWS, ((1 << SHARED_BY) - 1) << (rank * SHARED_BY));
-  }
-#endif
 
   constexpr int OWN_ITEMS = NUM_ITEMS / SPLIT;  // this block's share of the results
   constexpr int OWN = (OWN_ITEMS + THREADS - 1) / THREADS;  // of a thread
@@ -213,10 +157,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
     const int row = r * 16 + half * 8 + item % 32 / 4;
     return own < OWN_ITEMS && row < rows ? (long long)row * OUT + out_at + item % 4 * 2 * PART_TILES + quad * 4 : -1;
   };
-#if SHARE
-  const unsigned short* own_inputs = inputs + (row_group * OWN_ROW_TILES * 16 + group) * PITCH + warp * BLOCK_IN
-                                     + member * 8;
-#else
   uint4 a[X_AHEAD][OWN_ROW_TILES][2];
   const unsigned short* line[OWN_ROW_TILES][2];
 #pragma unroll
@@ -232,12 +172,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
     for (int r = 0; r < OWN_ROW_TILES; ++r)
 #pragma unroll
       for (int h = 0; h < 2; ++h) a[b][r][h] = load_rows(line[r][h] + b * BLOCK_IN);
-#endif
 
 #if NORM
   uint4 factors[X_AHEAD];
 #pragma unroll
-  for (int b = 0; b < X_AHEAD; ++b) factors[b] = load_rows(norm_weight + in_at + b * STEP);
+  for (int b = 0; b < X_AHEAD; ++b) factors[b] = load_rows(norm_weight + in_at + b * BLOCK_IN);
 #endif
 #if RESIDUAL
   uint2 before[OWN];
@@ -262,21 +201,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
 #pragma unroll
     for (int i = 0; i < TILES; ++i) w[i] = ring[(b % NUM_PLACES * TILES + i) * 32];
     fetch_block(b + W_AHEAD);
-#if SHARE
-    if (b % CHUNK_BLOCKS == 0) wait_for_bytes(arrived + b / CHUNK_BLOCKS);
-#endif
 #pragma unroll
     for (int r = 0; r < OWN_ROW_TILES; ++r) {
-#if SHARE
-      uint4 p = *reinterpret_cast<const uint4*>(own_inputs + r * 16 * PITCH + b * STEP);
-      uint4 q = *reinterpret_cast<const uint4*>(own_inputs + (r * 16 + 8) * PITCH + b * STEP);
-#else
       uint4 p = a[xb][r][0], q = a[xb][r][1];
       if (b + X_AHEAD < NUM_BLOCKS) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) a[xb][r][h] = load_rows(line[r][h] + (b + X_AHEAD) * BLOCK_IN);
       }
-#endif
 #if NORM  // the diagonal of x times x.T has the sums of squares
       multiply(square[r][0], p.x, q.x, p.y, q.y, p.x, p.y);
       multiply(square[r][1], p.x, q.x, p.y, q.y, q.x, q.y);
@@ -292,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
       }
     }
 #if NORM
-    if (b + X_AHEAD < NUM_BLOCKS) factors[xb] = load_rows(norm_weight + in_at + (b + X_AHEAD) * STEP);
+    if (b + X_AHEAD < NUM_BLOCKS) factors[xb] = load_rows(norm_weight + in_at + (b + X_AHEAD) * BLOCK_IN);
 #endif
   }
 
@@ -311,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
     }
 #if NORM
   constexpr int ROWS = ROW_TILES * 16;
-  float* squares = reinterpret_cast<float*>(shared + WARPS * REGION + INPUTS);  // [WARPS][ROWS]
+  float* squares = reinterpret_cast<float*>(shared + WARPS * REGION);  // [WARPS][ROWS]
   if (member == group / 2) {
 #pragma unroll
     for (int r = 0; r < OWN_ROW_TILES; ++r) {
@@ -324,10 +255,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
   __syncthreads();
 
 #if SPLIT > 1
-  float4* received = shared + WARPS * REGION + INPUTS + (NORM ? WARPS * ROW_TILES * 4 : 0);  // [SPLIT][PARTS][OWN_ITEMS]
-#if SHARE < 2
+  float4* received = shared + WARPS * REGION + (NORM ? WARPS * ROW_TILES * 4 : 0);  // [SPLIT][PARTS][OWN_ITEMS]
   asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-#endif
 #if NORM
   float* received_squares = reinterpret_cast<float*>(received + PARTS * NUM_ITEMS);  // [SPLIT][ROWS]
   for (int row = threadIdx.x; row < ROWS; row += THREADS) {
@@ -337,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
 #pragma unroll
     for (int to_rank = 0; to_rank < SPLIT; ++to_rank) {
       u32 to = (u32)__cvta_generic_to_shared(received_squares + rank * ROWS + row);
-      asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(to_rank * SHARED_BY + mate));
+      asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(to_rank));
       asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(to), "f"(total) : "memory");
     }
   }
@@ -349,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ROW_GROUPS == 1 ? 1 : 2) l
 #pragma unroll
       for (int v = 1; v < WARPS; ++v) add(total, shared[v * REGION + part * NUM_ITEMS + item]);
       u32 to = (u32)__cvta_generic_to_shared(received + (rank * PARTS + part) * OWN_ITEMS + item % OWN_ITEMS);
-      asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(item / OWN_ITEMS * SHARED_BY + mate));
+      asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(to) : "r"(item / OWN_ITEMS));
       asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};"
                    :: "r"(to), "f"(total.x), "f"(total.y), "f"(total.z), "f"(total.w) : "memory");
     }

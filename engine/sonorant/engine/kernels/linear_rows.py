@@ -35,8 +35,6 @@ class Tiling:
     row_groups: int  # as many warps each share the rows
     split: int  # blocks of threads that share the inputs of the same outputs
     ahead: int  # tiles under way
-    share: int = 0  # blocks of threads with other outputs that get the inputs by one copy; 0: warps read them themselves
-    chunks: int = 1  # of the inputs, if they are copied: a block can begin with the first
 
     @classmethod
     def of(cls, size_out: int, size_in: int, row_tiles: int, *, is_swiglu: bool, may_split: bool) -> "Tiling | None":
@@ -126,8 +124,8 @@ def _kernel(
         device,
         blocks=size_out // block_out * tiling.split,
         threads=tiling.warps * tiling.row_groups * 32,
-        blocks_per_cluster=tiling.split * max(1, tiling.share),
-        shared_bytes=_shared_bytes(tiling, size_in, row_tiles, has_norm),
+        blocks_per_cluster=tiling.split,
+        shared_bytes=_shared_bytes(tiling, row_tiles, has_norm),
     )
 
 
@@ -150,8 +148,6 @@ def macros_of(
         "AHEAD": tiling.ahead,
         "ROW_TILES": row_tiles,
         "ROW_GROUPS": tiling.row_groups,
-        "SHARE": tiling.share,
-        "CHUNKS": tiling.chunks,
         "NORM": int(has_norm),
         "SWIGLU": int(is_swiglu),
         "RESIDUAL": int(has_residual),
@@ -159,12 +155,11 @@ def macros_of(
     }
 
 
-def _shared_bytes(tiling: Tiling, size_in: int, row_tiles: int, has_norm: bool) -> int:
-    """As linear_rows.cu lays it out: each warp's tiles, later its sums; inputs; squares; what other blocks send."""
+def _shared_bytes(tiling: Tiling, row_tiles: int, has_norm: bool) -> int:
+    """As linear_rows.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
     sums = row_tiles * ROWS_PER_TILE * tiling.tiles * TILE_OUT * 4
     places = tiling.ahead + (tiling.row_groups > 1)
     tiles = places * tiling.tiles * TILE_OUT * BLOCK_IN * 2
     squares = row_tiles * ROWS_PER_TILE * 4 if has_norm else 0
-    inputs = row_tiles * ROWS_PER_TILE * (size_in // tiling.split + BLOCK_IN) * 2 if tiling.share else 0
     received = sums + tiling.split * squares if tiling.split > 1 else 0
-    return tiling.warps * (max(sums, tiles) + squares) + inputs + received
+    return tiling.warps * (max(sums, tiles) + squares) + received
