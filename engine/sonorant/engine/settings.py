@@ -126,5 +126,5 @@ as_seconds = _below(86_400, "a number of seconds between 0 and 86400")
 def as_ramp(text: str) -> tuple[int, ...]:
     sizes = tuple(as_positive(size.strip()) for size in text.split(","))
     if list(sizes) != sorted(sizes):
-        raise ValueError(f"{text!r} goes down; no chunk may be smaller than the one before")
+        raise ValueError(f"{text!r} goes down; give the sizes of chunks from the smallest to the largest")
     return sizes
