@@ -5,7 +5,8 @@ repeated, reordered or misplaced frame or token changes all audio after it. The 
 stream's own input what must be heard, whatever the schedule was.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -171,6 +172,8 @@ class FakeTalkerRunner:
         self.num_steps = 0
         self.passes = PassCounts()
         self.text_logits = None
+        self.is_asynchronous = False
+        self._frames: deque[Int16Array] = deque()  # of steps that were started
         self._slots: dict[int, _TalkerSlot] = {}
         self._content: dict[tuple[int, int], int] = {}  # of (page, offset)
 
@@ -179,15 +182,19 @@ class FakeTalkerRunner:
         assert tuple(pages[: len(before)]) == before and len(pages) > len(before), "more, behind those it has"
         self._slots[slot].pages = tuple(pages)
 
-    def step(
-        self,
-        prefills: Sequence[PrefillRow],
-        decodes: Sequence[DecodeRow],
-        meanwhile: Callable[[], None] = lambda: None,
-        on_text_logits: Callable[[], None] = lambda: None,
-    ) -> Int16Array:
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        self.start(prefills, decodes)
+        return self.finish()
+
+    def wait_until_nearly_over(self) -> None:
+        assert self.is_asynchronous
+
+    def finish(self) -> Int16Array:
+        return self._frames.popleft()
+
+    def start(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> None:
         self.num_steps += 1
-        meanwhile()
+        assert len(self._frames) <= self.is_asynchronous, "one step too many under way"
         slots = [row.slot for row in prefills] + [row.slot for row in decodes]
         assert slots, "an empty step"
         assert len(set(slots)) == len(slots), "a slot twice in one step"
@@ -195,7 +202,7 @@ class FakeTalkerRunner:
         assert sum(row.stop - row.start for row in prefills) <= self._config.talker.max_prefill_rows
         codes = [self._prefill(row) for row in prefills] + [self._decode(row) for row in decodes]
         sampled = [row for row in codes if row is not None]
-        return np.array(sampled, np.int16).reshape(len(sampled), self._checkpoint.talker.num_codebooks)
+        self._frames.append(np.array(sampled, np.int16).reshape(len(sampled), self._checkpoint.talker.num_codebooks))
 
     def _prefill(self, row: PrefillRow) -> list[int] | None:
         contents = _prompt_contents(row, self._checkpoint)

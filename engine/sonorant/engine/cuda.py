@@ -80,9 +80,17 @@ def download(tensor: Tensor) -> Tensor:
     """Copy a tensor to the host and wait for it."""
     if not tensor.is_cuda:
         return tensor
+    host = start_download(tensor)
+    wait_for_work_so_far(tensor.device)()
+    return host
+
+
+def start_download(tensor: Tensor) -> Tensor:
+    """Start to copy a tensor to the host. The result is complete once the device has done what it was given so far."""
+    if not tensor.is_cuda:
+        return tensor
     host = torch.empty_like(tensor, device="cpu", pin_memory=True)
     host.copy_(tensor, non_blocking=True)
-    wait_for_work_so_far(tensor.device)()
     return host
 
 

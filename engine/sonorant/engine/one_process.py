@@ -10,9 +10,9 @@ from sonorant.engine.code2wav.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import QueueChannel
 from sonorant.engine.ipc.messages import FrameBatch, FrameRecord, OpenStream, PcmRecord, Shutdown
-from sonorant.engine.talker.process import turn as talker_turn
 from sonorant.engine.talker.runner import TalkerRunner
 from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.stepping import Stepping
 
 
 class OneProcess:
@@ -32,6 +32,7 @@ class OneProcess:
         frame_s = 1 / checkpoint.frame_rate_hz
         self._batcher = Batcher(config, runner.num_slots, frame_s, runner.context, runner.pass_sizes, clock)
         self._frames = QueueChannel[FrameRecord]()
+        self._stepping = Stepping(self._frames, self._scheduler, self._talker)
         self._pcm = QueueChannel[PcmRecord]()
         self.is_idle = True
 
@@ -40,7 +41,7 @@ class OneProcess:
 
     def turn(self) -> tuple[list[FrameBatch], list[PcmRecord]]:
         """Run one turn of both and return what each made. Afterwards `is_idle` says whether there was nothing to do."""
-        stepped = talker_turn(self._frames, self._scheduler, self._talker)
+        stepped = self._stepping.turn()
         batches = []
         for record in self._frames.drain():
             assert not isinstance(record, Shutdown)

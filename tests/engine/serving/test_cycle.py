@@ -5,6 +5,7 @@ The workers may die at any point: records on their way are lost, and streams con
 
 import contextlib
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.talker import process as talker_process
 from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import FinishReason, StreamEnd
 from tests.fakes import (
     CONTEXT,
@@ -81,8 +83,10 @@ class Listener:
 
 
 class Cycle:
-    def __init__(self, config: EngineConfig, num_pages: int) -> None:
+    def __init__(self, config: EngineConfig, num_pages: int, *, is_ahead: bool = False) -> None:
+        """`is_ahead`: the talker decides steps before it knows the result of the one before."""
         self.clock = FakeClock()
+        self._is_ahead = is_ahead
         self._config, self._num_pages = config, num_pages
         self.listeners: dict[int, Listener] = {}
         self.fronts_ending: list[int] = []  # their EndFront has not come back yet
@@ -97,6 +101,8 @@ class Cycle:
         pass_sizes = sorted({1, *config.code2wav.chunk_ramp})  # as on CUDA, where the last chunk is padded
         self.batcher = Batcher(config, config.talker.num_slots, 0.08, CONTEXT, pass_sizes, self.clock)
         self.talker = FakeTalkerRunner(CHECKPOINT, config, num_pages)
+        self.talker.is_asynchronous = self._is_ahead
+        self._stepping = Stepping(self.frames, self.scheduler, self.talker, ahead_from=2)
         self.code2wav = FakeCode2WavRunner(config, config.talker.num_slots)
 
     def die(self) -> None:
@@ -170,7 +176,9 @@ class Cycle:
 
     def run_talker(self, turns: int) -> None:
         self.commands.turns_left = 2 * turns - 1  # a step reads, too
-        with contextlib.suppress(Parked):
+        # What is under way goes on with the next turns.
+        kept = patch.object(talker_process, "Stepping", lambda *_: self._stepping)
+        with contextlib.suppress(Parked), kept:
             talker_process.run(self.commands, self.frames, self.scheduler, self.talker, HEARTBEAT)
 
     def run_code2wav(self, turns: int) -> None:
@@ -279,6 +287,7 @@ actions = st.lists(
     max_prefill_rows=st.integers(1, 40),
     chunk_ramp=st.lists(st.integers(1, 12), min_size=1, max_size=5).map(tuple),
     max_decode_batch=st.integers(1, 4),
+    is_ahead=st.booleans(),
 )
 def test_any_schedule_ends_clean(
     specs: list[dict[str, int]],
@@ -288,6 +297,7 @@ def test_any_schedule_ends_clean(
     max_prefill_rows: int,
     chunk_ramp: tuple[int, ...],
     max_decode_batch: int,
+    is_ahead: bool,
 ) -> None:
     config = EngineConfig.of(
         model=CHECKPOINT.folder,
@@ -298,7 +308,7 @@ def test_any_schedule_ends_clean(
         chunk_ramp=chunk_ramp,
         max_decode_batch=max_decode_batch,
     )
-    cycle = Cycle(config, num_pages)
+    cycle = Cycle(config, num_pages, is_ahead=is_ahead)
     for action, number in actions:
         front = number % 2
         stream_id = next(new_ids(front, generation=number))

@@ -6,7 +6,7 @@ import numpy as np
 
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import EndStream, FrameRecord
-from sonorant.engine.talker.rows import StepPlan
+from sonorant.engine.talker.rows import DecodeRows, StepPlan
 from sonorant.engine.talker.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
 from tests.fakes import FakeClock, published_checkpoint
@@ -23,7 +23,7 @@ class Talker:
         config = EngineConfig.of(CHECKPOINT.folder, num_slots=num_slots, max_context=max_context, **config_fields)
         self.clock = FakeClock()
         self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock)
-        self.plan = StepPlan([], [], [], [], 0.0)
+        self.plan = StepPlan([], [], DecodeRows.of([]), [], 0.0)
 
     def send(self, *commands: StreamCommand) -> None:
         for command in commands:

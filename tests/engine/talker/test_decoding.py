@@ -23,7 +23,8 @@ def stream_of(stream_id: int, num_text_ids: int, num_frames: int) -> Stream:
     stream = Stream.opened(open_stream(stream_id, min_frames=5), frames_per_token=0, pad_id=PAD)
     stream.slot = stream_id % NUM_SLOTS
     stream.trailing = list(range(100, 100 + num_text_ids))
-    stream.num_frames = min(num_frames, num_text_ids)
+    stream.num_frames = stream.num_started = min(num_frames, num_text_ids)
+    stream.granted_frames = 10**6
     stream.update_limits()
     return stream
 
@@ -57,13 +58,13 @@ def test_any_order_of_events(events: list[tuple[str, int, int]]) -> None:
             stream.watched = size
             decoding.changed(stream)
         elif kind == "t":
-            rows = decoding.next_rows()
-            assert list(rows) == [built(each) for each in decoding]
-            decoding.advance()
-            for each in list(decoding):
+            before, expected = list(decoding), [built(each) for each in decoding]
+            rows, stepped = decoding.take_rows()
+            assert (stepped, list(rows)) == (before, expected)
+            for each in stepped:
                 each.num_frames += 1
-                if not each.text_ended and each.num_frames > len(each.trailing):
-                    decoding.discard(each)  # it has no text for another frame
+                assert (each in decoding) == (each.num_frames < each.stop_at)
+                assert each in decoding or each.num_started == each.num_frames
 
 
 def test_rows_as_columns_are_a_sequence() -> None:

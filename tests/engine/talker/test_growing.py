@@ -16,9 +16,9 @@ from sonorant.engine.ipc.messages import (
     OpenStream,
     PushText,
 )
-from sonorant.engine.talker.process import turn
 from sonorant.engine.talker.runaway import frame_limit
 from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import FinishReason, Int16Array
 from tests.engine.talker.hand_driven import CHECKPOINT, Talker, ends
 from tests.fakes import FakeClock, FakeTalkerRunner, open_stream
@@ -139,12 +139,14 @@ class Outbox:
         self.records += records
 
 
-def spoken(texts: list[list[int]], num_pages: int) -> tuple[dict[int, Int16Array], int]:
+def spoken(texts: list[list[int]], num_pages: int, *, is_ahead: bool = False) -> tuple[dict[int, Int16Array], int]:
     """All codes of streams whose texts come in pieces, now and then one; and how often one gave back what it had."""
     config = EngineConfig.of(CHECKPOINT.folder, num_slots=4, max_context=CONTEXT, runaway_repeated_frames=0)
     scheduler = Scheduler(config, CHECKPOINT, num_pages, FakeClock())
     runner = FakeTalkerRunner(CHECKPOINT, config, num_pages)
+    runner.is_asynchronous = is_ahead
     outbox = Outbox()
+    stepping = Stepping(outbox, scheduler, runner, ahead_from=1)  # type: ignore[arg-type]
     said: dict[int, list[Int16Array]] = {stream_id: [] for stream_id in range(1, len(texts) + 1)}
     ended: set[int] = set()
     num_yields = 0
@@ -158,7 +160,7 @@ def spoken(texts: list[list[int]], num_pages: int) -> tuple[dict[int, Int16Array
                 scheduler.on_record(PushText(stream_id, (11,) * pieces[number // TURNS]))
             elif number // TURNS == len(pieces):
                 scheduler.on_record(EndText(stream_id))
-        turn(outbox, scheduler, runner)  # type: ignore[arg-type]
+        stepping.turn()
         scheduler.check_conservation()
         records, outbox.records = outbox.records, []
         for record in records:
@@ -192,9 +194,10 @@ pieces = st.lists(st.integers(1, 40), min_size=1, max_size=8)
 def test_however_texts_grow_and_pages_run_short_every_stream_says_the_same(texts: list[list[int]]) -> None:
     enough, num_yields = spoken(texts, 5 * CONTEXT // PAGE)
     assert not num_yields
-    short, _ = spoken(texts, CONTEXT // PAGE)
-    for stream_id, codes in enough.items():
-        assert np.array_equal(short[stream_id], codes)
+    for is_ahead in (False, True):
+        short, _ = spoken(texts, CONTEXT // PAGE, is_ahead=is_ahead)
+        for stream_id, codes in enough.items():
+            assert np.array_equal(short[stream_id], codes)
 
 
 def test_streams_that_outgrow_the_pages_take_turns() -> None:

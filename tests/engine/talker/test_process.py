@@ -1,7 +1,8 @@
 import logging
-from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.talker.process import main, run
 from sonorant.engine.talker.scheduler import Scheduler
-from sonorant.engine.types import FinishReason, PromptPlan
+from sonorant.engine.talker.stepping import Stepping
+from sonorant.engine.types import FinishReason, Int16Array, PromptPlan
 from tests.fakes import DepartingChannel, FakeTalkerRunner, open_stream, published_checkpoint
 
 
@@ -116,42 +118,52 @@ def test_the_loop_ends_with_either_neighbour() -> None:
 
 
 def test_the_loop_is_busy_while_it_steps() -> None:
-    _, frames, scheduler, runner = loop()
+    _, frames, scheduler, _ = loop()
     commands: DepartingChannel[Command] = DepartingChannel()
     heartbeat = Heartbeat()
     seen = []
 
-    class Witness:
-        passes = runner.passes
-        text_logits = None
-
-        def step(self, *rows: object) -> object:
+    class Witness(FakeTalkerRunner):
+        def start(self, *rows: Any) -> None:
             seen.append(heartbeat.busy_since_ns > 0)
-            return runner.step(*rows)  # type: ignore[arg-type]
+            super().start(*rows)
 
+    checkpoint = published_checkpoint()
+    witness = Witness(checkpoint, EngineConfig(model=checkpoint.folder), 64)
     commands.publish([open_stream(1, text_ended=True, max_frames=2, ignore_eos=True)])
     with pytest.raises(PeerGone):
-        run(commands, frames, scheduler, Witness(), heartbeat)  # type: ignore[arg-type]
+        run(commands, frames, scheduler, witness, heartbeat)
     assert seen == [True, True] and heartbeat.busy_since_ns == 0
 
 
-def test_commands_that_come_during_a_step_are_taken_after_it() -> None:
-    commands, frames, scheduler, runner = loop()
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_commands_that_come_during_a_step_are_taken_after_it(is_ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the next step decided ahead, that one still runs, and what it makes for a cancelled stream is dropped."""
+    monkeypatch.setattr("sonorant.engine.talker.process.Stepping", partial(Stepping, ahead_from=1))
+    _, frames, scheduler, _ = loop()
+    commands: DepartingChannel[Command] = DepartingChannel()
+    finished: list[int] = []  # how many steps had been started then
 
-    class Interrupted:
-        passes = runner.passes
-        text_logits = None
-
-        def step(self, prefills: object, decodes: object, meanwhile: Callable[[], None], *rest: object) -> object:
-            if runner.num_steps == 0:
+    class Interrupted(FakeTalkerRunner):
+        def start(self, *rows: Any) -> None:
+            if self.num_steps == 0:
                 commands.publish([open_stream(2, text_ended=True, max_frames=1, ignore_eos=True), CancelStream(1)])
-            meanwhile()
-            assert scheduler.num_streams == 1, "no decision changes during a step"
-            if runner.num_steps == 1:
-                commands.publish([Shutdown()])
-            return runner.step(prefills, decodes)  # type: ignore[arg-type]
+            super().start(*rows)
 
+        def finish(self) -> Int16Array:
+            assert scheduler.num_streams == 1, "no decision changes during a step"
+            finished.append(self.num_steps)
+            return super().finish()
+
+        def wait_until_nearly_over(self) -> None:
+            pass
+
+    checkpoint = published_checkpoint()
+    runner = Interrupted(checkpoint, EngineConfig(model=checkpoint.folder), 64)
+    runner.is_asynchronous = is_ahead
     commands.publish([open_stream(1, text_ended=True, max_frames=9, ignore_eos=True)])
-    run(commands, frames, scheduler, Interrupted(), Heartbeat())  # type: ignore[arg-type]
+    with pytest.raises(PeerGone):
+        run(commands, frames, scheduler, runner, Heartbeat())
+    assert finished == [1 + is_ahead, 2]
     ends = [(record.stream_id, record.end.reason) for record in frames.drain() if isinstance(record, EndStream)]
     assert ends == [(1, FinishReason.CANCELLED), (2, FinishReason.MAX_FRAMES)]

@@ -48,10 +48,12 @@ def choose(
     *,
     table: Tensor | None = None,
     first: FirstBook | None = None,
+    done: Tensor | None = None,
 ) -> Tensor:
     """Draw an id for each row of logits [rows, ids], and write it to column `book` of codes [rows, books], int64.
 
-    Returns the ids' rows of `table` [ids, size], if it is given; else nothing of use.
+    Returns the ids' rows of `table` [ids, size], if it is given; else nothing of use. `done` [1] int32, which may be in
+    pinned memory of the host, is set to 1.
     Twin: `sonorant.engine.model.sampling.choose`, with `uniforms` and, for the first book, `penalize_repetition`.
     """
     rows, num_ids = logits.shape
@@ -80,9 +82,11 @@ def choose(
         codes if table is None else table,
         embedded,
         size,
+        codes if done is None else done,
         BLOCK=block,
         ORDER_BITS=_ORDER_BITS[logits.dtype if first is None else torch.float32],
         IS_FIRST=first is not None,
+        HAS_DONE=done is not None,
         BLOCK_EMBEDDING=triton.next_power_of_2(size) if size else 0,
         num_warps=max(1, min(8, block // 256)),
         **overlap(logits),
@@ -108,7 +112,8 @@ def _uniform(seed, frame, book):
 def _choose(
     logits, logits_stride, num_ids, slots, frames, seed, do_sample, temperature, top_k, top_p,
     seen, penalty, banned, may_end, broken, end_id, codes, num_books, book, table, embedded, size,
-    BLOCK: tl.constexpr, ORDER_BITS: tl.constexpr, IS_FIRST: tl.constexpr, BLOCK_EMBEDDING: tl.constexpr,
+    done, BLOCK: tl.constexpr, ORDER_BITS: tl.constexpr, IS_FIRST: tl.constexpr, HAS_DONE: tl.constexpr,
+    BLOCK_EMBEDDING: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):  # fmt: skip
     if OVERLAP:
@@ -179,6 +184,8 @@ def _choose(
         last = tl.max(tl.where(weight > 0.0, at, 0), 0)  # if rounding leaves none above the target
         place = tl.min(tl.where((weight > 0.0) & (cumulative > target), at, last), 0)
     tl.store(codes + row * num_books + book, place.to(tl.int64))
+    if HAS_DONE and row == 0:
+        tl.store(done, 1)
     if IS_FIRST:
         tl.store(seen + slot * num_ids + place, tl.full([], 1, tl.int1))
     if BLOCK_EMBEDDING > 0:

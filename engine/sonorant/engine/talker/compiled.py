@@ -1,7 +1,7 @@
 """Steps of the talker for small models on the CPU: each is two calls of compiled functions, see sonorant.engine.cpu."""
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from ctypes import byref
 from typing import Any
 
@@ -80,14 +80,7 @@ class CompiledSteps:
             self._cache.assign(row.slot, row.pages)
             self._slots.reset(row.slot, row.sampling, row.known_codes)
 
-    def step(
-        self,
-        prefills: Sequence[PrefillRow],
-        decodes: DecodeRows,
-        meanwhile: Callable[[], None],
-        on_text_logits: Callable[[], None],
-    ) -> Int16Array:
-        meanwhile()
+    def step(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> Int16Array:
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
         own_slots, text_ids, own_positions, own_frames, allow_eos, watched = decodes.columns
         lengths = [row.stop - row.start for row in prefills]
@@ -108,8 +101,6 @@ class CompiledSteps:
         ends = np.cumsum(lengths, dtype=np.int64) - 1
         sampling_rows = [end for row, end in zip(prefills, ends, strict=True) if row.samples]
         drawing = np.array([*sampling_rows, *range(num_prompt_rows, num_rows)], np.int64)
-        if len(drawing):
-            on_text_logits()
         firsts = [(row.first_frame, row.allow_eos) for row in prefills if row.samples]
         first_frames, first_may_end = np.array(firsts, np.int64).reshape(-1, 2).T
         frames, may_end = np.concatenate([first_frames, own_frames]), np.concatenate([first_may_end, allow_eos])

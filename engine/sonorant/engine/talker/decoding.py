@@ -1,4 +1,4 @@
-"""The streams that make a frame in each step, and the columns of their rows. Pure.
+"""The streams that start a frame in each step, and the columns of their rows. Pure.
 
 The columns are kept from step to step and advanced all at once: a step may have two thousand rows, and to build each
 anew takes as long as a tenth of the step.
@@ -20,6 +20,7 @@ class DecodingStreams(Collection[Stream]):
     def __init__(self, num_slots: int, pad_text_id: int) -> None:
         self._columns = np.empty((len(DecodeRow._fields), num_slots), np.int64)
         self._eos_from = np.empty(num_slots, np.int64)
+        self._stop_at = np.empty(num_slots, np.int64)
         self._pad_text_id = pad_text_id
         self._streams: list[Stream] = []
         self._rows: dict[int, int] = {}  # by stream id
@@ -35,13 +36,14 @@ class DecodingStreams(Collection[Stream]):
         return isinstance(stream, Stream) and stream.stream_id in self._rows
 
     def add(self, stream: Stream) -> None:
+        """Go on with frame `num_started` of a stream, which may be made now."""
         row = self._rows[stream.stream_id] = len(self._streams)
         self._streams.append(stream)
-        frame = stream.num_frames
+        frame = stream.num_started
         self._columns[:, row] = (
             stream.slot, self._pad_text_id, stream.first_position + frame, frame, 0, stream.watched
         )  # fmt: skip
-        self._eos_from[row] = stream.eos_from
+        self._eos_from[row], self._stop_at[row] = stream.eos_from, stream.stop_at
         if frame <= len(stream.trailing):
             self._reading[stream.stream_id] = stream
 
@@ -57,19 +59,20 @@ class DecodingStreams(Collection[Stream]):
             self._streams[row] = last
             self._rows[last.stream_id] = row
             self._columns[:, row] = self._columns[:, end]
-            self._eos_from[row] = self._eos_from[end]
+            self._eos_from[row], self._stop_at[row] = self._eos_from[end], self._stop_at[end]
 
     def changed(self, stream: Stream) -> None:
-        """Note that the stream's `eos_from` or `watched` may have changed. Its text may only have been added to."""
+        """Note that the stream's limits or `watched` may have changed. Its text may only have been added to."""
         row = self._rows.get(stream.stream_id)
         if row is not None:
-            self._eos_from[row] = stream.eos_from
+            self._eos_from[row], self._stop_at[row] = stream.eos_from, stream.stop_at
             self._columns[WATCHED, row] = stream.watched
 
-    def next_rows(self) -> DecodeRows:
-        """Return the rows of the next step. Call `advance` after it."""
+    def take_rows(self) -> tuple[DecodeRows, list[Stream]]:
+        """Return the rows of the next step and their streams. Those that may not make a frame after it leave."""
         for stream in list(self._reading.values()):
-            row, place = self._rows[stream.stream_id], stream.num_frames - 1
+            row = self._rows[stream.stream_id]
+            place = int(self._columns[FRAME, row]) - 1
             if place < len(stream.trailing):
                 self._columns[TEXT_ID, row] = stream.trailing[place]
             else:  # its text has ended, or it would not be here
@@ -78,8 +81,12 @@ class DecodingStreams(Collection[Stream]):
         count = len(self._streams)
         columns = self._columns[:, :count]
         np.greater_equal(columns[FRAME], self._eos_from[:count], out=columns[ALLOW_EOS], casting="unsafe")
-        return DecodeRows(columns.copy())
-
-    def advance(self) -> None:
-        """Go on to the next frame of each stream."""
-        self._columns[POSITION : FRAME + 1, : len(self._streams)] += 1
+        rows, streams = DecodeRows(columns.copy()), self._streams.copy()
+        columns[POSITION : FRAME + 1] += 1
+        are_over = columns[FRAME] >= self._stop_at[:count]
+        if are_over.any():
+            frames = columns[FRAME].copy()
+            for row in np.flatnonzero(are_over).tolist():
+                streams[row].num_started = int(frames[row])
+                self.discard(streams[row])
+        return rows, streams

@@ -9,8 +9,9 @@ two row counts, and all of them are captured at the start.
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +20,14 @@ from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.cuda import Buckets, bucket_sizes, download, upload, wait_for_work_so_far
+from sonorant.engine.cuda import (
+    Buckets,
+    bucket_sizes,
+    download,
+    start_download,
+    upload,
+    wait_for_work_so_far,
+)
 from sonorant.engine.kernels.attention import Places, Watch, paged_attention
 from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
 from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
@@ -48,8 +56,19 @@ from sonorant.engine.types import (
 
 log = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    frames: Tensor  # [rows that sample, codebooks], in memory of the host; complete after `wait`
+    wait: Callable[[], None] | None  # None: no row samples
+    wait_for_talker: Callable[[], None] | None
+    watched_rows: Int64Array | None
+
+
 TIMED_STEPS = 4  # of each number of rows; the first warms up
 TIMED_POSITION = 128  # about the middle of a stream of one or two sentences
+BOOKS_LEFT = 5  # codebooks still to be drawn when a step is nearly over: enough time to decide the next step
+PAUSE_S = 20e-6
 MAX_BEGUN = 64  # streams set up by one launch
 SMALLEST_MIXED = 16  # rows; a prompt in the streaming layout has about ten
 
@@ -65,7 +84,8 @@ class FusedSteps:
         alignment_head: AlignmentHead | None = None,
     ) -> None:
         self._alignment_head = alignment_head
-        self.text_logits: Float32Array | None = None
+        self._started: deque[_Started] = deque()  # steps whose frames have not been taken
+        self._last = _Started(torch.empty(0), None, None, None)  # the step started last
         talker.fold_text_projection()
         self._text_table = talker.model.text_embedding.weight
         self._codec_table = talker.model.codec_embedding.weight
@@ -92,6 +112,11 @@ class FusedSteps:
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids, else 0
         # Of the alignment head, by row. The kernel writes them to memory of the host, so that no copy is needed.
         self._logits = torch.zeros(mixed_sizes[-1], WINDOW, pin_memory=device.type == "cuda")
+
+        # Written by the step under way once it has drawn this codebook; in memory of the host.
+        self._late_book = max(1, num_codebooks - 1 - BOOKS_LEFT)
+        self._late_flag = torch.zeros(1, dtype=torch.int32, pin_memory=device.type == "cuda")
+        self._is_nearly_over = self._late_flag.numpy()
 
         self.passes = PassCounts()
         pad_text_id = checkpoint.text_ids.tts_pad
@@ -124,14 +149,9 @@ class FusedSteps:
             if row.known_codes is not None:
                 self._slots.note_said(row.slot, row.known_codes)
 
-    def step(
-        self,
-        prefills: Sequence[PrefillRow],
-        decodes: DecodeRows,
-        meanwhile: Callable[[], None],
-        on_text_logits: Callable[[], None],
-    ) -> Int16Array:
-        """Return frames [rows that sample, codebooks]: of prefills that end their prompt, then of decodes."""
+    def start(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> None:
+        """Start a step: prefills that end their prompt sample a frame, and decodes. At most one other step may be under
+        way; this one follows it."""
         slots, text_ids, positions, frame_indices, allow_eos, watched = decodes.columns
         first_decode = 0
         if prefills:
@@ -149,19 +169,43 @@ class FusedSteps:
         sampling = np.concatenate(
             [np.array(firsts, np.int64).reshape(-1, 3).T, np.stack([slots, frame_indices, allow_eos])], 1
         )
-        self.text_logits = None if self._alignment_head is None else NO_LOGITS
         if not sampling.shape[1]:
-            meanwhile()
-            return np.empty((0, self._num_codebooks), np.int16)
-        has_logits = self._alignment_head is not None
-        wait_for_talker = wait_for_work_so_far(self._device) if has_logits else None
-        frames = self._sample(sampling, self._device)
-        meanwhile()
-        if wait_for_talker is not None:  # the code predictor runs on while the host works with the logits
-            wait_for_talker()
-            self.text_logits = self._logits.numpy()[first_decode + np.flatnonzero(watched != NOT_WATCHED)]
-        on_text_logits()
-        codes: Int16Array = download(frames).numpy()
+            self._note(_Started(torch.empty(0, self._num_codebooks, dtype=torch.int16), None, None, None))
+            return
+        watched_rows = None if self._alignment_head is None else first_decode + np.flatnonzero(watched != NOT_WATCHED)
+        wait_for_talker = None if watched_rows is None else wait_for_work_so_far(self._device)
+        self._is_nearly_over[0] = 0
+        frames = start_download(self._sample(sampling, self._device))
+        self._note(_Started(frames, wait_for_work_so_far(self._device), wait_for_talker, watched_rows))
+
+    def _note(self, step: _Started) -> None:
+        self._last = step
+        self._started.append(step)
+
+    @property
+    def text_logits(self) -> Float32Array | None:
+        """Of the step started last; waits for its talker's part. The code predictor runs on meanwhile."""
+        if self._alignment_head is None:
+            return None
+        step = self._last
+        if step.watched_rows is None or step.wait_for_talker is None:
+            return NO_LOGITS
+        step.wait_for_talker()
+        logits: Float32Array = self._logits.numpy()[step.watched_rows]
+        return logits
+
+    def wait_until_nearly_over(self) -> None:
+        """Wait until most of the step started last is done."""
+        if self._last.wait is not None:
+            while not self._is_nearly_over[0]:
+                time.sleep(PAUSE_S)
+
+    def finish(self) -> Int16Array:
+        """Wait for the oldest step under way, and return its frames [rows that sample, codebooks]."""
+        step = self._started.popleft()
+        if step.wait is not None:
+            step.wait()
+        codes: Int16Array = step.frames.numpy()
         return codes
 
     def step_times(self) -> dict[int, float]:
@@ -224,7 +268,12 @@ class FusedSteps:
         first_draws, draws = (_draws(slots, frame_indices, state.seed, p) for p in (state.talker, state.predictor))
         logits = linear(hidden, self._first_head)
         first = choose(logits, first_draws, codes, 0, table=self._predictor.first_inputs, first=first_book)
-        self._predictor(hidden, first, lambda book, logits, table: choose(logits, draws, codes, book, table=table))
+
+        def choose_later(book: int, logits: Tensor, table: Tensor | None) -> Tensor:
+            done = self._late_flag if book == self._late_book else None
+            return choose(logits, draws, codes, book, table=table, done=done)
+
+        self._predictor(hidden, first, choose_later)
         return keep_frames(codes, broken, self._tables, self._table_starts, slots, state.last_frame, BROKEN)
 
     def _attended(self, x: Tensor, slots: Tensor, positions: Tensor, watched: Tensor, *, are_single: bool) -> Tensor:

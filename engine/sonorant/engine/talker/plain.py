@@ -1,6 +1,6 @@
 """Steps of the talker in plain torch operations: for large models on the CPU, and as the reference for other steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -46,14 +46,7 @@ class PlainSteps:
             self._cache.assign(row.slot, row.pages)
             self._slots.reset(row.slot, row.sampling, row.known_codes)
 
-    def step(
-        self,
-        prefills: Sequence[PrefillRow],
-        decodes: DecodeRows,
-        meanwhile: Callable[[], None],
-        on_text_logits: Callable[[], None],
-    ) -> Int16Array:
-        meanwhile()
+    def step(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> Int16Array:
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
         hidden = []
         sampling: list[tuple[int, int, bool]] = []  # slot, frame index, allow_eos
@@ -65,7 +58,6 @@ class PlainSteps:
             sampling.extend((row.slot, row.frame_index, row.allow_eos) for row in decodes)
         if not sampling:
             return np.empty((0, self._num_codebooks), np.int16)
-        on_text_logits()
         frames = self._sample(torch.cat(hidden) if len(hidden) > 1 else hidden[0], sampling)
         codes: Int16Array = frames.to(torch.int16).cpu().numpy()
         return codes

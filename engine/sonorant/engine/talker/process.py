@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
@@ -26,37 +26,8 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.talker.first_chunk import FirstChunkWait
-from sonorant.engine.talker.rows import DecodeRows, PrefillRow
 from sonorant.engine.talker.scheduler import Scheduler
-from sonorant.engine.types import Float32Array, Int16Array, PassCounts
-
-
-class Runner(Protocol):
-    """The part of `sonorant.engine.talker.runner.TalkerRunner` that the loop uses."""
-
-    @property
-    def passes(self) -> PassCounts:
-        """Passes of the network since the runner was made."""
-
-    def assign(self, slot: int, pages: Sequence[int]) -> None:
-        """Give a slot these pages, from position 0 on, in place of those it had."""
-
-    def step(
-        self,
-        prefills: Sequence[PrefillRow],
-        decodes: DecodeRows,
-        meanwhile: Callable[[], None],
-        on_text_logits: Callable[[], None],
-    ) -> Int16Array:
-        """Return codes [rows that sample, codebooks], prefills first; a row that cannot be drawn begins with BROKEN.
-
-        `meanwhile` is called once, when the host has time. `on_text_logits` is called as soon as `text_logits` is that
-        of this step, if any row samples.
-        """
-
-    @property
-    def text_logits(self) -> Float32Array | None:
-        """Attention logits of the step, [decode rows that are watched, WINDOW]; see the runner."""
+from sonorant.engine.talker.stepping import Runner, Stepping
 
 
 def run(
@@ -71,6 +42,7 @@ def run(
 
     `between_steps` is called after each step and may delay the next one.
     """
+    stepping = Stepping(outbox, scheduler, runner)
     early: list[Command] = []  # read during a step, taken after it
 
     def read_early() -> None:
@@ -83,7 +55,7 @@ def run(
         if is_over or _take(inbox.drain(), outbox, scheduler):
             return
         heartbeat.busy()
-        step = turn(outbox, scheduler, runner, read_early)
+        step = stepping.turn(read_early)
         heartbeat.idle(step, runner.passes)
         between_steps(step)
         if not step.num_rows:
@@ -106,39 +78,6 @@ def _take(commands: Sequence[Command], outbox: Outbox[FrameRecord], scheduler: S
     if passing:
         outbox.publish(passing)
     return False
-
-
-def turn(
-    outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner, meanwhile: Callable[[], None] = lambda: None
-) -> Step:
-    """Run one step, if there are rows for one. `meanwhile`: what can be done while the device computes."""
-    plan = scheduler.next_step()
-
-    def publish() -> None:  # beginnings and ends do not wait for the step
-        if plan.records:
-            outbox.publish(plan.records)
-
-    if not plan.has_rows:
-        publish()
-        return Step(0)
-
-    def while_computing() -> None:
-        publish()
-        meanwhile()
-
-    for slot, pages in plan.pages:
-        runner.assign(slot, pages)
-    codes = runner.step(
-        plan.prefills, plan.decodes, while_computing, lambda: scheduler.locate(plan, runner.text_logits)
-    )
-    records = scheduler.apply(plan, codes)
-    if records:
-        outbox.publish(records)
-    return Step(
-        num_rows=len(plan.prefills) + len(plan.decodes),
-        num_prompt_rows=sum(row.stop - row.start for row in plan.prefills),
-        num_shared_rows=sum(row.num_shared_rows for row in plan.prefills if row.begins),
-    )
 
 
 def main(

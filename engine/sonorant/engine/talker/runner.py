@@ -4,7 +4,7 @@ Owns the weights, the KV pages and what is kept of each slot between steps: the 
 so far and the sampling parameters. Knows nothing of streams, text or credit: the scheduler decides which rows run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -67,6 +67,7 @@ class TalkerRunner:
         functions = library() if fused is None and device.type == "cpu" and fits(checkpoint, dtype) else None
         simple = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
         self._steps: PlainSteps | CompiledSteps | FusedSteps = simple
+        self._frames: Int16Array  # of the last step, if steps are not asynchronous
         self.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
         if finds_alignment and (sample := whole_sample(self.step, checkpoint, config, num_positions)):
@@ -83,8 +84,8 @@ class TalkerRunner:
 
     @property
     def text_logits(self) -> Float32Array | None:
-        """The alignment head's logits of the last step, [decode rows that are watched, WINDOW]; None without such a
-        head."""
+        """The alignment head's logits of the step started last, [decode rows that are watched, WINDOW]; None without
+        such a head. Waits until they are known, which is before the step is over."""
         return self._steps.text_logits
 
     @torch.inference_mode()
@@ -92,23 +93,42 @@ class TalkerRunner:
         """Give a slot these pages, from position 0 on, in place of those it had."""
         self._cache.assign(slot, pages)
 
-    @torch.inference_mode()
-    def step(
-        self,
-        prefills: Sequence[PrefillRow],
-        decodes: Sequence[DecodeRow],
-        meanwhile: Callable[[], None] = lambda: None,
-        on_text_logits: Callable[[], None] = lambda: None,
-    ) -> Int16Array:
-        """Return frames [rows that sample, codebooks]: of prefills that reach the end of their prompt, then of decodes.
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a step that was started goes on while the host does something else, and a second one may be started
+        behind it."""
+        return not isinstance(self._steps, PlainSteps | CompiledSteps)
 
-        The first code is BROKEN in a row whose scores are not finite. `meanwhile` is called when the host has time: on
-        CUDA as soon as the device is busy with the step, else at once. `on_text_logits` is called, if any row samples,
-        as soon as `text_logits` is that of this step: on CUDA while the code predictor is running.
-        """
+    @torch.inference_mode()
+    def start(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> None:
+        """Start a step. Prefills that reach the end of their prompt sample a frame, and so do all decodes."""
         if begun := [row for row in prefills if row.begins]:
             self._steps.begin(begun)
-        return self._steps.step(prefills, DecodeRows.of(decodes), meanwhile, on_text_logits)
+        rows = DecodeRows.of(decodes)
+        if isinstance(self._steps, PlainSteps | CompiledSteps):
+            self._frames = self._steps.step(prefills, rows)
+        else:
+            self._steps.start(prefills, rows)
+
+    @torch.inference_mode()
+    def finish(self) -> Int16Array:
+        """Wait for the step started first, and return its frames [rows that sample, codebooks], prefills first.
+
+        The first code is BROKEN in a row whose scores are not finite.
+        """
+        if isinstance(self._steps, PlainSteps | CompiledSteps):
+            return self._frames
+        return self._steps.finish()
+
+    def wait_until_nearly_over(self) -> None:
+        """Wait until there is just enough time left to decide the next step before the one started last is over."""
+        if not isinstance(self._steps, PlainSteps | CompiledSteps):
+            self._steps.wait_until_nearly_over()
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        """Start a step and finish it."""
+        self.start(prefills, decodes)
+        return self.finish()
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:

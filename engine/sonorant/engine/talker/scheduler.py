@@ -1,7 +1,8 @@
 """Decides which streams prefill, step, wait and end. Pure: no torch, no channels; the clock is an argument.
 
 One turn: pass each command to `on_record`, ask `next_step` what to run, have the runner run it, and pass the result to
-`apply`. No command is taken between `next_step` and `apply`, so every decision sees the result of the step before it.
+`apply`. `next_step` may be asked once more before that, so that the device need not wait for decisions. Then a stream
+that has ended in the step before has a row in the next one, whose result is dropped.
 
 * Admission takes a slot and pages for the frames that the text so far takes unless the stream becomes a suspect
   (below). Streams that go on behind frames made before come first, as somebody is listening to them. For the others,
@@ -81,8 +82,8 @@ class Scheduler:
         self._capacity = Capacity(talker.num_slots, num_pages, talker.page_size, talker.max_context)
         self._timed_text = TimedText(talker.num_slots)
         self._suspects = Suspects(talker.runaway_repeated_frames or NEVER)
-        # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding, or it pauses
-        # (STARVED or BLOCKED).
+        # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding; or it pauses
+        # (STARVED or BLOCKED), or its last frame that it may make for now is being made.
         self._streams: dict[int, Stream] = {}
         self._waiting = WaitingStreams(talker.num_slots, num_pages)
         self._returning: dict[int, Stream] = {}  # admitted before `_waiting`; a dict, for cheap removal from the middle
@@ -169,9 +170,13 @@ class Scheduler:
 
     def _on_limits_changed(self, stream: Stream) -> None:
         stream.update_limits()
-        self._decoding.changed(stream)
-        if self._capacity.state(stream) in (SlotState.STARVED, SlotState.BLOCKED) and self._has_pages(stream):
-            self._settle(stream)
+        match self._capacity.state(stream):
+            case SlotState.DECODE if stream in self._decoding:
+                self._decoding.changed(stream)
+            case SlotState.DECODE if stream.num_started < stream.stop_at:
+                self._decoding.add(stream)
+            case SlotState.STARVED | SlotState.BLOCKED if self._has_pages(stream):
+                self._settle(stream)
 
     # The step
 
@@ -181,8 +186,13 @@ class Scheduler:
         self._admit(now)
         stepped: list[Stream] = []
         prefills = self._prefill_rows(stepped) if self._prefilling else []
-        decodes = self._decoding.next_rows()
-        stepped += self._decoding
+        decodes, streams = self._decoding.take_rows()
+        for stream in stepped:
+            self._capacity.move(stream, SlotState.DECODE)
+            stream.num_started = stream.num_frames + 1
+            if stream.num_started < stream.stop_at:
+                self._decoding.add(stream)
+        stepped += streams
         grown, self._grown = self._grown, {}
         pages = [(stream.slot, stream.pages) for stream in grown.values()]
         return StepPlan(self._take_records(), prefills, decodes, stepped, now, pages)
@@ -190,15 +200,23 @@ class Scheduler:
     def locate(
         self, plan: StepPlan, text_logits: Float32Array | None
     ) -> None:  # [decode rows that are watched, WINDOW]
-        """Find where in their texts the step's streams are. `apply` returns that ahead of their frames."""
-        if text_logits is not None:
-            num_first = len(plan.streams) - len(plan.decodes)
-            positions = self._timed_text.advance(plan.streams[:num_first], plan.streams[num_first:], text_logits)
-            if positions is not None:
-                self._records.append(positions)
-                for stream in plan.streams[num_first:]:
-                    if stream.watched != NOT_WATCHED:
-                        self._decoding.changed(stream)
+        """Find where in their texts the step's streams are. `apply` returns that ahead of their frames.
+
+        Call it after `apply` of the step before, and before the next `next_step`.
+        """
+        if text_logits is None:
+            return
+        num_first = len(plan.streams) - len(plan.decodes)
+        first = [stream for stream in plan.streams[:num_first] if stream.is_open]
+        watched = [stream for stream in plan.streams[num_first:] if stream.watched != NOT_WATCHED]
+        if len(text_logits):
+            are_open = [stream.is_open for stream in watched]
+            watched, text_logits = [stream for stream in watched if stream.is_open], text_logits[are_open]
+        positions = self._timed_text.advance(first, watched, text_logits)
+        if positions is not None:
+            self._records.append(positions)
+            for stream in watched:
+                self._decoding.changed(stream)
 
     def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
         """Account for the result of the step and return the records for Code2Wav. They may hold `codes` itself."""
@@ -211,19 +229,16 @@ class Scheduler:
             return []
         firsts = codes[:, 0]
         for stream, first in zip(first_frames, firsts.tolist(), strict=False):
-            self._capacity.move(stream, SlotState.DECODE)
-            if first != BROKEN:  # else the prompt's pages are broken, too, and must not be shared
+            if stream.is_open and first != BROKEN:  # else the prompt's pages are broken, too, and must not be shared
                 self._capacity.share_prompt(stream)
         is_over = (firsts == self._eos_id) | (firsts == BROKEN)
+        are_open = [stream.is_open for stream in stepped]
         made, over = stepped, list[tuple[Stream, int]]()
-        if is_over.any():
-            over = [
-                (stream, first)
-                for stream, first, end in zip(stepped, firsts.tolist(), is_over.tolist(), strict=True)
-                if end
-            ]
-            made = [stream for stream, end in zip(stepped, is_over.tolist(), strict=True) if not end]
-            codes = codes[~is_over]
+        if is_over.any() or not all(are_open):
+            rows = list(zip(stepped, firsts.tolist(), is_over.tolist(), are_open, strict=True))
+            over = [(stream, first) for stream, first, ends, is_open in rows if ends and is_open]
+            made = [stream for stream, _, ends, is_open in rows if is_open and not ends]
+            codes = codes[np.array(are_open) & ~is_over]
         if made:
             self._records.append(
                 FrameBatch(
@@ -234,15 +249,12 @@ class Scheduler:
                     ended_s=now,
                 )
             )
-        self._decoding.advance()
         at_limit = []
         for stream in made:
             stream.last_frame_s = now
             stream.num_frames += 1
             if stream.num_frames >= stream.stop_at:
                 at_limit.append(stream)
-        for stream in first_frames:
-            self._decoding.add(stream)
         for stream in at_limit:
             self._on_limit_reached(stream)
         for stream, detail in self._suspects.repeating(made, codes):
@@ -316,11 +328,11 @@ class Scheduler:
         if stream.num_frames >= stream.suspect_at:
             self._suspects.add(stream)
             stream.update_limits()
-        if not self._has_pages(stream) or stream.num_frames < stream.stop_at:
+        if not self._has_pages(stream):
             return
-        self._decoding.discard(stream)
         self._settle(stream)
-        self._records.append(FlushStream(stream.stream_id, is_blocked=stream.has_text))
+        if stream not in self._decoding:
+            self._records.append(FlushStream(stream.stream_id, is_blocked=stream.has_text))
 
     def _has_pages(self, stream: Stream) -> bool:
         """Give a stream the pages that it lacks, or end it as YIELDED. Returns whether it is still open."""
@@ -355,6 +367,7 @@ class Scheduler:
     def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
         """End a stream: give back all that it holds, and send its EndStream. No stream ends in any other way."""
         del self._streams[stream.stream_id]
+        stream.is_open = False
         for group in (self._returning, self._prefilling, self._starved, self._grown):
             group.pop(stream.stream_id, None)
         self._decoding.discard(stream)

@@ -40,6 +40,8 @@ class Stream:
     starved_s: float = 0.0  # when it was last STARVED
     watched: int = NOT_WATCHED  # first position of the text tracker's window
     num_frames: int = 0  # frames made, which is also the index of the next
+    num_started: int = 0  # frames made or being made; kept elsewhere while it is among the `DecodingStreams`
+    is_open: bool = True
     stop_at: int = field(init=False)  # frames below this one have all that they need
     _wanted: int = field(init=False)  # the same, as if there were always pages
     eos_from: int = field(init=False)  # first frame that may be the end token
@@ -75,7 +77,7 @@ class Stream:
         items = range(REFERENCE_FRAME - num_reference, REFERENCE_FRAME - num_reference - num_known, -1)
         self.plan = replace(plan, text_ids=(*plan.text_ids, *text), codec_items=(*plan.codec_items, *items))
         self.codes = known if reference is None else np.concatenate([reference, known])
-        self.num_frames = num_known
+        self.num_frames = self.num_started = num_known
         if num_known >= (suspect_at := self.suspect_at):
             self.repetition = Repetition()
             for code in known[suspect_at:, 0].tolist():

@@ -20,15 +20,17 @@ class TimedText:
             self._tracker.begin(stream.slot, position)
             stream.watched = stream.plan.text_row + self._tracker.windows([stream.slot])[0]
 
-    def advance(self, first: Sequence[Stream], decoded: Sequence[Stream], logits: Float32Array) -> TextPositions | None:
+    def advance(self, first: Sequence[Stream], watched: Sequence[Stream], logits: Float32Array) -> TextPositions | None:
         """Return the positions of the frames that a step made, or None if no stream wants them.
 
         `first` are the streams whose frame was made with the prompt: its position is where the stream begins, since
-        before the first word it is silent. `logits`: [watched streams of `decoded`, WINDOW]. Send the positions before
-        the frames, so that Code2Wav can pass them on ahead of the audio.
+        before the first word it is silent. `watched` are those of the others that want to know; logits
+        [watched, WINDOW], or none if the model has no such head. Send the positions before the frames, so that Code2Wav
+        can pass them on ahead of the audio.
         """
         begun = [stream for stream in first if stream.watched != NOT_WATCHED]
-        watched = [stream for stream in decoded if stream.watched != NOT_WATCHED] if len(logits) else []
+        if not len(logits):
+            watched = []
         if watched:
             self._tracker.advance(
                 [stream.slot for stream in watched],
@@ -36,7 +38,7 @@ class TimedText:
                 [min(s.num_text_tokens, s.first_position + s.num_frames - s.plan.text_row + 1) for s in watched],
                 logits,
             )
-        if not (located := begun + watched):
+        if not (located := [*begun, *watched]):
             return None
         slots = [stream.slot for stream in located]
         for stream, window in zip(located, self._tracker.windows(slots), strict=True):
