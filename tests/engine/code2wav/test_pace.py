@@ -1,8 +1,10 @@
 """How long a chunk may wait, and that the listeners of a whole schedule keep something in hand."""
 
+import math
+
 import pytest
 
-from sonorant.engine.code2wav.pace import DECAY, RESERVE, Pace
+from sonorant.engine.code2wav.pace import DECAY, GROWTH, LEAST_CALL_FRAMES, RESERVE, Pace
 from sonorant.engine.ipc.messages import PcmBatch
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, frames
 from tests.fakes import begin_stream
@@ -16,7 +18,7 @@ def test_the_margin_is_the_longest_of_the_last_steps_and_calls_and_a_reserve() -
     assert pace.margin_s == pytest.approx(RESERVE * FRAME_S)
     pace.note_step(0.03)
     pace.note_step(0.01)
-    pace.note_call(0.005)
+    pace.note_call(0.005, 12)
     assert pace.margin_s == pytest.approx(DECAY * 0.03 + 0.005 + RESERVE * FRAME_S)
 
 
@@ -24,6 +26,21 @@ def test_nobody_waits_for_a_step_that_takes_longer_than_a_frame_lasts() -> None:
     pace = Pace(FRAME_S)
     pace.note_step(5.0)
     assert pace.margin_s == pytest.approx((1 + RESERVE) * FRAME_S)
+
+
+def test_a_call_holds_what_fits_into_a_step() -> None:
+    pace = Pace(FRAME_S)
+    pace.note_call(0.020, 300)
+    assert pace.max_call_frames == math.inf, "no step is known"
+    pace.note_step(0.005)
+    pace.note_call(0.010, 300)
+    assert pace.max_call_frames == pytest.approx(150)
+    pace.note_call(0.004, 100)
+    assert pace.max_call_frames == pytest.approx(150), "the call was much smaller: nothing is learnt from it"
+    pace.note_call(0.004, 148)
+    assert pace.max_call_frames == pytest.approx(150 * GROWTH)
+    pace.note_call(1.0, 150)
+    assert pace.max_call_frames == LEAST_CALL_FRAMES
 
 
 @pytest.mark.parametrize("num_streams", [1, 3])

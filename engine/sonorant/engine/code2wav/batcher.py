@@ -8,6 +8,7 @@ and pass the audio to `apply`. All rows of a batch have the same number of frame
   not whole is due at once when the talker says that no more frames will come for now, and before the listener runs dry.
 * Where the sizes are few, as on CUDA, a call costs about the same for one stream as for several. So a whole chunk waits
   a little for those of other streams, and goes with the first call of its size.
+* There, a call also holds no more than fits into a step of the talker, so that first audio need not wait for longer.
 * A smaller chunk is of the largest size that its frames fill, and the rest waits or makes the next chunk. At the end of
   a stream, whose state nothing needs any more, the rest is padded to a size, and the audio of the padding cut off.
 * Listeners are assumed to play without a pause from the first chunk on. A stream can wait for one more frame if its
@@ -93,7 +94,8 @@ class Batcher:
             )
         self._sizes = ChunkSizes(config.code2wav.chunk_ramp, pass_sizes)
         self._pace = Pace(frame_s)
-        self._gather_s = 0.0 if self._sizes.is_any_size_a_pass else GATHER * frame_s
+        self._bounds_calls = not self._sizes.is_any_size_a_pass
+        self._gather_s = GATHER * frame_s if self._bounds_calls else 0.0
         self._max_rows = config.code2wav.max_decode_batch
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
@@ -222,6 +224,8 @@ class Batcher:
             num_unheard = stream.num_unheard
             if batch and (size != num_frames or is_heard != (num_unheard <= 0)):
                 continue
+            if self._bounds_calls and batch and (len(batch) + 1) * size > self._pace.max_call_frames:
+                break
             if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
                 continue
             if stream.slot == NO_SLOT:
@@ -315,7 +319,7 @@ class Batcher:
     def _note_call(self, plan: DecodePlan) -> float:
         """Note how long the call of `plan` took; return the time now."""
         now = self._clock()
-        self._pace.note_call(now - plan.began_s)
+        self._pace.note_call(now - plan.began_s, len(plan.streams) * plan.codes.shape[1])
         return now
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:

@@ -1,7 +1,14 @@
-"""How long a chunk can wait for more frames, by how long talker and decoder took lately. Pure."""
+"""How long a chunk can wait for more frames, and how much a call may hold, by how long talker and decoder took lately.
+Pure."""
+
+import math
 
 # A listener keeps this part of a frame in hand when the next chunk comes, against delays on its way.
 RESERVE = 0.5
+
+# Frames of all rows together that a call may always hold.
+LEAST_CALL_FRAMES = 48
+GROWTH = 1.25  # of what a call may hold, after one that held about as much and was quick
 
 DECAY = 0.8  # per step of the talker and per call, of the longest time that is remembered
 
@@ -11,6 +18,7 @@ class Pace:
         self._frame_s = frame_s
         self._step_s = 0.0  # the longest of the talker's last steps
         self._call_s = 0.0  # the longest of the decoder's last calls
+        self.max_call_frames = math.inf  # of all rows together, so that a call takes no longer than a step
 
     @property
     def margin_s(self) -> float:
@@ -23,5 +31,15 @@ class Pace:
     def note_step(self, took_s: float) -> None:
         self._step_s = max(took_s, DECAY * self._step_s)
 
-    def note_call(self, took_s: float) -> None:
+    def note_call(self, took_s: float, num_frames: int) -> None:
+        """`num_frames`: of all rows together.
+
+        First frames come once per step of the talker. A longer call would have them wait; a shorter one is less
+        efficient.
+        """
         self._call_s = max(took_s, DECAY * self._call_s)
+        if took_s > self._step_s > 0:
+            fitting = num_frames * self._step_s / took_s
+            self.max_call_frames = max(LEAST_CALL_FRAMES, min(self.max_call_frames, fitting))
+        elif GROWTH * num_frames > self.max_call_frames:
+            self.max_call_frames *= GROWTH

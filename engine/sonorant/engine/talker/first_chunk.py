@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 
-FEW_ROWS = 4  # wait only if the step before had no more rows
+FEW_ROWS = 8  # wait only if the step before had no more rows
 MAX_WAIT_S = 0.003  # a call of one frame takes 1 ms
 PAUSE_S = 20e-6
 

@@ -120,6 +120,8 @@ def _load(
         runner = TalkerRunner(checkpoint, config, alignment_head=head)
     else:
         runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
+    # Before the sample, for which the codec waits: it measures its own times after that, so neither disturbs the other.
+    step_s = runner.step_times() if device.type == "cuda" else {}
     if config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
         outbox.publish([speech_sample(runner.step, checkpoint, config)])
     scheduler = Scheduler(config, checkpoint, runner.num_pages)
@@ -127,7 +129,7 @@ def _load(
         "device": str(device),
         "threads": torch.get_num_threads(),
         "num_pages": runner.num_pages,
-        "step_s": runner.step_times() if device.type == "cuda" else {},
+        "step_s": step_s,
         "alignment_head": runner.alignment_head and astuple(runner.alignment_head),
     }
     shares_gpu = device.type == "cuda" and find_device(config.code2wav.device) == device
