@@ -26,6 +26,7 @@ from sonorant.engine.serving.front import Front
 from sonorant.engine.serving.info import engine_info
 from sonorant.engine.serving.keeping import KeptStream, check_codes
 from sonorant.engine.serving.placement import Placement
+from sonorant.engine.serving.places import Places
 from sonorant.engine.serving.runs import Runs
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
@@ -83,8 +84,8 @@ class Engine:
         self._encoder = OnDemandEncoder(config, checkpoint)
         self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
         self._runs = Runs(self._traffic.publish, front.ids)
-        self._num_stored = 0  # how many of `_streams` are of stored codes
-        self.resting: set[KeptStream] = set()
+        self._places = Places()
+        self.resting = self._places.resting
         self.is_standby = config.is_standby
         self.neighbours: Sequence[Engine] = ()  # other pairs of the pool on this GPU, with which it shares its time
         self._most_in_time: int | None = None  # streams that the workers, alone on their GPU, can make in time
@@ -322,16 +323,12 @@ class Engine:
     @property
     def num_stored(self) -> int:
         """How many streams of stored codes all fronts have."""
-        return self._num_stored + self._taken.of_others(Word.STORED)
+        return self._places.num_stored + self._taken.of_others(Word.STORED)
 
     @property
     def num_places(self) -> int:
         """How many places all fronts have: for streams, and, by other fronts, between two streams of an utterance."""
-        return self._own_places + self._taken.of_others(Word.PLACES, Word.KEPT)
-
-    @property
-    def _own_places(self) -> int:
-        return len(self._streams) - len(self.resting) - self._num_stored
+        return self._places.num_taken + self._taken.of_others(Word.PLACES, Word.KEPT)
 
     def keep_places(self, change: int) -> None:
         """Have so many more places count as taken for other fronts, for utterances between two of their streams."""
@@ -342,28 +339,28 @@ class Engine:
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
         if stream.is_stored:
             return self.max_stored - self.num_stored
-        return (self.max_streams if queued else self.num_slots) - self.num_places
+        spared = self._places.num_spared(stream, self.max_streams)
+        return (self.max_streams if queued else self.num_slots) - self.num_places - spared
 
     def add_stream(self, stream: KeptStream) -> None:
         self._streams[stream.stream_id] = stream
-        self._num_stored += stream.is_stored
+        self._places.take(stream)
         self._tell_taken()
 
     def remove_stream(self, stream: KeptStream) -> None:
-        self.resting.discard(stream)
         del self._streams[stream.stream_id]
-        self._num_stored -= stream.is_stored
+        self._places.leave(stream)
         self._tell_taken()
         self._front.room_freed()
 
     def rest(self, stream: KeptStream) -> None:
-        self.resting.add(stream)
+        self._places.rest(stream)
         self._tell_taken()
         self._front.room_freed()
 
     def begin(self, stream: KeptStream) -> None:
         if stream in self.resting:
-            self.resting.discard(stream)
+            self._places.take(stream)
             self._tell_taken()
         self._runs.begin(stream)
 
@@ -371,8 +368,8 @@ class Engine:
         self._front.set_waiting(waits)
 
     def _tell_taken(self) -> None:
-        self._taken.tell(Word.PLACES, self._own_places)
-        self._taken.tell(Word.STORED, self._num_stored)
+        self._taken.tell(Word.PLACES, self._places.num_taken)
+        self._taken.tell(Word.STORED, self._places.num_stored)
         self._taken.tell(Word.STREAMS, len(self._streams))
 
     def forgive(self) -> None:

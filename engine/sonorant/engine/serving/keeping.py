@@ -32,6 +32,10 @@ class KeptStream(Protocol):
         """Whether its frames are stored codes, so that it needs no slot in the talker."""
 
     @property
+    def caller(self) -> int:
+        """Whose it is; 0 is nobody in particular."""
+
+    @property
     def was_heard(self) -> bool:
         """Whether workers of this process have delivered any of its audio."""
 

@@ -24,6 +24,7 @@ class StoredStream:
 
     outlives_workers = True
     is_stored = True
+    caller = 0  # has no part in sharing out places
 
     def __init__(
         self,

@@ -60,7 +60,7 @@ class EngineStream:
         self.run_id = 0  # the workers' id for it; 0 while it does not run
         self._send: Send  # to the workers that run it
         self._params = params
-        self._caller = caller
+        self.caller = caller
         self._in_turn = in_turn
         self._keeper = keeper
         self._checkpoint = checkpoint
@@ -235,7 +235,7 @@ class EngineStream:
             self._params.reference_codes,
             self._known_codes(),
             None if self.text_times is None else self.text_times.go_on_at(self._num_frames),
-            self._caller,
+            self.caller,
             self._in_turn and not self._was_heard,
         )
         send(opening)
