@@ -64,7 +64,7 @@ def test_a_stream_that_has_a_place_spares_none() -> None:
 
 async def until(happens: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
-        while not happens():
+        while not happens():  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0.01)
 
 

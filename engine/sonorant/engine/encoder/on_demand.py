@@ -9,6 +9,7 @@ import contextlib
 import logging
 import socket
 from collections import deque
+from contextvars import Context
 from dataclasses import dataclass
 
 from sonorant.engine.checkpoint.config import Checkpoint
@@ -73,7 +74,8 @@ class OnDemandEncoder:
         self._jobs.append(job)
         self._has_jobs.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._serve(), name="encoder")
+            # Not in the context of this caller, as it works for all of them.
+            self._task = asyncio.create_task(self._serve(), name="encoder", context=Context())
         try:
             return await job.answer
         finally:

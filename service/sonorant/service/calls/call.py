@@ -68,8 +68,8 @@ class Call:
 
     async def serve(self, requests: AsyncIterator[Any], rpc: Any) -> AsyncIterator[Any]:
         peer = rpc.peer()
-        if not self._context.caller.name:
-            self._context = replace(self._context, caller=anyone_at(peer))
+        caller = self._context.caller if self._context.caller.name else anyone_at(peer)
+        self._context = replace(self._context, caller=caller, host=host_of(peer))
         call_context.enter(self._context)
         self._rpc, self._task = rpc, asyncio.current_task()
         # Not in a `finally`: if the call ends during a write, this generator is closed only by the garbage collector.

@@ -5,7 +5,7 @@ It is set once, at the beginning of a call, and inherited by the tasks that the 
 
 import asyncio
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, replace
 
 from sonorant.service.access.api_keys import ANYONE, Caller
@@ -16,6 +16,7 @@ class CallContext:
     request_id: str = ""
     session_id: str = ""
     caller: Caller = ANYONE
+    host: str = ""  # where the call comes from
 
 
 _current: ContextVar[CallContext] = ContextVar("call", default=CallContext())  # noqa: B039  frozen
@@ -23,6 +24,12 @@ _current: ContextVar[CallContext] = ContextVar("call", default=CallContext())  #
 
 def current() -> CallContext:
     return _current.get()
+
+
+def who(context: Context) -> str:
+    """Return whose steps those of this context are: an API key's name or, without keys, a host; "" = no call's."""
+    call = context.get(_current)
+    return "" if call is None else call.caller.name or call.host
 
 
 def enter(context: CallContext) -> None:

@@ -1,0 +1,78 @@
+"""How gRPC wakes the event loop: through a pipe that is emptied at each look, in place of a socket.
+
+gRPC's thread hands events to the loop through a queue, and writes a byte for each of them to wake it. The loop takes
+all events of the queue, but only one byte per turn. So a thousand events are followed by a thousand turns that find
+nothing; and as a socket holds only 278 such bytes, gRPC's thread then waits for these turns before it hands on more.
+Everybody's events are behind them. A pipe holds 65,536 bytes.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from grpc._cython import cygrpc
+
+MOST_BYTES = 65_536  # what a pipe holds
+
+_Tell = Callable[[int], None]
+_told: WeakKeyDictionary[asyncio.AbstractEventLoop, _Tell] = WeakKeyDictionary()  # by loop; all use the same pipe
+
+
+class _End:
+    """One end of a pipe, as far as gRPC uses a socket."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def setblocking(self, blocking: bool) -> None:
+        os.set_blocking(self._fd, blocking)
+
+    def recv(self, _num_bytes: int) -> bytes:
+        try:
+            data = os.read(self._fd, MOST_BYTES)
+        except BlockingIOError:
+            return b""
+        if tell := _told.get(asyncio.get_running_loop()):
+            tell(len(data))
+        return data
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class _Pipes:
+    """Stands for the module `socket` while gRPC sets itself up."""
+
+    def socketpair(self) -> tuple[_End, _End]:
+        read, write = os.pipe()
+        return _End(read), _End(write)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(socket, name)
+
+
+@contextmanager
+def through_a_pipe(on_events: Callable[[int], None]) -> Iterator[None]:
+    """Have gRPC use a pipe if it sets itself up meanwhile, which it does once, with its first server or channel.
+
+    Then `on_events` is called in the running loop, with their number, before gRPC deals with events. Of each loop the
+    first one counts.
+    """
+    _told.setdefault(asyncio.get_running_loop(), on_events)
+    cygrpc.socket = _Pipes()
+    try:
+        yield
+    finally:
+        cygrpc.socket = socket
