@@ -69,9 +69,7 @@ async def until(happens: Callable[[], bool]) -> None:
 
 
 async def test_streams_that_rested_leave_room_for_newcomers_and_are_all_spoken_in_the_end() -> None:
-    config = EngineConfig.of(
-        model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=256, cpu_threads=1
-    )
+    config = EngineConfig.of(model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=256, cpu_threads=1)
     engine = await Engine.start(config)
     try:
 

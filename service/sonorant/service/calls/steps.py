@@ -42,10 +42,10 @@ class Steps:
             self._soon(self._turn)
 
     def _call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
-        if context is not None and isinstance(getattr(callback, "__self__", None), asyncio.Task):
-            if who := self._who(context):
-                self._waiting.setdefault(who, deque()).append((callback, args, context))
-                return None  # tasks do not look at it
+        is_step = isinstance(getattr(callback, "__self__", None), asyncio.Task)
+        if is_step and context is not None and (who := self._who(context)):
+            self._waiting.setdefault(who, deque()).append((callback, args, context))
+            return None  # tasks do not look at it
         return self._soon(callback, *args, context=context)
 
     def _turn(self) -> None:
