@@ -1,7 +1,9 @@
 """All that woke the loop is taken at once, and gRPC is otherwise none the wiser."""
 
+import asyncio
 import os
 import socket
+from typing import Any
 
 import pytest
 from grpc._cython import cygrpc
@@ -21,6 +23,23 @@ async def test_many_wakeups_are_taken_at_one_look() -> None:
     write.close()
     write.close()
     assert read.recv(1) == b""
+
+
+def test_a_second_loop_takes_one_at_each_look() -> None:
+    async def look() -> bytes:
+        taken: bytes = read.recv(1)
+        return taken
+
+    async def opened() -> Any:
+        with through_a_pipe(lambda num: None):
+            return cygrpc.socket.socketpair()
+
+    read, write = asyncio.run(opened())
+    read.setblocking(False)
+    os.write(write.fileno(), b"123")
+    assert asyncio.run(look()) == b"123"
+    os.write(write.fileno(), b"456")
+    assert [asyncio.run(look()) for _ in range(4)] == [b"4", b"5", b"6", b""]
 
 
 async def test_grpc_has_its_sockets_back_afterwards() -> None:

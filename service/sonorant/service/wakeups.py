@@ -4,6 +4,9 @@ gRPC's thread hands events to the loop through a queue, and writes a byte for ea
 all events of the queue, but only one byte per turn. So a thousand events are followed by a thousand turns that find
 nothing; and as a socket holds only 278 such bytes, gRPC's thread then waits for these turns before it hands on more.
 Everybody's events are behind them. A pipe holds 65,536 bytes.
+
+Only the first loop empties it. If another one uses gRPC after it, as in tests, gRPC's look ends early at an event of a
+loop that is closed, and more looks must follow: one per event.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from grpc._cython import cygrpc
 
@@ -27,6 +30,7 @@ class _End:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._first: ReferenceType[asyncio.AbstractEventLoop] | None = None
 
     def fileno(self) -> int:
         return self._fd
@@ -35,11 +39,13 @@ class _End:
         os.set_blocking(self._fd, blocking)
 
     def recv(self, _num_bytes: int) -> bytes:
+        loop = asyncio.get_running_loop()
+        self._first = self._first or ref(loop)
         try:
-            data = os.read(self._fd, MOST_BYTES)
+            data = os.read(self._fd, MOST_BYTES if self._first() is loop else 1)
         except BlockingIOError:
             return b""
-        if tell := _told.get(asyncio.get_running_loop()):
+        if tell := _told.get(loop):
             tell(len(data))
         return data
 
