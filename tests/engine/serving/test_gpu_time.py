@@ -29,7 +29,8 @@ def engines() -> list[Engine]:
 
 
 def give(engine: Engine, num_streams: int) -> None:
-    engine._streams = dict.fromkeys(range(num_streams))  # type: ignore[arg-type]
+    engine._places._of_caller.clear()
+    engine._places._of_caller[0] = num_streams
 
 
 def test_an_idle_neighbour_takes_nothing(engines: list[Engine]) -> None:
