@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sonorant.engine.code2wav.pace import DECAY, GROWTH, LEAST_CALL_FRAMES, RESERVE, Pace
+from sonorant.engine.code2wav.pace import DECAY, GROWTH, LEAST_CALL_FRAMES, MOST_CALL_FRAMES, RESERVE, Pace
 from sonorant.engine.ipc.messages import PcmBatch
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, frames
 from tests.fakes import begin_stream
@@ -31,7 +31,7 @@ def test_nobody_waits_for_a_step_that_takes_longer_than_a_frame_lasts() -> None:
 def test_a_call_holds_what_fits_into_a_step() -> None:
     pace = Pace(FRAME_S)
     pace.note_call(0.020, 300)
-    assert pace.max_call_frames == math.inf, "no step is known"
+    assert pace.max_call_frames == MOST_CALL_FRAMES, "no step is known"
     pace.note_step(0.005)
     pace.note_call(0.010, 300)
     assert pace.max_call_frames == pytest.approx(150)
@@ -41,6 +41,8 @@ def test_a_call_holds_what_fits_into_a_step() -> None:
     assert pace.max_call_frames == pytest.approx(150 * GROWTH)
     pace.note_call(1.0, 150)
     assert pace.max_call_frames == LEAST_CALL_FRAMES
+    assert [pace.max_rows(12, waiting) for waiting in (1, 8, 9)] == [4, 4, math.inf]
+    assert pace.max_rows(100, 2) == 1
 
 
 @pytest.mark.parametrize("num_streams", [1, 3])

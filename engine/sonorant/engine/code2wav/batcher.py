@@ -217,15 +217,17 @@ class Batcher:
         num_frames = 0  # the same for each stream of the batch
         is_heard = True  # also the same for each
         new_slots = []
-        for stream in self._candidates(now, latest_s):
-            if len(batch) == self._max_rows:
+        candidates = self._candidates(now, latest_s)
+        sizes = list(map(self._size_of_next, candidates))
+        max_rows: float = self._max_rows
+        for stream, size in zip(candidates, sizes, strict=True):
+            if len(batch) >= max_rows:
                 break
-            size = self._size_of_next(stream)
             num_unheard = stream.num_unheard
             if batch and (size != num_frames or is_heard != (num_unheard <= 0)):
                 continue
-            if self._bounds_calls and batch and (len(batch) + 1) * size > self._pace.max_call_frames:
-                break
+            if not batch and self._bounds_calls:
+                max_rows = min(max_rows, self._pace.max_rows(size, sizes.count(size)))
             if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
                 continue
             if stream.slot == NO_SLOT:

@@ -8,6 +8,7 @@ RESERVE = 0.5
 
 # Frames of all rows together that a call may always hold.
 LEAST_CALL_FRAMES = 48
+MOST_CALL_FRAMES = 10_000
 GROWTH = 1.25  # of what a call may hold, after one that held about as much and was quick
 
 DECAY = 0.8  # per step of the talker and per call, of the longest time that is remembered
@@ -18,7 +19,9 @@ class Pace:
         self._frame_s = frame_s
         self._step_s = 0.0  # the longest of the talker's last steps
         self._call_s = 0.0  # the longest of the decoder's last calls
-        self.max_call_frames = math.inf  # of all rows together, so that a call takes no longer than a step
+        self.max_call_frames: float = (
+            MOST_CALL_FRAMES  # of all rows together, so that a call takes no longer than a step
+        )
 
     @property
     def margin_s(self) -> float:
@@ -27,6 +30,14 @@ class Pace:
         A step that takes longer than a frame lasts is not waited for: the listener would run dry in any case.
         """
         return min(self._step_s, self._frame_s) + self._call_s + RESERVE * self._frame_s
+
+    def max_rows(self, num_frames: int, num_waiting: int) -> float:
+        """How many rows of so many frames a call may have, of those that wait for one.
+
+        Where more wait than two calls could hold, the decoder is behind, and full calls are the quickest way.
+        """
+        fitting = max(1, int(self.max_call_frames / num_frames))
+        return fitting if num_waiting <= 2 * fitting else math.inf
 
     def note_step(self, took_s: float) -> None:
         self._step_s = max(took_s, DECAY * self._step_s)
@@ -42,4 +53,4 @@ class Pace:
             fitting = num_frames * self._step_s / took_s
             self.max_call_frames = max(LEAST_CALL_FRAMES, min(self.max_call_frames, fitting))
         elif GROWTH * num_frames > self.max_call_frames:
-            self.max_call_frames *= GROWTH
+            self.max_call_frames = min(MOST_CALL_FRAMES, GROWTH * self.max_call_frames)
