@@ -371,7 +371,8 @@ def test_begin_slots() -> None:
     begun, pages = [4, 0, 2], [(7, 8), (1,), (0, 2, 4, 5, 6, 8)]
     columns = slot_columns(begun, params, pages, cache.table.shape[1], cache.padding_page)
     begin_slots(
-        torch.from_numpy(columns).to(device), slots.seed, slots.penalty, slots.talker, slots.predictor, slots.seen,
+        torch.from_numpy(columns).to(device), slots.seed, slots.penalty, slots.talker.fields, slots.predictor.fields,
+        slots.seen,
         cache.table,
     )  # fmt: skip
     for slot, p, own in zip(begun, params, pages, strict=True):

@@ -8,7 +8,6 @@ import triton.language as tl
 from torch import Tensor
 
 from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
-from sonorant.engine.model.sampling import Sampling
 from sonorant.engine.types import Int64Array, SamplingParams
 
 FIRST_PAGE = 11  # column; those before are the slot and its parameters
@@ -40,18 +39,24 @@ def slot_columns(
 
 
 def begin_slots(
-    columns: Tensor, seed: Tensor, penalty: Tensor, first: Sampling, later: Sampling, seen: Tensor, table: Tensor
+    columns: Tensor,
+    seed: Tensor,
+    penalty: Tensor,
+    first: Sequence[Tensor],
+    later: Sequence[Tensor],
+    seen: Tensor,
+    table: Tensor,
 ) -> None:
-    """Write what `slot_columns` made to the rows of the arrays by slot: seed and penalty [slots], the parameters for
-    the first codebook and for the others, seen [slots, ids] (all False), table [slots, pages].
+    """Write what `slot_columns` made to the rows of the arrays by slot: seed and penalty [slots], those of the first
+    codebook and of the others (do_sample, temperature, top_k, top_p, [slots] each), seen [slots, ids] (all False),
+    table [slots, pages].
 
     Twins: `SlotArrays.reset` and `KVCache.assign` (`sonorant.engine.talker`).
     """
     num_rows, num_ids, width = columns.shape[1], seen.shape[1], table.shape[1]
     _begin[(num_rows,)](
         columns, num_rows, seed, penalty,
-        first.do_sample, first.temperature, first.top_k, first.top_p,
-        later.do_sample, later.temperature, later.top_k, later.top_p,
+        *first, *later,
         seen, num_ids, table, width,
         FIRST_PAGE=FIRST_PAGE, BLOCK_IDS=triton.next_power_of_2(num_ids), BLOCK_PAGES=triton.next_power_of_2(width),
         num_warps=4, **overlap(seen),

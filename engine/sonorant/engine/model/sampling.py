@@ -19,12 +19,16 @@ class Sampling:
     top_k: Tensor  # [rows], int64; 0 = off
     top_p: Tensor  # [rows]; 1 = off
 
+    @property
+    def fields(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.do_sample, self.temperature, self.top_k, self.top_p
+
     def at(self, rows: Tensor) -> "Sampling":
         return Sampling(self.do_sample[rows], self.temperature[rows], self.top_k[rows], self.top_p[rows])
 
     def set(self, row: int, values: Tensor) -> None:
         """Set the four numbers of a row, in the order of the fields."""
-        for field, value in zip((self.do_sample, self.temperature, self.top_k, self.top_p), values, strict=True):
+        for field, value in zip(self.fields, values, strict=True):
             field[row] = value
 
 

@@ -239,7 +239,8 @@ class FusedSteps:
     def _run_begin(self, columns: Tensor) -> Tensor:
         """Set slots up for new streams, see `slot_columns`."""
         state = self._slots
-        begin_slots(columns, state.seed, state.penalty, state.talker, state.predictor, state.seen, self._cache.table)
+        first, later = state.talker.fields, state.predictor.fields
+        begin_slots(columns, state.seed, state.penalty, first, later, state.seen, self._cache.table)
         return columns
 
     def _run_decode_rows(self, rows: Tensor) -> Tensor:
