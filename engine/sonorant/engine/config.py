@@ -28,6 +28,7 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["auto", "float32", "tf32", "float16"]  # bfloat16 costs audible noise
 CODEC_FORMATS = ("float32", "tf32", "float16")
 PriorityName = Literal["normal", "below-normal"]
+WeightsName = Literal["auto", "fp8"]
 StageName = Literal["talker", "code2wav", "encoder"]
 MpsMode = Literal["auto", "true", "false"]
 
@@ -41,6 +42,14 @@ def device_with_gpus(name: str) -> str:
 class TalkerConfig:
     device: str = setting(
         "auto", as_device, DEVICE, "where the talker runs; auto: cuda:0, or cpu without a GPU", flag="talker_device"
+    )
+    # The embeddings, heads and projections of the codes stay as they are: a frame reads few of them.
+    weights: WeightsName = setting(
+        "auto",
+        as_choice("auto", "fp8"),
+        "auto|fp8",
+        "weights of the talker's layers; auto: as the checkpoint has them; fp8: rounded to float8 (e4m3)",
+        flag="talker_weights",
     )
     cpu_threads: int = setting(
         0, as_count, "N", "CPU threads of the talker; 0 = as --cpu-threads says", flag="talker_cpu_threads"

@@ -11,6 +11,7 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.code2wav import Code2Wav
+from sonorant.engine.model.fp8 import fp8_bytes
 from sonorant.engine.model.talker import Talker
 
 CUDA_BYTES = 2**30  # per worker on a GPU: context, libraries, graphs, first activations
@@ -35,7 +36,10 @@ def talker_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
     device = find_device(config.talker.device)
     dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
     with torch.device("meta"):
-        weights = _num_values(Talker(checkpoint)) * dtype.itemsize
+        talker = Talker(checkpoint)
+    weights = _num_values(talker) * dtype.itemsize
+    if config.talker.weights == "fp8" and device.type == "cuda":
+        weights += fp8_bytes(talker)  # beside those that are rounded, which products of many rows read
     page = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
     least, wanted = num_pages(checkpoint, config)
     return MemoryNeed(device, weights, least * page, wanted * page)

@@ -16,6 +16,7 @@ from sonorant.engine.cpu.library import library
 from sonorant.engine.cpu.model import fits
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.model.alignment import AlignmentHead, find_alignment_head
+from sonorant.engine.model.fp8 import round_weights
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.verify import verify_checkpoint
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
@@ -159,4 +160,6 @@ def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dt
         verify_checkpoint(checkpoint)
         load_module(talker, TensorFile(checkpoint.folder / "model.safetensors"), "talker.", device, dtype)
     talker.prepare()
+    if config.talker.weights == "fp8":
+        round_weights(talker)
     return talker
