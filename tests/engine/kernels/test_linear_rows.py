@@ -1,6 +1,7 @@
 """Products of up to 64 rows in CUDA C++: how they are shared out, that they compile, and on a GPU what comes out."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
+from sonorant.engine.kernels.fp8 import Fp8Weight, round_in_place
 from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.kernels.linear_rows import MAX_ROWS, Tiling, fits, linear_rows, macros_of
 from sonorant.engine.model.layers import RMSNorm
@@ -72,6 +74,63 @@ def test_the_kernel_compiles(
     assert code == compiled("linear_rows.cu", macros, "sm_90")  # kept
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
         compiled("linear_rows.cu", macros | {"IN": 40}, "sm_90")
+
+
+@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
+@pytest.mark.parametrize("row_tiles", [1, 2, 4])
+def test_weights_of_one_byte_change_neither_sums_nor_their_order(
+    size_in: int, size_out: int, is_swiglu: bool, row_tiles: int, monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
+    from sonorant.engine.kernels.cuda_code import compiled
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    for may_split in (False, True):
+        tilings = []
+        for is_fp8 in (False, True):
+            tiling = Tiling.of(size_out, size_in, row_tiles, is_swiglu=is_swiglu, may_split=may_split, is_fp8=is_fp8)
+            assert tiling is not None
+            tilings.append(tiling)
+        two_bytes, one_byte = tilings
+        assert one_byte.ahead >= two_bytes.ahead
+        assert replace(one_byte, ahead=two_bytes.ahead) == two_bytes
+        for is_float16 in (False, True) if is_swiglu else (False,):
+            macros = macros_of(
+                one_byte, size_in, size_out, row_tiles, not may_split, is_swiglu, may_split, is_float16, is_fp8=True
+            )
+            assert compiled("linear_rows.cu", macros, "sm_90")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
+@torch.inference_mode()
+def test_weights_of_one_byte_give_the_same_bits(
+    dtype: torch.dtype, size_in: int, size_out: int, is_swiglu: bool
+) -> None:
+    weight = (torch.randn(size_out * (2 if is_swiglu else 1), size_in, device="cuda") * size_in**-0.5).to(dtype)
+    weight[1] *= 0.01
+    weight[2, ::2] *= 2.0**-9  # subnormal values
+    weight[3] = 0.0
+    round_in_place(weight)
+    fp8 = Fp8Weight.of(weight)
+    assert fp8 is not None
+    norm = Norm((torch.rand(size_in, device="cuda") + 0.5).to(dtype), 1e-6)
+    rows = torch.randn(MAX_ROWS, size_in, device="cuda").to(dtype)
+    residuals = torch.randn(MAX_ROWS, size_out, device="cuda").to(dtype)
+    for has_norm, has_residual, num_rows in itertools.product((False, True), (False, True), NUM_ROWS):
+        x, residual = rows[:num_rows], residuals[:num_rows]
+        if not fits(x, weight, is_swiglu=is_swiglu):
+            continue
+        two_bytes, one_byte = (
+            linear_rows(
+                x, weight, norm=norm if has_norm else None, residual=residual if has_residual else None,
+                is_swiglu=is_swiglu, fp8=each,
+            )
+            for each in (None, fp8)
+        )  # fmt: skip
+        assert torch.equal(one_byte, two_bytes), (num_rows, has_norm, has_residual)
 
 
 @pytest.mark.gpu

@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sonorant.engine.kernels import linear_rows
+from sonorant.engine.kernels.fp8 import Fp8Weight
 from sonorant.engine.kernels.linear_row import Norm, linear_row
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.kernels.swiglu import swiglu
@@ -17,16 +18,18 @@ def linear(
     norm: Norm | None = None,
     residual: Tensor | None = None,
     is_swiglu: bool = False,
+    fp8: Fp8Weight | None = None,
 ) -> Tensor:
     """Return the normed x [rows, size in] times weight.T, weight [size out, size in], plus `bias` and `residual`.
 
     The result is [rows, size out]; with `is_swiglu` the weight has the rows of gate, then those of up, and the result
-    is half as wide. `residual` may be overwritten.
+    is half as wide. `residual` may be overwritten. `fp8`: the same values in half the bytes, read where the kernel can;
+    the result has the same bits.
     Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
     """
     if bias is None:
         if linear_rows.fits(x, weight, is_swiglu=is_swiglu):
-            return linear_rows.linear_rows(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
+            return linear_rows.linear_rows(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu, fp8=fp8)
         if len(x) == 1 and x.is_contiguous() and weight.is_contiguous():
             return linear_row(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
     if norm is not None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.kernels.cuda_code import CudaKernel, is_usable, load
+from sonorant.engine.kernels.fp8 import Fp8Weight
 from sonorant.engine.kernels.linear_row import Norm
 
 ROWS_PER_TILE = 16
@@ -37,11 +38,15 @@ class Tiling:
     ahead: int  # tiles under way
 
     @classmethod
-    def of(cls, size_out: int, size_in: int, row_tiles: int, *, is_swiglu: bool, may_split: bool) -> "Tiling | None":
+    def of(
+        cls, size_out: int, size_in: int, row_tiles: int, *, is_swiglu: bool, may_split: bool, is_fp8: bool = False
+    ) -> "Tiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU.
 
-        Which inputs are summed up together depends on the sizes, and on whether there are more than 32 rows.
+        Which inputs are summed up together depends on the sizes, and on whether there are more than 32 rows; with
+        `is_fp8` only more tiles are under way.
         """
+        weight_bytes = 1 if is_fp8 else 2
         is_many = row_tiles > 2
         tiles = 8 if is_swiglu and not is_many else 4
         block_out = tiles * TILE_OUT // (2 if is_swiglu else 1)
@@ -52,7 +57,7 @@ class Tiling:
             split = next((n for n in (1, 2, 4) if num_blocks * n >= MANY_ROWS_BLOCKS_WANTED), 8)
             num_tiles, rest = divmod(size_in, split * 2 * BLOCK_IN)
             if not rest and num_tiles <= MAX_SHARED_TILES:
-                ahead = MANY_ROWS_TILES_BYTES // (2 * tiles * TILE_OUT * BLOCK_IN * 2)
+                ahead = MANY_ROWS_TILES_BYTES // (2 * tiles * TILE_OUT * BLOCK_IN * weight_bytes)
                 return cls(tiles, 2, 2, split, min(num_tiles, ahead))
         warps = 4 if num_blocks > BLOCKS_WANTED else 8
         split = next((n for n in (1, 2) if num_blocks * n >= BLOCKS_WANTED), 4) if may_split else 1
@@ -61,7 +66,8 @@ class Tiling:
                 return None
             split, warps = (split // 2, warps) if split > 1 else (split, warps // 2)
         num_tiles = size_in // (split * warps * BLOCK_IN)
-        return cls(tiles, warps, 1, split, min(num_tiles, TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * 2)))
+        ahead = TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * weight_bytes)
+        return cls(tiles, warps, 1, split, min(num_tiles, ahead))
 
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
@@ -77,19 +83,26 @@ def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
 
 
 def linear_rows(
-    x: Tensor, weight: Tensor, *, norm: Norm | None = None, residual: Tensor | None = None, is_swiglu: bool = False
+    x: Tensor,
+    weight: Tensor,
+    *,
+    norm: Norm | None = None,
+    residual: Tensor | None = None,
+    is_swiglu: bool = False,
+    fp8: Fp8Weight | None = None,
 ) -> Tensor:
     """Do what `sonorant.engine.kernels.linear.linear` does, for up to MAX_ROWS rows that `fits` accepts."""
     size_out, size_in = weight.shape
     size_out //= 2 if is_swiglu else 1
     out = x.new_empty(len(x), size_out)
     is_float16 = x.dtype == torch.float16
-    parts = (norm is not None, is_swiglu, residual is not None, is_float16)
+    parts = (norm is not None, is_swiglu, residual is not None, is_float16, fp8 is not None)
     kernel = _kernel(size_in, size_out, _row_tiles(len(x)), *parts, x.device)
     kernel.launch(
         x,
         x if norm is None else norm.weight,
-        weight,
+        weight if fp8 is None else fp8.lines,
+        x if fp8 is None else fp8.scales,
         x if residual is None else residual,
         out,
         len(x),
@@ -112,11 +125,12 @@ def _kernel(
     is_swiglu: bool,
     has_residual: bool,
     is_float16: bool,
+    is_fp8: bool,
     device: torch.device,
 ) -> CudaKernel:
-    tiling = Tiling.of(size_out, size_in, row_tiles, is_swiglu=is_swiglu, may_split=not has_norm)
+    tiling = Tiling.of(size_out, size_in, row_tiles, is_swiglu=is_swiglu, may_split=not has_norm, is_fp8=is_fp8)
     assert tiling is not None, "`fits` says so"
-    macros = macros_of(tiling, size_in, size_out, row_tiles, has_norm, is_swiglu, has_residual, is_float16)
+    macros = macros_of(tiling, size_in, size_out, row_tiles, has_norm, is_swiglu, has_residual, is_float16, is_fp8)
     block_out = tiling.tiles * TILE_OUT // (2 if is_swiglu else 1)
     return load(
         "linear_rows.cu",
@@ -125,7 +139,7 @@ def _kernel(
         blocks=size_out // block_out * tiling.split,
         threads=tiling.warps * tiling.row_groups * 32,
         blocks_per_cluster=tiling.split,
-        shared_bytes=_shared_bytes(tiling, row_tiles, has_norm),
+        shared_bytes=_shared_bytes(tiling, row_tiles, has_norm, is_fp8),
     )
 
 
@@ -138,6 +152,7 @@ def macros_of(
     is_swiglu: bool,
     has_residual: bool,
     is_float16: bool,
+    is_fp8: bool = False,
 ) -> dict[str, int]:
     return {
         "IN": size_in,
@@ -152,14 +167,15 @@ def macros_of(
         "SWIGLU": int(is_swiglu),
         "RESIDUAL": int(has_residual),
         "FLOAT16": int(is_float16),
+        "FP8": int(is_fp8),
     }
 
 
-def _shared_bytes(tiling: Tiling, row_tiles: int, has_norm: bool) -> int:
+def _shared_bytes(tiling: Tiling, row_tiles: int, has_norm: bool, is_fp8: bool) -> int:
     """As linear_rows.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
     sums = row_tiles * ROWS_PER_TILE * tiling.tiles * TILE_OUT * 4
     places = tiling.ahead + (tiling.row_groups > 1)
-    tiles = places * tiling.tiles * TILE_OUT * BLOCK_IN * 2
+    tiles = places * tiling.tiles * TILE_OUT * BLOCK_IN * (1 if is_fp8 else 2)
     squares = row_tiles * ROWS_PER_TILE * 4 if has_norm else 0
     received = sums + tiling.split * squares if tiling.split > 1 else 0
     return tiling.warps * (max(sums, tiles) + squares) + received

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from sonorant.engine.kernels.attention import HeadNorm
+from sonorant.engine.kernels.fp8 import Fp8Weight
 from sonorant.engine.kernels.frame_attention import frame_attention
 from sonorant.engine.kernels.linear import linear
 from sonorant.engine.kernels.linear_row import Norm
@@ -27,21 +28,40 @@ ChooseAndEmbed = Callable[[int, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class _Weight:
+    values: Tensor  # [size out, size in]
+    fp8: Fp8Weight | None  # the same values in half the bytes
+
+    def product(
+        self,
+        x: Tensor,
+        bias: Tensor | None = None,
+        *,
+        norm: Norm | None = None,
+        residual: Tensor | None = None,
+        is_swiglu: bool = False,
+    ) -> Tensor:
+        return linear(x, self.values, bias, norm=norm, residual=residual, is_swiglu=is_swiglu, fp8=self.fp8)
+
+
+@dataclass(frozen=True, slots=True)
 class _Layer:
     before_attention: Norm
-    qkv: nn.Linear
+    qkv: _Weight
+    qkv_bias: Tensor | None
     head_norm: HeadNorm
-    out: Tensor
+    out: _Weight
     before_mlp: Norm
-    gate_up: Tensor
-    down: Tensor
+    gate_up: _Weight
+    down: _Weight
 
 
 class FusedStack:
     """A stack of layers, without the final norm. The layers must be joined; they stay usable and share their memory."""
 
-    def __init__(self, layers: nn.ModuleList, rotary: RotaryTable) -> None:
-        self._layers = [_fused(layer, rotary) for layer in layers]
+    def __init__(self, layers: nn.ModuleList, rotary: RotaryTable, *, is_fp8: bool = False) -> None:
+        """`is_fp8`: the weights are rounded (`sonorant.engine.model.fp8`); keep their bytes as well."""
+        self._layers = [_fused(layer, rotary, is_fp8) for layer in layers]
 
     def __call__(self, x: Tensor, cache: Tensor, attend: Attend, watched: tuple[int, Attend] | None = None) -> Tensor:
         """x [rows, hidden], which may be overwritten; cache [layers, 2, ...], keys and values for `attend`.
@@ -50,20 +70,22 @@ class FusedStack:
         """
         for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache, strict=True)):
             attends = watched[1] if watched is not None and watched[0] == number else attend
-            qkv = linear(x, layer.qkv.weight, layer.qkv.bias, norm=layer.before_attention)
-            x = linear(attends(qkv, layer.head_norm, keys, values), layer.out, residual=x)
-            up = linear(x, layer.gate_up, norm=layer.before_mlp, is_swiglu=True)
-            x = linear(up, layer.down, residual=x)
+            qkv = layer.qkv.product(x, layer.qkv_bias, norm=layer.before_attention)
+            x = layer.out.product(attends(qkv, layer.head_norm, keys, values), residual=x)
+            up = layer.gate_up.product(x, norm=layer.before_mlp, is_swiglu=True)
+            x = layer.down.product(up, residual=x)
         return x
 
 
 class FusedPredictor:
     """Predicts the remaining codebooks of a frame."""
 
-    def __init__(self, predictor: CodePredictor, first_table: nn.Embedding, num_codebooks: int) -> None:
+    def __init__(
+        self, predictor: CodePredictor, first_table: nn.Embedding, num_codebooks: int, *, is_fp8: bool = False
+    ) -> None:
         self._config = predictor.config
         rotary = RotaryTable(predictor.config, num_codebooks, first_table.weight.device, torch.float32)
-        self._stack = FusedStack(predictor.model.layers, rotary)
+        self._stack = FusedStack(predictor.model.layers, rotary, is_fp8=is_fp8)
         self._norm = fused_norm(predictor.model.norm)
         self._projection = predictor.small_to_mtp_projection
         # The projection of an embedding does not depend on the frame, so all of them are computed once, here.
@@ -102,18 +124,23 @@ def join_rows(parameters: list[Tensor]) -> Tensor:
     return joined
 
 
-def _fused(layer: nn.Module, rotary: RotaryTable) -> _Layer:
+def _fused(layer: nn.Module, rotary: RotaryTable, is_fp8: bool) -> _Layer:
     assert isinstance(layer, DecoderLayer)
     attention, mlp = layer.self_attn, layer.mlp
     assert isinstance(attention, JoinedAttention), "the layer is not joined"
+
+    def weight(values: Tensor) -> _Weight:
+        return _Weight(values, Fp8Weight.of(values) if is_fp8 else None)
+
     return _Layer(
         before_attention=fused_norm(layer.input_layernorm),
-        qkv=attention.qkv_proj,
+        qkv=weight(attention.qkv_proj.weight),
+        qkv_bias=attention.qkv_proj.bias,
         head_norm=HeadNorm(
             attention.qk_norm.weight, attention.qk_norm.eps, rotary.cos.flatten(1), rotary.sin.flatten(1)
         ),
-        out=attention.o_proj.weight,
+        out=weight(attention.o_proj.weight),
         before_mlp=fused_norm(layer.post_attention_layernorm),
-        gate_up=join_rows([mlp.gate_proj.weight, mlp.up_proj.weight]),
-        down=mlp.down_proj.weight,
+        gate_up=weight(join_rows([mlp.gate_proj.weight, mlp.up_proj.weight])),
+        down=weight(mlp.down_proj.weight),
     )

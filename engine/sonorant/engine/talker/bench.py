@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
-from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat
+from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat, WeightsName
 from sonorant.engine.talker.rows import DecodeRow, PrefillRow
 from sonorant.engine.talker.runner import TalkerRunner
 from sonorant.engine.types import PromptPlan
@@ -53,6 +53,7 @@ def main() -> None:
         model=checkpoint.folder,
         load_format=args.load_format,
         dtype=args.dtype,
+        talker_weights=args.weights,
         talker_device=args.device,
         num_slots=rows[-1],
         num_pages=rows[-1] * num_pages_per_slot,
@@ -68,6 +69,7 @@ def main() -> None:
     report = {
         "model": checkpoint.name,
         "dtype": args.dtype,
+        "weights": args.weights,
         "context": args.context,
         "graphs": not args.enforce_eager,
         "torch": torch.__version__,
@@ -172,6 +174,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--model", default="qwen3-tts-12hz-1.7b-customvoice", metavar="DIR|PRESET")
     add("--load-format", choices=get_args(LoadFormat), default="dummy")
     add("--dtype", choices=get_args(DtypeName), default="auto")
+    add("--weights", choices=get_args(WeightsName), default="auto")
     add("--device", default="auto", metavar="NAME")
     add("--rows", type=int, nargs="+", default=[1, 16, 64, 256, 1024], metavar="N", help="streams stepped together")
     add("--context", type=int, default=200, metavar="N", help="positions that a row sees, on average")

@@ -101,12 +101,15 @@ class FusedSteps:
         self._max_context = config.talker.max_context
 
         rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, torch.float32)
-        self._stack = FusedStack(talker.model.layers, rotary)
+        is_fp8 = config.talker.weights == "fp8"
+        self._stack = FusedStack(talker.model.layers, rotary, is_fp8=is_fp8)
         self._norm = fused_norm(talker.model.norm)
         tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
         self._tables = join_rows([table.weight for table in tables])
         self._table_starts = torch.tensor([0, *np.cumsum([len(t.weight) for t in tables[:-1]])], device=device)
-        self._predictor = FusedPredictor(talker.code_predictor, talker.model.codec_embedding, num_codebooks)
+        self._predictor = FusedPredictor(
+            talker.code_predictor, talker.model.codec_embedding, num_codebooks, is_fp8=is_fp8
+        )
         hidden_size = checkpoint.talker.stack.hidden_size
         self._hidden = slots.last_frame.new_zeros(config.talker.num_slots + 1, hidden_size)
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids, else 0
