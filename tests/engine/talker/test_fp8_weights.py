@@ -31,8 +31,12 @@ def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """A checkpoint, and the same with rounded weights."""
     if request.param == "compiled" and library() is None:
         pytest.skip("installed without a C compiler")
-    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "as-it-is", **SIZES[request.param])
-    other = Path(shutil.copytree(folder, folder.parent / "rounded"))
+    return make_folders(tmp_path_factory.mktemp("tiny"), **SIZES[request.param])
+
+
+def make_folders(parent: Path, **sizes: int) -> tuple[Path, Path]:
+    folder = write_tiny_checkpoint(parent / "as-it-is", **sizes)
+    other = Path(shutil.copytree(folder, parent / "rounded"))
     tensors = load_file(folder / "model.safetensors")
     for name, tensor in tensors.items():
         if ".layers." in name and name.endswith("_proj.weight"):
@@ -41,10 +45,9 @@ def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder, other
 
 
-def config(folder: Path, **settings: object) -> EngineConfig:
-    return EngineConfig.of(folder, num_slots=4, max_context=512, cpu_threads=1, **settings).but(
-        talker_device="cpu", code2wav_device="cpu"
-    )
+def config(folder: Path, *, device: str = "cpu", **settings: object) -> EngineConfig:
+    of_all = {"num_slots": 4, "max_context": 512, "cpu_threads": 1}
+    return EngineConfig.of(folder, talker_device=device, code2wav_device=device, **of_all, **settings)
 
 
 def codes(folder: Path, *, fused: bool | None = None, num_frames: int = NUM_FRAMES, **settings: object) -> Int16Array:
@@ -101,3 +104,12 @@ def test_real_workers_speak_with_it(folders: tuple[Path, Path]) -> None:
         return await spoken(folders[0], "fp8"), await spoken(folders[1], "auto")
 
     assert_same_speech(*asyncio.run(both()))
+
+
+@pytest.mark.gpu
+def test_a_gpu_reads_bytes_and_says_the_same(tmp_path: Path) -> None:
+    sizes = {"hidden": 256, "intermediate": 512, "head_dim": 64, "predictor_hidden": 256}
+    plain, rounded = make_folders(tmp_path, **sizes)
+    on_gpu = {"device": "cuda:0", "dtype": "bfloat16"}
+    ours = codes(plain, talker_weights="fp8", **on_gpu)
+    np.testing.assert_array_equal(ours, codes(rounded, **on_gpu))

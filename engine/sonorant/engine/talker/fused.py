@@ -29,7 +29,7 @@ from sonorant.engine.cuda import (
     wait_for_work_so_far,
 )
 from sonorant.engine.kernels.attention import Places, Watch, paged_attention
-from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
+from sonorant.engine.kernels.cuda_code import HAS_BINDINGS, is_usable
 from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.linear import linear
 from sonorant.engine.kernels.sampling import Draws, FirstBook, choose
@@ -101,7 +101,12 @@ class FusedSteps:
         self._max_context = config.talker.max_context
 
         rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, torch.float32)
-        is_fp8 = config.talker.weights == "fp8"
+        is_fp8 = config.talker.weights == "fp8" and is_usable(self._codec_table)  # nothing else reads the bytes
+        if device.type == "cuda" and config.talker.weights == "fp8" and not is_fp8:
+            log.warning(
+                "talker_weights fp8 makes no frame faster here: that takes a GPU of compute capability 9 or higher "
+                "and the package cuda-bindings"
+            )
         self._stack = FusedStack(talker.model.layers, rotary, is_fp8=is_fp8)
         self._norm = fused_norm(talker.model.norm)
         tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
