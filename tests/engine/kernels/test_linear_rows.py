@@ -34,13 +34,13 @@ NUM_ROWS = (1, 2, 16, 17, 32, 40, 48, 64)
 def test_all_inputs_and_outputs_are_shared_out_equally(
     size_in: int, size_out: int, is_swiglu: bool, may_split: bool
 ) -> None:
-    for row_tiles in (1, 2, 4):
+    for row_tiles in (1, 2, 3, 4):
         tiling = Tiling.of(size_out, size_in, row_tiles, is_swiglu=is_swiglu, may_split=may_split)
         assert tiling is not None
         assert size_in % (tiling.split * tiling.warps * 32) == 0
         assert size_out % (tiling.tiles * 8 // (2 if is_swiglu else 1)) == 0
         assert row_tiles % tiling.row_groups == 0
-        assert tiling.split == 1 or may_split or row_tiles > 2
+        assert tiling.split == 1 or may_split or row_tiles > 3
 
 
 def test_inputs_are_summed_up_alike_for_up_to_32_rows() -> None:
@@ -57,7 +57,7 @@ def test_sizes_that_cannot_be_shared_out() -> None:
 
 @pytest.mark.parametrize("is_float16", [False, True])
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", [SHAPES[2], SHAPES[7], SHAPES[8]])
-@pytest.mark.parametrize("row_tiles", [1, 4])
+@pytest.mark.parametrize("row_tiles", [1, 3, 4])
 def test_the_kernel_compiles(
     size_in: int, size_out: int, is_swiglu: bool, row_tiles: int, is_float16: bool, monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,
@@ -77,7 +77,7 @@ def test_the_kernel_compiles(
 
 
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
-@pytest.mark.parametrize("row_tiles", [1, 2, 4])
+@pytest.mark.parametrize("row_tiles", [1, 2, 3, 4])
 def test_weights_of_one_byte_change_neither_sums_nor_their_order(
     size_in: int, size_out: int, is_swiglu: bool, row_tiles: int, monkeypatch: pytest.MonkeyPatch,
     tmp_path_factory: pytest.TempPathFactory,

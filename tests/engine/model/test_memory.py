@@ -49,7 +49,7 @@ def test_on_a_gpu_float8_weights_are_kept_beside_the_others(monkeypatch: pytest.
     checkpoint = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-1.7b-customvoice")
     config = EngineConfig.of(checkpoint.folder, dtype="bfloat16", talker_device="cuda:0")
     more = talker_need(checkpoint, config.but(talker_weights="fp8")).weights - talker_need(checkpoint, config).weights
-    assert 1.4e9 < more < 1.6e9  # a byte for each weight of the layers
+    assert 1.2e9 < more < 1.4e9  # a byte for each weight that is rounded
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:

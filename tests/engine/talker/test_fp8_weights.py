@@ -23,6 +23,7 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 
 TEXT = "The quick brown fox jumps over the lazy dog and speaks slowly."
 NUM_FRAMES = 12
+ROUNDED = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "down_proj")
 SIZES = {"compiled": {"head_dim": 16, "predictor_hidden": 32}, "plain": {}}
 
 
@@ -34,13 +35,14 @@ def folders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return make_folders(tmp_path_factory.mktemp("tiny"), **SIZES[request.param])
 
 
-def make_folders(parent: Path, **sizes: int) -> tuple[Path, Path]:
+def make_folders(parent: Path, dtype: torch.dtype = torch.float32, **sizes: int) -> tuple[Path, Path]:
     folder = write_tiny_checkpoint(parent / "as-it-is", **sizes)
     other = Path(shutil.copytree(folder, parent / "rounded"))
     tensors = load_file(folder / "model.safetensors")
     for name, tensor in tensors.items():
-        if ".layers." in name and name.endswith("_proj.weight"):
-            round_in_place(tensor)
+        if name.startswith("talker.model.layers.") and name.removesuffix(".weight").endswith(ROUNDED):
+            tensors[name] = tensor.to(dtype)
+            round_in_place(tensors[name])
     save_file(tensors, other / "model.safetensors", {"format": "pt"})
     return folder, other
 
@@ -78,7 +80,11 @@ def test_all_weights_outside_the_layers_stay(folders: tuple[Path, Path]) -> None
         for weights in ("auto", "fp8")
     )
     changed = {name for name in before if not torch.equal(before[name], after[name])}
-    assert changed == {name for name in before if ".layers." in name and name.endswith("_proj.weight")}
+    assert changed == {
+        name
+        for name in before
+        if name.startswith("model.layers.") and name.removesuffix(".weight").endswith(("qkv_proj", *ROUNDED))
+    }
 
 
 @pytest.mark.slow
@@ -109,7 +115,7 @@ def test_real_workers_speak_with_it(folders: tuple[Path, Path]) -> None:
 @pytest.mark.gpu
 def test_a_gpu_reads_bytes_and_says_the_same(tmp_path: Path) -> None:
     sizes = {"hidden": 256, "intermediate": 512, "head_dim": 64, "predictor_hidden": 256}
-    plain, rounded = make_folders(tmp_path, **sizes)
+    plain, rounded = make_folders(tmp_path, torch.bfloat16, **sizes)
     on_gpu = {"device": "cuda:0", "dtype": "bfloat16"}
     ours = codes(plain, talker_weights="fp8", **on_gpu)
     np.testing.assert_array_equal(ours, codes(rounded, **on_gpu))

@@ -21,7 +21,7 @@ TILE_OUT = 8
 BLOCK_IN = 32
 BLOCKS_WANTED = 128  # an H100 or H200 has 132 multiprocessors
 TILES_BYTES = 96 * 1024  # of weights under way in a block: two blocks fit on a multiprocessor
-# With more than 32 rows:
+# With more than 48 rows:
 MANY_ROWS_BLOCKS_WANTED = 192
 MANY_ROWS_TILES_BYTES = 36 * 1024  # several blocks fit on a multiprocessor beside the sums
 MAX_SHARED_TILES = 16  # of a warp, if other warps have other rows; with more, eight warps for all rows are faster
@@ -43,12 +43,12 @@ class Tiling:
     ) -> "Tiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU.
 
-        Which inputs are summed up together depends on the sizes, and on whether there are more than 32 rows; with
+        Which inputs are summed up together depends on the sizes, and on whether there are more than 32 or 48 rows; with
         `is_fp8` only more tiles are under way.
         """
         weight_bytes = 1 if is_fp8 else 2
-        is_many = row_tiles > 2
-        tiles = 8 if is_swiglu and not is_many else 4
+        is_many = row_tiles > 3
+        tiles = 8 if is_swiglu and row_tiles < 3 else 4
         block_out = tiles * TILE_OUT // (2 if is_swiglu else 1)
         if size_out % block_out:
             return None
@@ -60,7 +60,8 @@ class Tiling:
                 ahead = MANY_ROWS_TILES_BYTES // (2 * tiles * TILE_OUT * BLOCK_IN * weight_bytes)
                 return cls(tiles, 2, 2, split, min(num_tiles, ahead))
         warps = 4 if num_blocks > BLOCKS_WANTED else 8
-        split = next((n for n in (1, 2) if num_blocks * n >= BLOCKS_WANTED), 4) if may_split else 1
+        most = 4 if row_tiles < 3 else 2
+        split = next((n for n in (1, 2) if num_blocks * n >= BLOCKS_WANTED), most) if may_split else 1
         while size_in % (split * warps * BLOCK_IN):
             if split == 1 and warps == 1:
                 return None
@@ -112,8 +113,7 @@ def linear_rows(
 
 
 def _row_tiles(num_rows: int) -> int:
-    """Return 1, 2 or 4: two row groups share more than two tiles."""
-    return 1 << (-(-num_rows // ROWS_PER_TILE) - 1).bit_length()
+    return -(-num_rows // ROWS_PER_TILE)
 
 
 @cache

@@ -60,7 +60,7 @@ class FusedStack:
     """A stack of layers, without the final norm. The layers must be joined; they stay usable and share their memory."""
 
     def __init__(self, layers: nn.ModuleList, rotary: RotaryTable, *, is_fp8: bool = False) -> None:
-        """`is_fp8`: the weights are rounded (`sonorant.engine.model.fp8`); keep their bytes as well."""
+        """`is_fp8`: large weights are rounded (`sonorant.engine.model.fp8`); keep their bytes as well."""
         self._layers = [_fused(layer, rotary, is_fp8) for layer in layers]
 
     def __call__(self, x: Tensor, cache: Tensor, attend: Attend, watched: tuple[int, Attend] | None = None) -> Tensor:
@@ -80,12 +80,10 @@ class FusedStack:
 class FusedPredictor:
     """Predicts the remaining codebooks of a frame."""
 
-    def __init__(
-        self, predictor: CodePredictor, first_table: nn.Embedding, num_codebooks: int, *, is_fp8: bool = False
-    ) -> None:
+    def __init__(self, predictor: CodePredictor, first_table: nn.Embedding, num_codebooks: int) -> None:
         self._config = predictor.config
         rotary = RotaryTable(predictor.config, num_codebooks, first_table.weight.device, torch.float32)
-        self._stack = FusedStack(predictor.model.layers, rotary, is_fp8=is_fp8)
+        self._stack = FusedStack(predictor.model.layers, rotary)
         self._norm = fused_norm(predictor.model.norm)
         self._projection = predictor.small_to_mtp_projection
         # The projection of an embedding does not depend on the frame, so all of them are computed once, here.
@@ -139,7 +137,7 @@ def _fused(layer: nn.Module, rotary: RotaryTable, is_fp8: bool) -> _Layer:
         head_norm=HeadNorm(
             attention.qk_norm.weight, attention.qk_norm.eps, rotary.cos.flatten(1), rotary.sin.flatten(1)
         ),
-        out=weight(attention.o_proj.weight),
+        out=_Weight(attention.o_proj.weight, None),
         before_mlp=fused_norm(layer.post_attention_layernorm),
         gate_up=weight(join_rows([mlp.gate_proj.weight, mlp.up_proj.weight])),
         down=weight(mlp.down_proj.weight),

@@ -112,9 +112,7 @@ class FusedSteps:
         tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
         self._tables = join_rows([table.weight for table in tables])
         self._table_starts = torch.tensor([0, *np.cumsum([len(t.weight) for t in tables[:-1]])], device=device)
-        self._predictor = FusedPredictor(
-            talker.code_predictor, talker.model.codec_embedding, num_codebooks, is_fp8=is_fp8
-        )
+        self._predictor = FusedPredictor(talker.code_predictor, talker.model.codec_embedding, num_codebooks)
         hidden_size = checkpoint.talker.stack.hidden_size
         self._hidden = slots.last_frame.new_zeros(config.talker.num_slots + 1, hidden_size)
         self._voice = slots.last_frame.new_zeros(mixed_sizes[-1], hidden_size)  # codec parts that are no ids, else 0
