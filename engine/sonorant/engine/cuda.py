@@ -1,8 +1,10 @@
 """A worker's device: choosing it and its number format, copies to and from it, CUDA graphs by bucket."""
 
 import ctypes
+import gc
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +132,7 @@ class Buckets:
         inputs = upload(self.padding_rows(size), device)
         self._function(inputs)  # compiles kernels and initializes libraries, neither of which can be captured
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
+        with _without_collections(), torch.cuda.graph(graph, pool=pool):
             outputs = self._function(inputs)
         staged, copied = torch.from_numpy(self.padding_rows(size)).pin_memory(), torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._graphs[size] = _Graph(graph, inputs, outputs, staged, copied)
@@ -170,6 +172,18 @@ class _Graph:
         rows[:, num_rows:] = padding
         self.inputs.copy_(self.staged, non_blocking=True)
         self.copied.record()
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keep the garbage collector from running: to free another graph, of a runner that is no more, spoils a capture."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def bucket_sizes(largest: int, smallest: int = 1) -> list[int]:
