@@ -125,7 +125,8 @@ async def test_an_error_reaches_who_asked_ends_nobody_elses_work_and_leaves_no_c
         assert await asyncio.gather(*tasks) == ["no"] * 5 + ["b"]
         del tasks
         await asyncio.sleep(0)
-        assert not any(isinstance(each, ValueError) and str(each) == "no" for each in gc.get_objects())
+        # Not isinstance, which asks proxies for their class: torch has one that warns then.
+        assert not any(type(each) is ValueError and str(each) == "no" for each in gc.get_objects())
     finally:
         gc.enable()
 
