@@ -264,14 +264,21 @@ async def test_a_stream_that_kills_workers_ends_alone_whichever_front_it_is_of(
         living = [begun(fronts.pools[seed % 2], seed) for seed in (2, 3)]
         first = [await stream.next_event() for stream in living]
         poison = begun(fronts.pools[1], 9, num_frames=400)
-        num_deaths = 0
-        while not poison.ended:
-            await until(lambda: poison.ended or bool(poison.run_id and fronts.worker_pids))
-            if not poison.ended:
-                num_deaths += 1
-                os.kill(fronts.worker_pids[0], signal.SIGKILL)
-                await until(lambda: not poison.run_id)
-        assert num_deaths == 2
+        begin, killed = poison.begin, list[int]()
+
+        def kill() -> None:
+            killed.append(fronts.worker_pids[0])
+            os.kill(killed[-1], signal.SIGKILL)
+
+        def begin_and_kill(run_id: int, now_s: float, send: Any) -> None:
+            begin(run_id, now_s, send)
+            kill()  # at once: a few milliseconds later it might have been heard, and so be cleared
+
+        monkeypatch.setattr(poison, "begin", begin_and_kill)
+        assert poison.run_id
+        kill()
+        await until(lambda: poison.ended)
+        assert len(killed) == 2
         events = poison.ready_events()
         assert isinstance(events[-1], type(expected[0].end)) and events[-1].reason is FinishReason.FAILED
         assert "twice at this utterance" in events[-1].detail
