@@ -99,12 +99,17 @@ def start_download(tensor: Tensor) -> Tensor:
 def wait_for_work_so_far(device: torch.device) -> Callable[[], None]:
     """Return a function that waits until the device has done all that it was given before this call. The host waits for
     the device nowhere else."""
+    return work_so_far(device)[0]
+
+
+def work_so_far(device: torch.device) -> tuple[Callable[[], None], Callable[[], bool]]:
+    """Return what `wait_for_work_so_far` does, and a function that says without waiting whether that is done. Both
+    raise RuntimeError if the device has failed."""
     if device.type != "cuda":
-        return lambda: None
+        return lambda: None, lambda: True
     done = torch.cuda.Event()  # type: ignore[no-untyped-call]
     done.record()
-    wait: Callable[[], None] = done.synchronize
-    return wait
+    return done.synchronize, done.query
 
 
 class Buckets:

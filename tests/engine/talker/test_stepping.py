@@ -1,6 +1,7 @@
 """Steps that are decided ahead: in which order the runner is asked, and that every stream says the same."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +121,20 @@ def assert_the_same(checkpoint: Checkpoint, device: str, num_slots: int, made: l
     assert ahead.keys() == one_by_one.keys()
     for stream_id, codes in ahead.items():
         np.testing.assert_array_equal(codes, one_by_one[stream_id])
+
+
+@pytest.mark.slow
+def test_nobody_waits_for_a_device_that_has_failed(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sonorant.engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
+    steps: Any = new_runner(checkpoint, "cpu", 1, fused=True)._steps
+
+    def fail() -> bool:
+        raise RuntimeError("CUDA error")
+
+    steps._is_nearly_over[0] = 0
+    steps._last = dataclasses.replace(steps._last, is_over=fail)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        steps.wait_until_nearly_over()
 
 
 @pytest.mark.slow

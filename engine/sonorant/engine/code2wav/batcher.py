@@ -242,8 +242,7 @@ class Batcher:
             self.wait_s = min(dry_s - latest_s, gathered_s - now)
         batch.sort(key=lambda stream: min(len(stream.pending), num_frames), reverse=True)
         lengths = [min(len(stream.pending), num_frames) for stream in batch]
-        rows = zip(batch, lengths, strict=True)
-        frames = [codes for stream, length in rows for codes in stream.take(length, num_frames)]
+        frames = [c for stream, length in zip(batch, lengths, strict=True) for c in stream.take(length, num_frames)]
         copies, self._copies = self._copies, []
         return DecodePlan(
             records=self._take_records(),

@@ -6,7 +6,7 @@ import math
 # A listener keeps this part of a frame in hand when the next chunk comes, against delays on its way.
 RESERVE = 0.5
 
-# Frames of all rows together that a call may always hold.
+# Frames of all rows together: what a call may always hold, and what none ever does.
 LEAST_CALL_FRAMES = 48
 MOST_CALL_FRAMES = 10_000
 GROWTH = 1.25  # of what a call may hold, after one that held about as much and was quick
@@ -19,9 +19,8 @@ class Pace:
         self._frame_s = frame_s
         self._step_s = 0.0  # the longest of the talker's last steps
         self._call_s = 0.0  # the longest of the decoder's last calls
-        self.max_call_frames: float = (
-            MOST_CALL_FRAMES  # of all rows together, so that a call takes no longer than a step
-        )
+        # Of all rows together, so that a call takes no longer than a step.
+        self.max_call_frames: float = MOST_CALL_FRAMES
 
     @property
     def margin_s(self) -> float:

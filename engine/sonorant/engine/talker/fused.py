@@ -27,6 +27,7 @@ from sonorant.engine.cuda import (
     start_download,
     upload,
     wait_for_work_so_far,
+    work_so_far,
 )
 from sonorant.engine.kernels.attention import Places, Watch, paged_attention
 from sonorant.engine.kernels.cuda_code import HAS_BINDINGS, is_usable
@@ -61,6 +62,7 @@ log = logging.getLogger(__name__)
 class _Started:
     frames: Tensor  # [rows that sample, codebooks], in memory of the host; complete after `wait`
     wait: Callable[[], None] | None  # None: no row samples
+    is_over: Callable[[], bool]  # raises RuntimeError if the device has failed
     wait_for_talker: Callable[[], None] | None
     watched_rows: Int64Array | None
 
@@ -85,7 +87,7 @@ class FusedSteps:
     ) -> None:
         self._alignment_head = alignment_head
         self._started: deque[_Started] = deque()  # steps whose frames have not been taken
-        self._last = _Started(torch.empty(0), None, None, None)  # the step started last
+        self._last = _Started(torch.empty(0), None, lambda: True, None, None)  # the step started last
         talker.fold_text_projection()
         self._text_table = talker.model.text_embedding.weight
         self._codec_table = talker.model.codec_embedding.weight
@@ -176,13 +178,15 @@ class FusedSteps:
             [np.array(firsts, np.int64).reshape(-1, 3).T, np.stack([slots, frame_indices, allow_eos])], 1
         )
         if not sampling.shape[1]:
-            self._note(_Started(torch.empty(0, self._num_codebooks, dtype=torch.int16), None, None, None))
+            none = torch.empty(0, self._num_codebooks, dtype=torch.int16)
+            self._note(_Started(none, None, lambda: True, None, None))
             return
         watched_rows = None if self._alignment_head is None else first_decode + np.flatnonzero(watched != NOT_WATCHED)
         wait_for_talker = None if watched_rows is None else wait_for_work_so_far(self._device)
         self._is_nearly_over[0] = 0
         frames = start_download(self._sample(sampling, self._device))
-        self._note(_Started(frames, wait_for_work_so_far(self._device), wait_for_talker, watched_rows))
+        wait, is_over = work_so_far(self._device)
+        self._note(_Started(frames, wait, is_over, wait_for_talker, watched_rows))
 
     def _note(self, step: _Started) -> None:
         self._last = step
@@ -202,9 +206,9 @@ class FusedSteps:
 
     def wait_until_nearly_over(self) -> None:
         """Wait until most of the step started last is done."""
-        if self._last.wait is not None:
-            while not self._is_nearly_over[0]:
-                time.sleep(PAUSE_S)
+        # A device that has failed never sets the flag.
+        while not self._is_nearly_over[0] and not self._last.is_over():
+            time.sleep(PAUSE_S)
 
     def finish(self) -> Int16Array:
         """Wait for the oldest step under way, and return its frames [rows that sample, codebooks]."""
