@@ -30,6 +30,11 @@ def is_usable(x: Tensor) -> bool:
     return HAS_BINDINGS and x.is_cuda and _capability(x.device)[0] >= 9
 
 
+def has_warpgroups(x: Tensor) -> bool:
+    """Return whether a kernel with matrix instructions of warpgroups can work on `x`: only Hopper GPUs have them."""
+    return HAS_BINDINGS and x.is_cuda and _capability(x.device)[0] == 9
+
+
 @dataclass(frozen=True, slots=True)
 class CudaKernel:
     function: Any  # CUfunction
@@ -73,7 +78,7 @@ def load(
     """Return the kernel that a file of this folder defines under the file's name, compiled with these macros."""
     major, minor = _capability(device)
     name = file.removesuffix(".cu")
-    code = compiled(file, macros, f"sm_{major}{minor}")
+    code = compiled(file, macros, f"sm_{major}{minor}a")
     function = _checked(driver.cuModuleGetFunction(_checked(driver.cuModuleLoadData(code)), name.encode()))
     size = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, size, shared_bytes))
@@ -82,21 +87,24 @@ def load(
 
 def compiled(file: str, macros: Mapping[str, int], architecture: str) -> bytes:
     """Return the machine code of a file of this folder. Raises RuntimeError with what the compiler says."""
-    source = (Path(__file__).parent / file).read_text()
+    folder = Path(__file__).parent
+    source = (folder / file).read_text()
+    headers = {path.name: path.read_text() for path in sorted(folder.glob("*.cuh"))}
     options = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-D{k}={v}" for k, v in macros.items())]
     version = _checked(nvrtc.nvrtcVersion())
-    key = hashlib.sha256(repr((source, options, version)).encode()).hexdigest()
+    key = hashlib.sha256(repr((source, headers, options, version)).encode()).hexdigest()
     kept = get_cache_manager(key)
     name = Path(file).with_suffix(".cubin").name
     if path := kept.get_file(name):
         return Path(path).read_bytes()
-    code = _compile(source, file, options)
+    code = _compile(source, file, headers, options)
     kept.put(code, name)
     return code
 
 
-def _compile(source: str, file: str, options: Sequence[str]) -> bytes:
-    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), file.encode(), 0, [], []))
+def _compile(source: str, file: str, headers: Mapping[str, str], options: Sequence[str]) -> bytes:
+    texts, names = [text.encode() for text in headers.values()], [name.encode() for name in headers]
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), file.encode(), len(headers), texts, names))
     try:
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:

@@ -1,4 +1,4 @@
-"""Matrix products of up to 64 rows in CUDA C++, with the norm before and the activation or residual sum after inside.
+"""Matrix products of up to 16 rows in CUDA C++, with the norm before and the activation or residual sum after inside.
 
 The kernel is in linear_rows.cu. Here is decided which products it does, and how they are shared out.
 """
@@ -13,18 +13,13 @@ from sonorant.engine.kernels.cuda_code import CudaKernel, is_usable, load
 from sonorant.engine.kernels.fp8 import Fp8Weight
 from sonorant.engine.kernels.linear_row import Norm
 
-ROWS_PER_TILE = 16
-MAX_ROWS = 64
-# With more than 32 rows cuBLAS is faster at large weights: reading the rows then takes as long as reading the weights.
-MAX_MANY_ROWS_WEIGHTS = 12 * 2**20
+MAX_ROWS = 16
 TILE_OUT = 8
 BLOCK_IN = 32
 BLOCKS_WANTED = 128  # an H100 or H200 has 132 multiprocessors
 TILES_BYTES = 96 * 1024  # of weights under way in a block: two blocks fit on a multiprocessor
-# With more than 48 rows:
-MANY_ROWS_BLOCKS_WANTED = 192
-MANY_ROWS_TILES_BYTES = 36 * 1024  # several blocks fit on a multiprocessor beside the sums
-MAX_SHARED_TILES = 16  # of a warp, if other warps have other rows; with more, eight warps for all rows are faster
+MAX_SPLIT = 4
+BARRIER_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,53 +28,39 @@ class Tiling:
 
     tiles: int  # of 8 weight rows per block of threads
     warps: int  # that share the inputs
-    row_groups: int  # as many warps each share the rows
     split: int  # blocks of threads that share the inputs of the same outputs
     ahead: int  # tiles under way
 
     @classmethod
     def of(
-        cls, size_out: int, size_in: int, row_tiles: int, *, is_swiglu: bool, may_split: bool, is_fp8: bool = False
+        cls, size_out: int, size_in: int, *, is_swiglu: bool, may_split: bool, is_fp8: bool = False
     ) -> "Tiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU.
 
-        Which inputs are summed up together depends on the sizes, and on whether there are more than 32 or 48 rows; with
-        `is_fp8` only more tiles are under way.
+        Which inputs are summed up together depends on the sizes alone; with `is_fp8` only more tiles are under way.
         """
-        weight_bytes = 1 if is_fp8 else 2
-        is_many = row_tiles > 3
-        tiles = 8 if is_swiglu and row_tiles < 3 else 4
+        tiles = 8 if is_swiglu else 4
         block_out = tiles * TILE_OUT // (2 if is_swiglu else 1)
         if size_out % block_out:
             return None
         num_blocks = size_out // block_out
-        if is_many:
-            split = next((n for n in (1, 2, 4) if num_blocks * n >= MANY_ROWS_BLOCKS_WANTED), 8)
-            num_tiles, rest = divmod(size_in, split * 2 * BLOCK_IN)
-            if not rest and num_tiles <= MAX_SHARED_TILES:
-                ahead = MANY_ROWS_TILES_BYTES // (2 * tiles * TILE_OUT * BLOCK_IN * weight_bytes)
-                return cls(tiles, 2, 2, split, min(num_tiles, ahead))
         warps = 4 if num_blocks > BLOCKS_WANTED else 8
-        most = 4 if row_tiles < 3 else 2
-        split = next((n for n in (1, 2) if num_blocks * n >= BLOCKS_WANTED), most) if may_split else 1
+        split = next((n for n in (1, 2) if num_blocks * n >= BLOCKS_WANTED), MAX_SPLIT) if may_split else 1
         while size_in % (split * warps * BLOCK_IN):
             if split == 1 and warps == 1:
                 return None
             split, warps = (split // 2, warps) if split > 1 else (split, warps // 2)
         num_tiles = size_in // (split * warps * BLOCK_IN)
-        ahead = TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * weight_bytes)
-        return cls(tiles, warps, 1, split, min(num_tiles, ahead))
+        ahead = TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * (1 if is_fp8 else 2))
+        return cls(tiles, warps, split, min(num_tiles, ahead))
 
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     """Return whether `linear_rows` can do this product, and is the fastest."""
     if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16) or not is_usable(x):
         return False
-    if len(x) > 2 * ROWS_PER_TILE and weight.numel() > MAX_MANY_ROWS_WEIGHTS:
-        return False
     size_out, size_in = weight.shape
-    size_out //= 2 if is_swiglu else 1
-    tiling = Tiling.of(size_out, size_in, _row_tiles(len(x)), is_swiglu=is_swiglu, may_split=False)
+    tiling = Tiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu, may_split=False)
     return tiling is not None and x.is_contiguous() and weight.is_contiguous()
 
 
@@ -98,7 +79,7 @@ def linear_rows(
     out = x.new_empty(len(x), size_out)
     is_float16 = x.dtype == torch.float16
     parts = (norm is not None, is_swiglu, residual is not None, is_float16, fp8 is not None)
-    kernel = _kernel(size_in, size_out, _row_tiles(len(x)), *parts, x.device)
+    kernel = _kernel(size_in, size_out, *parts, x.device)
     kernel.launch(
         x,
         x if norm is None else norm.weight,
@@ -112,15 +93,10 @@ def linear_rows(
     return out
 
 
-def _row_tiles(num_rows: int) -> int:
-    return -(-num_rows // ROWS_PER_TILE)
-
-
 @cache
 def _kernel(
     size_in: int,
     size_out: int,
-    row_tiles: int,
     has_norm: bool,
     is_swiglu: bool,
     has_residual: bool,
@@ -128,18 +104,18 @@ def _kernel(
     is_fp8: bool,
     device: torch.device,
 ) -> CudaKernel:
-    tiling = Tiling.of(size_out, size_in, row_tiles, is_swiglu=is_swiglu, may_split=not has_norm, is_fp8=is_fp8)
+    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=not has_norm, is_fp8=is_fp8)
     assert tiling is not None, "`fits` says so"
-    macros = macros_of(tiling, size_in, size_out, row_tiles, has_norm, is_swiglu, has_residual, is_float16, is_fp8)
+    macros = macros_of(tiling, size_in, size_out, has_norm, is_swiglu, has_residual, is_float16, is_fp8)
     block_out = tiling.tiles * TILE_OUT // (2 if is_swiglu else 1)
     return load(
         "linear_rows.cu",
         macros,
         device,
         blocks=size_out // block_out * tiling.split,
-        threads=tiling.warps * tiling.row_groups * 32,
+        threads=tiling.warps * 32,
         blocks_per_cluster=tiling.split,
-        shared_bytes=_shared_bytes(tiling, row_tiles, has_norm, is_fp8),
+        shared_bytes=_shared_bytes(tiling, has_norm, is_fp8),
     )
 
 
@@ -147,7 +123,6 @@ def macros_of(
     tiling: Tiling,
     size_in: int,
     size_out: int,
-    row_tiles: int,
     has_norm: bool,
     is_swiglu: bool,
     has_residual: bool,
@@ -161,8 +136,6 @@ def macros_of(
         "WARPS": tiling.warps,
         "SPLIT": tiling.split,
         "AHEAD": tiling.ahead,
-        "ROW_TILES": row_tiles,
-        "ROW_GROUPS": tiling.row_groups,
         "NORM": int(has_norm),
         "SWIGLU": int(is_swiglu),
         "RESIDUAL": int(has_residual),
@@ -171,11 +144,10 @@ def macros_of(
     }
 
 
-def _shared_bytes(tiling: Tiling, row_tiles: int, has_norm: bool, is_fp8: bool) -> int:
+def _shared_bytes(tiling: Tiling, has_norm: bool, is_fp8: bool) -> int:
     """As linear_rows.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
-    sums = row_tiles * ROWS_PER_TILE * tiling.tiles * TILE_OUT * 4
-    places = tiling.ahead + (tiling.row_groups > 1)
-    tiles = places * tiling.tiles * TILE_OUT * BLOCK_IN * (1 if is_fp8 else 2)
-    squares = row_tiles * ROWS_PER_TILE * 4 if has_norm else 0
-    received = sums + tiling.split * squares if tiling.split > 1 else 0
+    sums = MAX_ROWS * tiling.tiles * TILE_OUT * 4
+    tiles = tiling.ahead * tiling.tiles * TILE_OUT * BLOCK_IN * (1 if is_fp8 else 2)
+    squares = MAX_ROWS * 4 if has_norm else 0
+    received = sums + BARRIER_BYTES if tiling.split > 1 else 0
     return tiling.warps * (max(sums, tiles) + squares) + received

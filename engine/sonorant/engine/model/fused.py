@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from sonorant.engine.kernels.attention import HeadNorm
 from sonorant.engine.kernels.fp8 import Fp8Weight
 from sonorant.engine.kernels.frame_attention import frame_attention
-from sonorant.engine.kernels.linear import linear
+from sonorant.engine.kernels.linear import linear, linear_before_norm
+from sonorant.engine.kernels.linear_many_rows import Scaled
 from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.model.code_predictor import CodePredictor
@@ -37,11 +38,14 @@ class _Weight:
         x: Tensor,
         bias: Tensor | None = None,
         *,
-        norm: Norm | None = None,
-        residual: Tensor | None = None,
+        norm: Norm,
+        scaled: Scaled | None,
         is_swiglu: bool = False,
     ) -> Tensor:
-        return linear(x, self.values, bias, norm=norm, residual=residual, is_swiglu=is_swiglu, fp8=self.fp8)
+        return linear(x, self.values, bias, norm=norm, scaled=scaled, is_swiglu=is_swiglu, fp8=self.fp8)
+
+    def sum(self, x: Tensor, residual: Tensor, next_norm: Norm) -> tuple[Tensor, Scaled | None]:
+        return linear_before_norm(x, self.values, residual=residual, next_norm=next_norm, fp8=self.fp8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +61,32 @@ class _Layer:
 
 
 class FusedStack:
-    """A stack of layers, without the final norm. The layers must be joined; they stay usable and share their memory."""
+    """A stack of layers, before the final norm. The layers must be joined; they stay usable and share their memory."""
 
-    def __init__(self, layers: nn.ModuleList, rotary: RotaryTable, *, is_fp8: bool = False) -> None:
+    def __init__(
+        self, layers: nn.ModuleList, final_norm: RMSNorm, rotary: RotaryTable, *, is_fp8: bool = False
+    ) -> None:
         """`is_fp8`: large weights are rounded (`sonorant.engine.model.fp8`); keep their bytes as well."""
         self._layers = [_fused(layer, rotary, is_fp8) for layer in layers]
+        self._final_norm = fused_norm(final_norm)
 
-    def __call__(self, x: Tensor, cache: Tensor, attend: Attend, watched: tuple[int, Attend] | None = None) -> Tensor:
+    def __call__(
+        self, x: Tensor, cache: Tensor, attend: Attend, watched: tuple[int, Attend] | None = None
+    ) -> tuple[Tensor, Scaled | None]:
         """x [rows, hidden], which may be overwritten; cache [layers, 2, ...], keys and values for `attend`.
 
-        `watched`: the number of a layer, and the function used there instead of `attend`.
+        `watched`: the number of a layer, and the function used there instead of `attend`. Returns the rows, and the
+        same scaled for the final norm, where that saves time.
         """
-        for number, (layer, (keys, values)) in enumerate(zip(self._layers, cache, strict=True)):
+        scaled = None
+        next_norms = [*(layer.before_attention for layer in self._layers[1:]), self._final_norm]
+        for number, (layer, (keys, values), next_norm) in enumerate(zip(self._layers, cache, next_norms, strict=True)):
             attends = watched[1] if watched is not None and watched[0] == number else attend
-            qkv = layer.qkv.product(x, layer.qkv_bias, norm=layer.before_attention)
-            x = layer.out.product(attends(qkv, layer.head_norm, keys, values), residual=x)
-            up = layer.gate_up.product(x, norm=layer.before_mlp, is_swiglu=True)
-            x = layer.down.product(up, residual=x)
-        return x
+            qkv = layer.qkv.product(x, layer.qkv_bias, norm=layer.before_attention, scaled=scaled)
+            x, scaled = layer.out.sum(attends(qkv, layer.head_norm, keys, values), x, layer.before_mlp)
+            up = layer.gate_up.product(x, norm=layer.before_mlp, scaled=scaled, is_swiglu=True)
+            x, scaled = layer.down.sum(up, x, next_norm)
+        return x, scaled
 
 
 class FusedPredictor:
@@ -83,7 +95,7 @@ class FusedPredictor:
     def __init__(self, predictor: CodePredictor, first_table: nn.Embedding, num_codebooks: int) -> None:
         self._config = predictor.config
         rotary = RotaryTable(predictor.config, num_codebooks, first_table.weight.device, torch.float32)
-        self._stack = FusedStack(predictor.model.layers, rotary)
+        self._stack = FusedStack(predictor.model.layers, predictor.model.norm, rotary)
         self._norm = fused_norm(predictor.model.norm)
         self._projection = predictor.small_to_mtp_projection
         # The projection of an embedding does not depend on the frame, so all of them are computed once, here.
@@ -98,12 +110,12 @@ class FusedPredictor:
         num_rows, num_codebooks, c = len(hidden), self._num_codebooks, self._config
         cache = hidden.new_empty(c.num_layers, 2, num_rows, num_codebooks, c.num_kv_heads, c.head_dim)
         both = torch.stack([self._projection(hidden), first], 1)
-        x = self._stack(both.flatten(0, 1), cache, partial(frame_attention, position=1))
-        x = x.view(num_rows, 2, -1)[:, 1].contiguous()
+        x, _ = self._stack(both.flatten(0, 1), cache, partial(frame_attention, position=1))
+        x, scaled = x.view(num_rows, 2, -1)[:, 1].contiguous(), None
         for book, (head, table) in enumerate(zip(self._heads, [*self._inputs, None], strict=True), 1):
-            x = choose(book, linear(x, head, norm=self._norm), table)
+            x = choose(book, linear(x, head, norm=self._norm, scaled=scaled), table)
             if table is not None:
-                x = self._stack(x, cache, partial(frame_attention, position=book + 1))
+                x, scaled = self._stack(x, cache, partial(frame_attention, position=book + 1))
 
 
 def fused_norm(norm: RMSNorm) -> Norm:

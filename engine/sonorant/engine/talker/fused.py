@@ -109,7 +109,7 @@ class FusedSteps:
                 "talker_weights fp8 makes no frame faster here: that takes a GPU of compute capability 9 or higher "
                 "and the package cuda-bindings"
             )
-        self._stack = FusedStack(talker.model.layers, rotary, is_fp8=is_fp8)
+        self._stack = FusedStack(talker.model.layers, talker.model.norm, rotary, is_fp8=is_fp8)
         self._norm = fused_norm(talker.model.norm)
         tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
         self._tables = join_rows([table.weight for table in tables])
@@ -293,9 +293,9 @@ class FusedSteps:
         attend = partial(paged_attention, places=places)
         head = self._alignment_head
         if head is None:
-            return self._stack(x, self._cache.storage, attend)
+            return self._stack(x, self._cache.storage, attend)[0]
         watch = Watch(head.head, watched, self._logits)
-        return self._stack(x, self._cache.storage, attend, (head.layer, partial(attend, watch=watch)))
+        return self._stack(x, self._cache.storage, attend, (head.layer, partial(attend, watch=watch)))[0]
 
     def _add_voices(self, rows: Sequence[PrefillRow]) -> bool:
         """Put the speaker embeddings and reference frames of prompt rows in `_voice`; False if there are none."""

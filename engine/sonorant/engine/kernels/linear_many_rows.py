@@ -1,0 +1,165 @@
+"""Matrix products of up to 64 rows in CUDA C++, with the norm before and the activation or residual sum after inside.
+
+The kernel is in linear_many_rows.cu; see there for how a norm is split in two. Here is decided which products it does,
+and how they are shared out.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from sonorant.engine.kernels.cuda_code import CudaKernel, has_warpgroups, load
+from sonorant.engine.kernels.linear_row import Norm
+
+MAX_ROWS = 64
+INSTRUCTION_OUT = 32
+STAGE_IN = 64
+BLOCKS_WANTED = 256  # an H100 or H200 has 132 multiprocessors, with room for several
+STAGES_BYTES = 62 * 1024  # under way in a block: three blocks fit on a multiprocessor
+BARRIER_BYTES = 16
+SQUARES_TOGETHER = 16  # that a row must have a multiple of
+NUM_THREADS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Rows times the weight of the norm that comes next, and parts of the rows' own sums of squares."""
+
+    values: Tensor  # [rows, size]
+    squares: Tensor  # [rows, parts], float32
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a product is shared out; see the macros of linear_many_rows.cu."""
+
+    block_out: int  # weight rows of a block of threads
+    split: int  # blocks of threads that share the inputs of the same outputs
+    places: int  # for stages of 64 inputs
+
+    @classmethod
+    def of(cls, size_out: int, size_in: int, *, is_swiglu: bool) -> "Tiling | None":
+        """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU."""
+        num_lines = size_out * (2 if is_swiglu else 1)
+        block_out = 3 * INSTRUCTION_OUT if num_lines >= 3 * INSTRUCTION_OUT * BLOCKS_WANTED // 2 else INSTRUCTION_OUT
+        if num_lines % block_out:
+            return None
+        split = next((n for n in (2, 4) if num_lines // block_out * n >= BLOCKS_WANTED), 8)
+        num_stages, rest = divmod(size_in, split * STAGE_IN)
+        if rest or not num_stages:
+            return None
+        places = STAGES_BYTES // ((MAX_ROWS + block_out) * STAGE_IN * 2)
+        return cls(block_out, split, places)
+
+
+def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
+    """Return whether `linear_many_rows` can do this product, and is the fastest for its number of rows."""
+    if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16) or not has_warpgroups(x):
+        return False
+    size_out, size_in = weight.shape
+    tiling = Tiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu)
+    return tiling is not None and x.is_contiguous() and weight.is_contiguous()
+
+
+def linear_many_rows(
+    x: Tensor | Scaled,
+    weight: Tensor,
+    *,
+    eps: float = 0.0,
+    residual: Tensor | None = None,
+    next_norm: Norm | None = None,
+    is_swiglu: bool = False,
+) -> tuple[Tensor, Scaled | None]:
+    """Do what `sonorant.engine.kernels.linear.linear` does, for rows that `fits` accepts.
+
+    With `Scaled` rows this is the product of their norm, which has this `eps`. With `next_norm` the result is returned
+    scaled for that norm, too, if the next product can take it so.
+    """
+    rows, squares = (x.values, x.squares) if isinstance(x, Scaled) else (x, None)
+    size_out, size_in = weight.shape
+    size_out //= 2 if is_swiglu else 1
+    out = rows.new_empty(len(rows), size_out)
+    num_squares = 0 if squares is None else squares.shape[1]
+    tiling = _tiling(size_out, size_in, is_swiglu)
+    scaled = None
+    if next_norm is not None and size_out // tiling.block_out % SQUARES_TOGETHER == 0:
+        next_squares = rows.new_empty(len(rows), size_out // tiling.block_out, dtype=torch.float32)
+        scaled = Scaled(torch.empty_like(out), next_squares)
+    parts = (num_squares, is_swiglu, residual is not None, scaled is not None, rows.dtype == torch.float16)
+    kernel = _kernel(size_in, size_out, *parts, rows.device)
+    kernel.launch(
+        rows,
+        rows if squares is None else squares,
+        eps,
+        weight,
+        rows if residual is None else residual,
+        out,
+        rows if next_norm is None else next_norm.weight,
+        rows if scaled is None else scaled.values,
+        rows if scaled is None else scaled.squares,
+        len(rows),
+    )
+    return out, scaled
+
+
+@cache
+def _tiling(size_out: int, size_in: int, is_swiglu: bool) -> Tiling:
+    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu)
+    assert tiling is not None, "`fits` says so"
+    return tiling
+
+
+@cache
+def _kernel(
+    size_in: int,
+    size_out: int,
+    num_squares: int,
+    is_swiglu: bool,
+    has_residual: bool,
+    is_scaled: bool,
+    is_float16: bool,
+    device: torch.device,
+) -> CudaKernel:
+    tiling = _tiling(size_out, size_in, is_swiglu)
+    return load(
+        "linear_many_rows.cu",
+        macros_of(tiling, size_in, size_out, num_squares, is_swiglu, has_residual, is_scaled, is_float16),
+        device,
+        blocks=size_out * (2 if is_swiglu else 1) // tiling.block_out * tiling.split,
+        threads=NUM_THREADS,
+        blocks_per_cluster=tiling.split,
+        shared_bytes=shared_bytes(tiling, size_in),
+    )
+
+
+def macros_of(
+    tiling: Tiling,
+    size_in: int,
+    size_out: int,
+    num_squares: int,
+    is_swiglu: bool,
+    has_residual: bool,
+    is_scaled: bool,
+    is_float16: bool,
+) -> dict[str, int]:
+    return {
+        "IN": size_in,
+        "OUT": size_out,
+        "BLOCK_OUT": tiling.block_out,
+        "SPLIT": tiling.split,
+        "PLACES": tiling.places,
+        "SQUARES": num_squares,
+        "SWIGLU": int(is_swiglu),
+        "RESIDUAL": int(has_residual),
+        "NEXT": int(is_scaled),
+        "FLOAT16": int(is_float16),
+    }
+
+
+def shared_bytes(tiling: Tiling, size_in: int) -> int:
+    """As linear_many_rows.cu lays it out: the stages under way, and the sums that the blocks of a cluster send."""
+    num_stages = min(tiling.places, size_in // tiling.split // STAGE_IN)
+    stages = num_stages * (MAX_ROWS + tiling.block_out) * STAGE_IN * 2
+    return stages + MAX_ROWS * tiling.block_out * 4 + BARRIER_BYTES
