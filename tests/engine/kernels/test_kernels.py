@@ -99,7 +99,7 @@ def test_products(dtype: torch.dtype, num_rows: int, size_in: int, is_normed: bo
 
 @torch.inference_mode()
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, (16, 8, 128)])  # the last has a kernel of its own on a GPU
 def test_frame_attention(shape: tuple[int, int, int], dtype: torch.dtype, config: TransformerConfig) -> None:
     case = attention_case(shape, dtype, config)
     norm = case.attention.qk_norm

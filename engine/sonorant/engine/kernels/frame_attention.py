@@ -1,15 +1,23 @@
 """Attention of the code predictor. Keys and values are kept for one frame: at most one position per codebook.
 
-One program does one stream and one key-value head with all its query heads, norm and rotation included. All addresses
-that it reads from can be computed without a look-up, so that all reads can start at once.
+One warp or program does one stream and one key-value head with all its query heads, norm and rotation included. All
+addresses that it reads from can be computed without a look-up, so that all reads can start at once. The checkpoints'
+shape has a kernel in CUDA C++ (frame_attention.cu), as one warp needs half the time there; any other has one in Triton.
 """
 
+from functools import cache
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from sonorant.engine.kernels.attention import FAR_BELOW, HeadNorm, _norm_and_rotate
+from sonorant.engine.kernels.cuda_code import CudaKernel, is_usable, load
 from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
+
+WARPS = 4
+MAX_POSITIONS = 16
 
 
 def frame_attention(qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *, position: int) -> Tensor:
@@ -22,6 +30,11 @@ def frame_attention(qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *
     num_streams, num_positions, kv_heads, dim = keys.shape
     heads = len(norm.weight) - kv_heads
     out = qkv.new_empty(len(qkv), heads * dim)
+    is_known = dim == 128 and heads == 2 * kv_heads and kv_heads % WARPS == 0 and num_positions <= MAX_POSITIONS
+    if is_known and qkv.dtype in (torch.bfloat16, torch.float16) and is_usable(qkv):
+        kernel = _kernel(num_streams, kv_heads, num_positions, position == 1, qkv.dtype == torch.float16, qkv.device)
+        kernel.launch(qkv, norm.weight, norm.cos, norm.sin, keys, values, out, position, norm.eps, dim**-0.5)
+        return out
     _frame[(num_streams, kv_heads)](
         qkv,
         norm.weight,
@@ -44,6 +57,23 @@ def frame_attention(qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *
         **overlap(qkv),
     )
     return out
+
+
+@cache
+def _kernel(
+    num_streams: int, kv_heads: int, num_positions: int, is_first: bool, is_float16: bool, device: torch.device
+) -> CudaKernel:
+    macros = macros_of(kv_heads, num_positions, is_first, is_float16)
+    return load("frame_attention.cu", macros, device, blocks=num_streams * kv_heads // WARPS, threads=WARPS * 32)
+
+
+def macros_of(kv_heads: int, num_positions: int, is_first: bool, is_float16: bool) -> dict[str, int]:
+    return {
+        "KV_HEADS": kv_heads,
+        "POSITIONS": num_positions,
+        "IS_FIRST": int(is_first),
+        "FLOAT16": int(is_float16),
+    }
 
 
 @triton.jit(do_not_specialize=["position"])

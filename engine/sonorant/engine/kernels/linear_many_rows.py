@@ -16,8 +16,12 @@ from sonorant.engine.kernels.linear_row import Norm
 MAX_ROWS = 64
 INSTRUCTION_OUT = 32
 STAGE_IN = 64
-BLOCKS_WANTED = 256  # an H100 or H200 has 132 multiprocessors, with room for several
-STAGES_BYTES = 62 * 1024  # under way in a block: three blocks fit on a multiprocessor
+# An H100 or H200 has 132 multiprocessors. What is under way in a block decides how many fit on one of them; all of a
+# product should fit at once, and clusters of four or eight do not fill the last places.
+BLOCKS_WANTED = 256
+MOST_BLOCKS_OF_TWO_EACH = 264
+STAGES_BYTES_OF_TWO_EACH = 74 * 1024
+STAGES_BYTES_OF_THREE_EACH = 62 * 1024
 BARRIER_BYTES = 16
 SQUARES_TOGETHER = 16  # that a row must have a multiple of
 NUM_THREADS = 128
@@ -43,15 +47,16 @@ class Tiling:
     def of(cls, size_out: int, size_in: int, *, is_swiglu: bool) -> "Tiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU."""
         num_lines = size_out * (2 if is_swiglu else 1)
-        block_out = 3 * INSTRUCTION_OUT if num_lines >= 3 * INSTRUCTION_OUT * BLOCKS_WANTED // 2 else INSTRUCTION_OUT
+        block_out = 2 * INSTRUCTION_OUT if num_lines > BLOCKS_WANTED * INSTRUCTION_OUT else INSTRUCTION_OUT
         if num_lines % block_out:
             return None
         split = next((n for n in (2, 4) if num_lines // block_out * n >= BLOCKS_WANTED), 8)
         num_stages, rest = divmod(size_in, split * STAGE_IN)
         if rest or not num_stages:
             return None
-        places = STAGES_BYTES // ((MAX_ROWS + block_out) * STAGE_IN * 2)
-        return cls(block_out, split, places)
+        are_two_each = split == 2 and num_lines // block_out * split <= MOST_BLOCKS_OF_TWO_EACH
+        stages_bytes = STAGES_BYTES_OF_TWO_EACH if are_two_each else STAGES_BYTES_OF_THREE_EACH
+        return cls(block_out, split, stages_bytes // ((MAX_ROWS + block_out) * STAGE_IN * 2))
 
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
