@@ -66,14 +66,18 @@ class Tile:
     num_stages: int
 
 
-def tile_for(num_positions: int, size_in: int, size_out: int) -> Tile:
+def tile_for(num_positions: int, taps: int, channels_in: int, size_out: int) -> Tile:
     """Return the tile that was fastest in measurements on an NVIDIA H200 in float16."""
+    size_in = taps * channels_in
     if num_positions * size_out < 1 << 20:
         return Tile(64, min(32, size_out & -size_out), 0, 64, 4, 4)
-    if size_out % 256 == 0 and size_in >= 3072 and num_positions * size_out >= 1 << 24:
-        return Tile(128, 256, 0, 64, 8, 3)
+    if size_in >= 2048 and num_positions * size_out >= 1 << 24:
+        if size_out % 256 == 0 and size_in >= 3072:
+            return Tile(128, 256, 0, 64, 8, 3)
+        if size_out % 128 == 0:
+            return Tile(256, 128, 0, 64, 8, 3)
     if size_out % 128 == 0:
-        return Tile(128, 64 if size_in == size_out else 128, 0, 64, 4, 3)
+        return Tile(128, 64 if taps == 1 else 128, 0, 64, 4, 3)
     if size_out % 192 == 0:
         return Tile(64, 128, 64, 64, 4, 3)
     if size_out % 96 == 0:
@@ -84,7 +88,8 @@ def tile_for(num_positions: int, size_in: int, size_out: int) -> Tile:
 def unit_tile_for(channels: int) -> Tile:
     """Return the fastest tile for `residual_unit`."""
     block_a = 1 << (channels.bit_length() - 1)
-    return Tile(64 if channels > 128 else 128, block_a, channels - block_a, 64, 4, 3)
+    block_k = 64 if channels % 64 == 0 else 32  # of one tap each, so that no product needs a mask
+    return Tile(64 if channels > 128 else 128, block_a, channels - block_a, block_k, 4, 3)
 
 
 def convolve(
@@ -106,7 +111,7 @@ def convolve(
     rows, x_positions, channels_in = x.shape
     size_out = c.matrix.shape[1]
     num_new = x_positions - c.num_kept
-    tile = tile or tile_for(rows * num_new, c.taps * channels_in, size_out)
+    tile = tile or tile_for(rows * num_new, c.taps, channels_in, size_out)
     grid = (triton.cdiv(rows * num_new, tile.block_m) * triton.cdiv(size_out, tile.block_a + tile.block_b),)
     _convolve[grid](
         x,
