@@ -4,7 +4,15 @@ import math
 
 import pytest
 
-from sonorant.engine.code2wav.pace import DECAY, GROWTH, LEAST_CALL_FRAMES, MOST_CALL_FRAMES, RESERVE, Pace
+from sonorant.engine.code2wav.pace import (
+    DECAY,
+    GROWTH,
+    LEAST_CALL_FRAMES,
+    LONGEST_CALL,
+    MOST_CALL_FRAMES,
+    RESERVE,
+    Pace,
+)
 from sonorant.engine.ipc.messages import PcmBatch
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, frames
 from tests.fakes import begin_stream
@@ -43,6 +51,15 @@ def test_a_call_holds_what_fits_into_a_step() -> None:
     assert pace.max_call_frames == LEAST_CALL_FRAMES
     assert [pace.max_rows(12, waiting) for waiting in (1, 8, 9)] == [4, 4, math.inf]
     assert pace.max_rows(100, 2) == 1
+
+
+def test_a_call_beside_long_steps_is_shorter_than_they_are() -> None:
+    pace = Pace(FRAME_S)
+    pace.note_step(FRAME_S / 2)
+    pace.note_call(LONGEST_CALL * FRAME_S, 500)
+    assert pace.max_call_frames == MOST_CALL_FRAMES
+    pace.note_call(2 * LONGEST_CALL * FRAME_S, 1000)
+    assert pace.max_call_frames == pytest.approx(500)
 
 
 @pytest.mark.parametrize("num_streams", [1, 3])

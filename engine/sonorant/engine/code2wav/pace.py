@@ -9,6 +9,9 @@ RESERVE = 0.5
 # Frames of all rows together: what a call may always hold, and what none ever does.
 LEAST_CALL_FRAMES = 48
 MOST_CALL_FRAMES = 10_000
+LONGEST_CALL = (
+    0.25  # of a frame: with many streams a step takes longer, but a listener's second frame cannot wait as long
+)
 GROWTH = 1.25  # of what a call may hold, after one that held about as much and was quick
 
 DECAY = 0.8  # per step of the talker and per call, of the longest time that is remembered
@@ -19,7 +22,7 @@ class Pace:
         self._frame_s = frame_s
         self._step_s = 0.0  # the longest of the talker's last steps
         self._call_s = 0.0  # the longest of the decoder's last calls
-        # Of all rows together, so that a call takes no longer than a step.
+        # Of all rows together, so that a call takes no longer than a step, nor LONGEST_CALL.
         self.max_call_frames: float = MOST_CALL_FRAMES
 
     @property
@@ -48,8 +51,9 @@ class Pace:
         efficient.
         """
         self._call_s = max(took_s, DECAY * self._call_s)
-        if took_s > self._step_s > 0:
-            fitting = num_frames * self._step_s / took_s
+        limit_s = min(self._step_s, LONGEST_CALL * self._frame_s)
+        if took_s > limit_s > 0:
+            fitting = num_frames * limit_s / took_s
             self.max_call_frames = max(LEAST_CALL_FRAMES, min(self.max_call_frames, fitting))
         elif GROWTH * num_frames > self.max_call_frames:
             self.max_call_frames = min(MOST_CALL_FRAMES, GROWTH * self.max_call_frames)
