@@ -101,7 +101,7 @@ def _head(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer)
     ids, talker = checkpoint.text_ids, checkpoint.talker
     newline = tokenizer.newline_id
     text_only: list[int] = []
-    instruct = tokenizer.encode(params.instruct) if checkpoint.takes_instruct else []
+    instruct = tokenizer.encode(params.instruct) if params.instruct and checkpoint.takes_instruct else []
     if instruct:
         text_only += [ids.im_start, *tokenizer.encode("user"), newline, *instruct, ids.im_end, newline]
     text_only += [ids.im_start, ids.assistant, newline]

@@ -6,6 +6,7 @@ example, is encoded as the characters it is made of. Whitespace around a text is
 """
 
 from bisect import bisect_right
+from functools import cached_property
 from pathlib import Path
 
 from tokenizers import Regex, pre_tokenizers
@@ -62,7 +63,7 @@ class Tokenizer:
             raise CheckpointError(f"{vocab} lacks {len(missing)} of the 256 single-byte tokens; byte-level BPE has all")
         return cls(bpe)
 
-    @property
+    @cached_property
     def newline_id(self) -> int:
         """The id of a single "\\n", which `encode` would drop."""
         return self.encode_word(_byte_chars(b"\n"))[0][0]

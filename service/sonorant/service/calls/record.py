@@ -33,6 +33,7 @@ class _Utterance:
 
     rate_hz: int
     sent_s: float = 0.0  # when the last audio was sent
+    first: tuple[latency_pb2.LatencyBudget, int] | None = None  # its first audio's budget, and when it was sent
     span: "Span | None" = None
 
 
@@ -62,7 +63,7 @@ class CallRecord:
                 stats = response.stats
                 if stats.HasField("first_audio_budget"):
                     first_audio_ns = self._start_ns + stats.first_audio_ms * 1_000_000
-                    self._first_audio(self._live[""], stats.first_audio_budget, first_audio_ns)
+                    self._live[""].first = stats.first_audio_budget, first_audio_ns
                 self._done("", response.reason, stats)
             case SynthesizeStreamResponse() | DecodeResponse():
                 self._payload("", response)
@@ -111,7 +112,7 @@ class CallRecord:
     def _audio(self, utterance: _Utterance, audio: audio_pb2.AudioChunk) -> None:
         now_s = time.monotonic()
         if audio.HasField("budget"):
-            self._first_audio(utterance, audio.budget, time.time_ns())
+            utterance.first = audio.budget, time.time_ns()  # evaluated in the end, as a listener waits for this audio
         if utterance.sent_s:
             self._metrics.frame_gap_s.observe(now_s - utterance.sent_s)
             if now_s > self._silent_from_s:
@@ -152,6 +153,8 @@ class CallRecord:
         utterance = self._live.pop(utterance_id, None)
         if utterance is not None:  # None: it ended before its turn came
             self._metrics.active_utterances.dec()
+            if utterance.first is not None:
+                self._first_audio(utterance, *utterance.first)
             if utterance.span is not None:
                 end_span(utterance.span, told | {"method": self._method}, failed=reason == "FAILED")
         self._metrics.utterances.labels(reason).inc()

@@ -142,6 +142,7 @@ class Delivery:
             if segment.stream is None:
                 segment.draw = self._skipped.draw_of_segment(segment.number)
             await maker.open(segment, known)
+            await asyncio.sleep(0)  # the engine's commands leave before anything is made for the client
         elif known is not None:
             maker.skip(known)
         await self._start(segment, send)
