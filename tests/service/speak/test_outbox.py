@@ -25,6 +25,21 @@ async def test_what_is_posted_overtakes_what_is_sent() -> None:
     await sending
 
 
+async def test_what_is_put_is_first_and_waits_for_the_writer_to_be_woken() -> None:
+    outbox: Outbox[SpeakResponse] = Outbox()
+    responses = outbox.responses()
+    first = asyncio.create_task(anext(responses))
+    await asyncio.sleep(0)  # the writer waits
+    outbox.put(response("greeting"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not first.done(), "nobody has woken it"
+    outbox.wake()
+    outbox.post(response("started"))
+    assert (await first).utterance_id == "greeting"
+    assert (await anext(responses)).utterance_id == "started"
+
+
 async def test_a_send_that_is_cancelled_takes_its_response_back() -> None:
     outbox: Outbox[SpeakResponse] = Outbox()
     taken: list[str] = []

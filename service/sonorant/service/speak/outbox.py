@@ -41,10 +41,17 @@ class Outbox(Generic[R]):
         return None if self._wake.is_set() else self._idle_since_s
 
     def post(self, response: R) -> None:
+        self.put(response)
+        self._wake.set()
+
+    def put(self, response: R) -> None:
+        """Post a response that may wait until the writer is woken, by `wake` or by another response."""
         if len(self._posted) >= MAX_POSTED:
             self.close(LimitReached("responses", f"{MAX_POSTED} responses wait to be read; read while sending"))
             return
         self._posted.append(response)
+
+    def wake(self) -> None:
         self._wake.set()
 
     async def send(self, response: R, on_taken: Callable[[], None] | None = None) -> None:

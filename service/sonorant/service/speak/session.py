@@ -162,7 +162,7 @@ class Session:
             max_silence_ms=round((spec.max_silence_s or 0) * 1000),
             takes_opening=True,
         )
-        self.outbox.post(speak_pb2.SpeakResponse(session=started))
+        self.outbox.put(speak_pb2.SpeakResponse(session=started))  # the first one, but not written yet
         self._spec = self._commands.spec = spec
         self._watch_idle()
         if spec.max_silence_s is not None:
@@ -174,6 +174,8 @@ class Session:
             await self._text(opening.utterance_id, opening.text)
             if opening.end:
                 await self._commands.end(opening.utterance_id)
+            await asyncio.sleep(0)  # the utterance's stream is opened here, before the loop's time goes into writing
+        self.outbox.wake()
 
     async def _text(self, utterance_id: str, text: str) -> None:
         await self._limits.prepare(self._caller, len(text))

@@ -60,6 +60,7 @@ class Turns:
         self._over: dict[str, bool] = {}  # the latest done utterances: whether the client was warned of late text
         self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none any more
         self._closing = False
+        self._tasks: asyncio.TaskGroup | None = None  # while it runs
 
     def __len__(self) -> int:
         return len(self._open)
@@ -90,6 +91,8 @@ class Turns:
 
     def begin(self, utterance: Utterance) -> OpenUtterance:
         entry = self._open[utterance.id] = OpenUtterance(utterance)
+        if self._tasks is not None and self.current is entry:  # now, and not some steps of the event loop later
+            entry.speaking = self._tasks.create_task(self._speak_to_the_end(entry))
         self._changed.set()
         return entry
 
@@ -141,17 +144,22 @@ class Turns:
                 entry.commit_timer.cancel()
 
     async def run(self, tasks: asyncio.TaskGroup) -> None:
-        while True:
-            if (entry := self.current) is not None:
-                await self._speak(entry, tasks)
-            elif self._closing:
-                return
-            else:
-                self._changed.clear()
-                await self._changed.wait()
+        self._tasks = tasks
+        try:
+            while True:
+                if (entry := self.current) is not None:
+                    await self._speak(entry, tasks)
+                elif self._closing:
+                    return
+                else:
+                    self._changed.clear()
+                    await self._changed.wait()
+        finally:
+            self._tasks = None  # breaks a cycle: the group refers to its tasks, and they to this
 
     async def _speak(self, entry: OpenUtterance, tasks: asyncio.TaskGroup) -> None:
-        entry.speaking = speaking = tasks.create_task(self._speak_to_the_end(entry))
+        speaking = entry.speaking or tasks.create_task(self._speak_to_the_end(entry))
+        entry.speaking = speaking
         try:
             await asyncio.wait([speaking])
         finally:
