@@ -9,9 +9,8 @@ RESERVE = 0.5
 # Frames of all rows together: what a call may always hold, and what none ever does.
 LEAST_CALL_FRAMES = 48
 MOST_CALL_FRAMES = 10_000
-LONGEST_CALL = (
-    0.25  # of a frame: with many streams a step takes longer, but a listener's second frame cannot wait as long
-)
+# Of a frame, for a call. With many streams a step takes longer, but a listener's second frame cannot wait as long.
+LONGEST_CALL = 0.25
 GROWTH = 1.25  # of what a call may hold, after one that held about as much and was quick
 
 DECAY = 0.8  # per step of the talker and per call, of the longest time that is remembered
