@@ -8,7 +8,7 @@ capability 9 or higher. `is_usable` says whether they can run.
 import ctypes
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ class CudaKernel:
     blocks_per_cluster: int
     shared_bytes: int
 
+    def of_blocks(self, blocks: int) -> "CudaKernel":
+        """The same kernel, to be launched with so many blocks."""
+        return replace(self, blocks=blocks)
+
     def launch(self, *arguments: Tensor | int | float) -> None:
         """Launch it on the current stream. Integers are `int` there, floats `float`."""
         config = driver.CUlaunchConfig()
@@ -70,8 +74,8 @@ def load(
     macros: Mapping[str, int],
     device: torch.device,
     *,
-    blocks: int,
     threads: int,
+    blocks: int = 1,
     blocks_per_cluster: int = 1,
     shared_bytes: int = 0,
 ) -> CudaKernel:
@@ -130,6 +134,11 @@ def _type(argument: Tensor | int | float) -> Any:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p
     return ctypes.c_float if isinstance(argument, float) else ctypes.c_int
+
+
+@cache
+def num_multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @cache

@@ -21,6 +21,8 @@ from sonorant.engine.kernels.convolution import (
     residual_unit,
 )
 from sonorant.engine.kernels.depthwise import DepthwiseNorm, depthwise_norm
+from sonorant.engine.kernels.packed_convolution import PackedConvolution, PackedUnit
+from sonorant.engine.kernels.resident_unit import ResidentUnit
 from sonorant.engine.kernels.tails import BufferShape, Tails
 from sonorant.engine.kernels.waveform import waveform
 from sonorant.engine.model.code2wav import (
@@ -39,16 +41,60 @@ from sonorant.engine.model.code2wav_state import CodecState
 
 
 @dataclass(frozen=True, slots=True)
+class _Activated:
+    """A convolution and the activation after it."""
+
+    convolution: Convolution
+    activation: Snake
+    packed: PackedConvolution | None
+
+    @classmethod
+    def of(cls, convolution: Convolution, activation: Snake) -> "_Activated":
+        return cls(convolution, activation, PackedConvolution.of(convolution, activation))
+
+    def run(self, x: Tensor, activated: Tensor) -> None:
+        if self.packed is not None and self.packed.is_faster(x):
+            self.packed.run(x, activated=activated)
+        else:
+            convolve(x, self.convolution, activation=self.activation, activated=activated)
+
+
+@dataclass(frozen=True, slots=True)
 class _Unit:
-    convolutions: tuple[Convolution, Convolution]
-    activation: Snake  # between them
+    first: _Activated
+    second: Convolution
+    activation: Snake  # after the residual sum
+    taps: Tensor | None  # of the last convolution, behind the last unit
+    packed: PackedUnit | ResidentUnit | None
+
+    @classmethod
+    def of(cls, unit: ResidualUnit, activation: Snake, taps: Tensor | None) -> "_Unit":
+        convolutions, between = (_convolution(unit.conv1), _convolution(unit.conv2)), _snake(unit.act2)
+        packed = ResidentUnit.of(convolutions, (between, activation), taps) or (
+            PackedUnit.of(convolutions, (between, activation)) if taps is None else None
+        )
+        return cls(_Activated.of(convolutions[0], between), convolutions[1], activation, taps, packed)
+
+    def run(self, x: Tensor, *, residual: Tensor, plain: Tensor | None, activated: Tensor) -> None:
+        """Do what `residual_unit` does."""
+        if self.packed is not None and self.packed.fits(x):
+            self.packed.run(x, residual=residual, plain=plain, activated=activated)
+        elif self.taps is not None or x.shape[2] <= MAX_UNIT_CHANNELS:
+            convolutions, snakes = (self.first.convolution, self.second), (self.first.activation, self.activation)
+            residual_unit(x, convolutions, snakes, residual=residual, plain=plain, activated=activated, taps=self.taps)
+        else:
+            hidden = torch.empty_like(residual)
+            self.first.run(x, hidden)
+            convolve(
+                hidden, self.second, activation=self.activation, residual=residual, plain=plain, activated=activated
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
     upsampling: Convolution
+    activation: Snake  # after it
     units: list[_Unit]
-    activations: list[Snake]  # the one before each unit, then the one after the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +118,17 @@ class FusedCode2Wav:
         self._transformer = FusedWindowTransformer(plain.pre_transformer)
         self._pre_conv = _convolution(plain.pre_conv)
         self._latent = [_conv_next(layer) for layer in plain.upsample if isinstance(layer, LatentUpsampling)]
-        self._first = _convolution(first)
-        self._blocks = []
-        befores = [_activation_before(block) for block in blocks] + [last_activation]
-        for block, after in zip(blocks, befores[1:], strict=True):
-            assert isinstance(block, UpsamplingBlock)
-            self._blocks.append(_block(block, after))
-        self._first_activation = _snake(befores[0])
         assert last.conv.bias is not None
         self._last_bias = last.conv.bias.float()
         by_channel = _padded(last.conv.weight[0], 0)  # [channels, taps]
         self._num_taps = by_channel.shape[1]
-        self._last_taps = F.pad(by_channel, (0, PRODUCT_CHANNELS // 2 - self._num_taps)).repeat(1, 2)
+        last_taps = F.pad(by_channel, (0, PRODUCT_CHANNELS // 2 - self._num_taps)).repeat(1, 2)
+        befores = [_activation_before(block) for block in blocks] + [last_activation]
+        self._first = _Activated.of(_convolution(first), _snake(befores[0]))
+        self._blocks = []
+        for block, after in zip(blocks, befores[1:], strict=True):
+            assert isinstance(block, UpsamplingBlock)
+            self._blocks.append(_block(block, after, last_taps if block is blocks[-1] else None))
         self._tails = Tails(self._buffer_shapes(), self._last_bias.device)
 
     def _buffer_shapes(self) -> list[BufferShape]:
@@ -94,13 +139,14 @@ class FusedCode2Wav:
         for ratio, layer in zip(c.upsampling_ratios, self._latent, strict=True):
             positions *= ratio
             shapes.append(BufferShape(len(layer.depthwise.taps) - 1, positions, c.latent_dim))
-        shapes.append(BufferShape(self._first.num_kept, positions, c.latent_dim))
-        channels = len(self._first.bias)
+        first = self._first.convolution
+        shapes.append(BufferShape(first.num_kept, positions, c.latent_dim))
+        channels = len(first.bias)
         for rate, block in zip(c.upsample_rates, self._blocks, strict=True):
             shapes.append(BufferShape(block.upsampling.num_kept, positions, channels))
             positions *= rate
             channels = len(block.upsampling.bias) // rate
-            shapes += [BufferShape(unit.convolutions[0].num_kept, positions, channels) for unit in block.units]
+            shapes += [BufferShape(unit.first.convolution.num_kept, positions, channels) for unit in block.units]
         return [*shapes, BufferShape(self._num_taps - 1, positions, PRODUCT_CHANNELS)]
 
     def new_state(self, num_slots: int) -> CodecState:
@@ -140,56 +186,32 @@ class FusedCode2Wav:
         """Compute samples [rows, n], float32, from the latents in the first buffer."""
         remaining = iter(buffers)
         buffer, following = next(remaining), next(remaining)
-        convolve(buffer, self._first, activation=self._first_activation, activated=following)
+        self._first.run(buffer, following)
         for block in self._blocks:
             buffer, following = following, next(remaining)
             up = block.upsampling
             num_new = (buffer.shape[1] - up.num_kept) * up.stride
             x = buffer.new_empty(len(buffer), num_new, following.shape[2])
-            convolve(buffer, up, activation=block.activations[0], plain=x, activated=following)
-            for unit, activation in zip(block.units, block.activations[1:], strict=True):
+            convolve(buffer, up, activation=block.activation, plain=x, activated=following)
+            for unit in block.units:
                 buffer, following = following, next(remaining)
                 # After the last unit, only the activated output is used.
                 plain = None if unit is block.units[-1] else torch.empty_like(x)
-                is_last = block is self._blocks[-1] and plain is None
-                taps = self._last_taps if is_last else None
-                _residual(unit, activation, buffer, x, plain, following, taps)
+                unit.run(buffer, residual=x, plain=plain, activated=following)
                 x = x if plain is None else plain
         return waveform(following, self._last_bias, self._num_taps)
 
 
-def _residual(
-    unit: _Unit,
-    activation: Snake,
-    x: Tensor,
-    residual: Tensor,
-    plain: Tensor | None,
-    activated: Tensor,
-    taps: Tensor | None,
-) -> None:
-    if taps is not None or x.shape[2] <= MAX_UNIT_CHANNELS:
-        snakes = unit.activation, activation
-        residual_unit(x, unit.convolutions, snakes, residual=residual, plain=plain, activated=activated, taps=taps)
-        return
-    hidden = torch.empty_like(residual)
-    first, second = unit.convolutions
-    convolve(x, first, activation=unit.activation, activated=hidden)
-    convolve(hidden, second, activation=activation, residual=residual, plain=plain, activated=activated)
-
-
-def _block(block: UpsamplingBlock, after: SnakeBeta) -> _Block:
-    _, upsampling, *units = block.block
+def _block(block: UpsamplingBlock, after: SnakeBeta, last_taps: Tensor | None) -> _Block:
+    """`last_taps`: of the convolution after the last block."""
+    _, upsampling, *modules = block.block
     assert isinstance(upsampling, CausalTransposedConv)
-    activations, packed = [], []
-    for unit in units:
-        assert isinstance(unit, ResidualUnit)
-        activations.append(_snake(unit.act1))
-        convolutions = _convolution(unit.conv1), _convolution(unit.conv2)
-        packed.append(_Unit(convolutions, _snake(unit.act2)))
+    units = [module for module in modules if isinstance(module, ResidualUnit)]
+    first, *rest = [_snake(unit.act1) for unit in units] + [_snake(after)]
     stride = upsampling.stride
-    first, rest = activations[0], activations[1:]
     repeated = Snake(first.frequency.repeat(stride), first.magnitude.repeat(stride))
-    return _Block(_transposed(upsampling), packed, [repeated, *rest, _snake(after)])
+    taps = [None] * (len(units) - 1) + [last_taps]
+    return _Block(_transposed(upsampling), repeated, [_Unit.of(*each) for each in zip(units, rest, taps, strict=True)])
 
 
 def _conv_next(layer: LatentUpsampling) -> _ConvNeXt:
