@@ -72,9 +72,9 @@ class Decoder:
         records = list(self.plan.records)
         for source, target in self.plan.copies:
             self.runner.copy(source, target)
+        for slot, num_frames in self.plan.new_slots:
+            self.runner.reset(slot, num_frames)
         if self.plan.slots:
-            for slot, num_frames in self.plan.new_slots:
-                self.runner.reset(slot, num_frames)
             if self.plan.is_heard:
                 assert self.plan.codes.shape[1] in self.pass_sizes
                 records += self.batcher.apply(self.plan, self.runner.decode(self.plan.slots, self.plan.codes))

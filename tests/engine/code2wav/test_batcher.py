@@ -334,6 +334,22 @@ def test_a_stream_waits_for_a_slot_until_an_ended_one_is_drained() -> None:
     assert decoder.chunks() == [(1, 0, 1), (1, 1, 1), (1,), (2, 0, 1)]
 
 
+def test_a_slot_is_reset_before_the_first_frame_comes() -> None:
+    decoder = Decoder(num_slots=2)
+    decoder.send(begin_stream(1))
+    assert decoder.turn() == [] and len(decoder.plan.new_slots) == 1
+    decoder.send(frames(0, 1))
+    assert decoder.chunks() == [(1, 0, 1)] and decoder.plan.new_slots == []
+
+
+def test_a_stream_that_begins_leaves_free_slots_to_frames_that_are_there() -> None:
+    decoder = Decoder(num_slots=1)
+    decoder.send(begin_stream(1), begin_stream(2), frames(0, 2))
+    assert decoder.chunks() == [(2, 0, 1)]
+    decoder.send(end(2), frames(0, 1))
+    assert decoder.chunks() == [(2,), (1, 0, 1)]
+
+
 def test_too_few_slots_are_refused() -> None:
     with pytest.raises(ValueError, match="2 Code2Wav slots for 3 talker slots"):
         Decoder(num_slots=2, num_talker_slots=3)

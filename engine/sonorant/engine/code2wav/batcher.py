@@ -17,6 +17,7 @@ and pass the audio to `apply`. All rows of a batch have the same number of frame
   be decoded one by one when credit comes.
 * The stream whose listener runs dry first goes first. A waiting stream keeps its place and a served one moves back, so
   none waits forever.
+* A stream gets a slot as soon as it begins, if one is free: it is reset while the talker makes the first frame.
 * A stream that stays silent for too long is reported once, so that the service may end it.
 * The reference of a cloned voice is decoded for the state it leaves; its audio is not used. The state is kept, and a
   later stream in the same voice begins with a copy of it. When a stream goes on here after a restart, the frames that
@@ -113,6 +114,7 @@ class Batcher:
         self._due: dict[int, Stream] = {}
         self._early: dict[int, Stream] = {}
         self._with_reference: dict[int, Stream] = {}  # streams that have a reference and no slot yet
+        self._begun: dict[int, Stream] = {}  # streams whose first frame has not come
         self._records: list[PcmRecord] = []  # to be published with the next plan
         self._positions: list[TextPositions] = []  # go out ahead of the next records; alone they would wake the service
         self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
@@ -160,6 +162,7 @@ class Batcher:
         )
         if stream.reference:
             self._with_reference[stream_id] = stream
+        self._begun[stream_id] = stream
         self._file(stream)
 
     def _on_frames(self, batch: FrameBatch) -> None:
@@ -178,6 +181,7 @@ class Batcher:
                 raise ValueError(f"stream {stream_id} got frame {index} where frame {stream.num_received} was due")
             if index == stream.first_heard:
                 stream.times += times
+                del self._begun[stream_id]
             pending = stream.pending
             pending.append(codes)
             stream.num_received = index + 1
@@ -236,6 +240,7 @@ class Batcher:
                 new_slots.append((self._take_slot(stream), stream.num_skipped))
             batch.append(stream)
             num_frames, is_heard = size, num_unheard <= 0
+        new_slots += self._slots_ahead()
         self.wait_s = None
         if self._early and not batch:
             dry_s, gathered_s = (min(map(time_of, self._early.values())) for time_of in (DRY_S, GATHERED_S))
@@ -255,6 +260,11 @@ class Batcher:
             lengths=lengths,
             began_s=now,
         )
+
+    def _slots_ahead(self) -> list[tuple[int, int]]:
+        """Give slots to streams whose first frames are still being made, so that these find them reset."""
+        waiting = [stream for stream in self._begun.values() if stream.slot == NO_SLOT and not stream.pending]
+        return [(self._take_slot(stream), stream.num_skipped) for stream in waiting if self._free_for(stream)]
 
     def _candidates(self, now: float, latest_s: float) -> list[Stream]:
         """The streams that are due, most urgent first; then those that may go with them, if there are any."""
@@ -371,6 +381,7 @@ class Batcher:
             return
         del self._streams[stream.stream_id]
         self._with_reference.pop(stream.stream_id, None)
+        self._begun.pop(stream.stream_id, None)
         if stream.slot != NO_SLOT:
             self._free_for(stream).append(stream.slot)
         self._records.append(stream.end)

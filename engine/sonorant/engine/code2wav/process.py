@@ -66,10 +66,10 @@ def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> Step:
         outbox.publish(plan.records)
     for source, target in plan.copies:
         runner.copy(source, target)
-    if not plan.slots:
-        return Step(0)
     for slot, num_frames in plan.new_slots:
         runner.reset(slot, num_frames)
+    if not plan.slots:
+        return Step(0)
     if plan.is_heard:
         records = batcher.apply(plan, runner.decode(plan.slots, plan.codes))
     else:
