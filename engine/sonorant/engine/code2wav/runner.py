@@ -16,7 +16,6 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -32,7 +31,7 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.code2wav_state import CodecState
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
-from sonorant.engine.types import Float32Array, Int16Array, PassCounts
+from sonorant.engine.types import Float32Array, Int16Array, Int64Array, PassCounts
 
 log = logging.getLogger(__name__)
 
@@ -114,16 +113,27 @@ class Code2WavRunner:
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
         """Decode the next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
         num_rows, num_frames = codes.shape[:2]
-        samples = torch.empty(num_rows, num_frames * self.frame_samples, dtype=self._pcm_dtype, device=self._device)
-        slot_row = np.array(slots, np.int64)[None]
-        for frames in split(num_frames, self.pass_sizes):
-            size = frames.stop - frames.start
-            columns = np.vstack((slot_row, codes[:, frames].reshape(num_rows, -1).T), dtype=np.int64)
-            place = slice(frames.start * self.frame_samples, frames.stop * self.frame_samples)
-            for rows in split(num_rows, self._row_sizes(size)):
-                samples[rows, place] = self._pass(size, columns[:, rows])
+        columns = np.empty((1 + num_frames * self._num_codebooks, num_rows), np.int64)
+        columns[0] = slots
+        columns[1:] = codes.reshape(num_rows, -1).T
+        frames = split(num_frames, self.pass_sizes)
+        is_one_pass = len(frames) == len(split(num_rows, self._row_sizes(num_frames))) == 1
+        samples = self._pass(num_frames, columns) if is_one_pass else self._in_passes(columns, frames)
         array: Int16Array | Float32Array = download(samples).numpy()
         return array
+
+    def _in_passes(self, columns: Int64Array, frames: Sequence[slice]) -> Tensor:
+        """Run a call whose frames are divided like this among passes, and rows as the passes allow."""
+        shape = columns.shape[1], frames[-1].stop * self.frame_samples
+        samples = torch.empty(shape, dtype=self._pcm_dtype, device=self._device)
+        slots, codes = columns[:1], columns[1:]
+        for part in frames:
+            size = part.stop - part.start
+            codes_of_part = codes[part.start * self._num_codebooks : part.stop * self._num_codebooks]
+            place = slice(part.start * self.frame_samples, part.stop * self.frame_samples)
+            for rows in split(columns.shape[1], self._row_sizes(size)):
+                samples[rows, place] = self._pass(size, np.concatenate([slots[:, rows], codes_of_part[:, rows]]))
+        return samples
 
     @torch.inference_mode()
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
@@ -159,7 +169,7 @@ class Code2WavRunner:
         buckets = self._buckets.get(num_frames)
         return range(1, 1 + (buckets.sizes[-1] if buckets else max(1, self._max_pass_frames // num_frames)))
 
-    def _pass(self, num_frames: int, columns: npt.NDArray[np.int64]) -> Tensor:
+    def _pass(self, num_frames: int, columns: Int64Array) -> Tensor:
         if self._buckets:
             return self._buckets[num_frames](columns, self._device)
         self.passes.add(columns.shape[1], columns.shape[1])
