@@ -19,6 +19,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -187,7 +188,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 
 # Layout of a record: HEADER, then the body of its kind. Little-endian, like the machine; arrays are aligned.
 #
-#   OpenStream                stream_id     pickle of the record (ring A only: once per stream, many optional parts)
+#   OpenStream                stream_id     pickle of its fields (ring A only: once per stream, many optional parts)
 #   PushText     num_ids      stream_id     i32 ids
 #   GrantCredit  num_frames   stream_id
 #   BeginStream  num_frames   stream_id     BEGIN, i16 past codes [num_frames, codebooks]; 0 frames without
@@ -267,7 +268,7 @@ def encode(record: Record) -> list[Buffer]:
     """Encode the record as bytes, in parts to be joined. Parts may be views of the record's arrays."""
     match record:
         case OpenStream(stream_id=stream_id):
-            return [HEADER.pack(_Kind.OPEN_STREAM, 0, stream_id), pickle.dumps(record, pickle.HIGHEST_PROTOCOL)]
+            return [HEADER.pack(_Kind.OPEN_STREAM, 0, stream_id), _pickled(record)]
         case PushText(stream_id, token_ids):
             ids = np.array(token_ids, np.int32)
             return [HEADER.pack(_Kind.PUSH_TEXT, len(token_ids), stream_id), ids.tobytes()]
@@ -322,8 +323,7 @@ def decode(payload: Buffer) -> Record:
     body = bytearray(payload[HEADER.size :])
     match kind:
         case _Kind.OPEN_STREAM:
-            record: OpenStream = pickle.loads(body)
-            return record
+            return _unpickled(body)
         case _Kind.PUSH_TEXT:
             return PushText(stream_id, tuple(np.frombuffer(body, np.int32).tolist()))
         case _Kind.END_TEXT:
@@ -358,6 +358,20 @@ def decode(payload: Buffer) -> Record:
         case _Kind.SILENT_STREAM:
             return SilentStream(stream_id, count)
     raise ValueError(f"ring record of unknown kind {kind}")
+
+
+_OPENING, _PLAN, _SAMPLING = (attrgetter(*kind.__slots__) for kind in (OpenStream, PromptPlan, SamplingParams))
+
+
+def _pickled(record: OpenStream) -> bytes:
+    """Pickle the record as tuples: dataclasses take several times as long, and first audio waits for it."""
+    stream_id, plan, sampling, *others = _OPENING(record)
+    return pickle.dumps((stream_id, _PLAN(plan), _SAMPLING(sampling), others), pickle.HIGHEST_PROTOCOL)
+
+
+def _unpickled(body: Buffer) -> OpenStream:
+    stream_id, plan, sampling, others = pickle.loads(body)
+    return OpenStream(stream_id, PromptPlan(*plan), SamplingParams(*sampling), *others)
 
 
 def _pcm_batch(body: memoryview, rows: int, num_frames: int) -> PcmBatch:
