@@ -9,7 +9,8 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from sonorant.engine.ipc.inherited import inherited
@@ -56,6 +57,8 @@ _TIMES = _ROWS + len(ROW_BUCKETS) + 1
 _PROMPTS = _TIMES + len(STEP_S_BUCKETS) + 1
 _END = _PROMPTS + len(PROMPT_ROW_BUCKETS) + 1
 
+_COUNTS = attrgetter(*PassCounts.__slots__)
+
 
 class Heartbeat:
     def __init__(self) -> None:
@@ -84,7 +87,7 @@ class Heartbeat:
             words[_BUSY_NS] += time_ns
             for word, count in enumerate(step, _STEP):
                 words[word] += count
-            for word, count in enumerate(astuple(passes), _PASSES):
+            for word, count in enumerate(_COUNTS(passes), _PASSES):
                 words[word] = count
             words[_ROWS + bisect_left(ROW_BUCKETS, step.num_rows)] += 1
             words[_TIMES + bisect_left(STEP_S_BUCKETS, time_ns / 1e9)] += 1

@@ -12,6 +12,7 @@ from sonorant.engine.talker.rows import DecodeRow, DecodeRows
 from sonorant.engine.talker.stream import Stream
 
 SLOT, TEXT_ID, POSITION, FRAME, ALLOW_EOS, WATCHED = range(len(DecodeRow._fields))
+NO_ROWS = DecodeRows.of([])
 
 
 class DecodingStreams(Collection[Stream]):
@@ -70,6 +71,8 @@ class DecodingStreams(Collection[Stream]):
 
     def take_rows(self) -> tuple[DecodeRows, list[Stream]]:
         """Return the rows of the next step and their streams. Those that may not make a frame after it leave."""
+        if not self._streams:
+            return NO_ROWS, []
         for stream in list(self._reading.values()):
             row = self._rows[stream.stream_id]
             place = int(self._columns[FRAME, row]) - 1

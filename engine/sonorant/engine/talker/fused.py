@@ -160,32 +160,25 @@ class FusedSteps:
     def start(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> None:
         """Start a step: prefills that end their prompt sample a frame, and decodes. At most one other step may be under
         way; this one follows it."""
-        slots, text_ids, positions, frame_indices, allow_eos, watched = decodes.columns
-        first_decode = 0
+        slots, text_ids, positions, _, _, watched = decodes.columns
+        first_decode = sum(row.stop - row.start for row in prefills)
         if prefills:
-            no_id, one = np.full_like(slots, NO_ID), np.ones_like(slots)
-            prompts = [_prompt_rows(row, self._padding_slot) for row in prefills]
-            rows = np.concatenate([*prompts, np.stack([slots, text_ids, positions, no_id, one, slots, watched])], 1)
-            first_decode = rows.shape[1] - len(slots)
             voiced = self._add_voices(prefills)
-            self._mixed(rows, self._device)
+            self._mixed(_mixed_rows(prefills, decodes, self._padding_slot), self._device)
             if voiced:
-                self._voice[: rows.shape[1]].zero_()
+                self._voice[: first_decode + len(decodes)].zero_()
         else:
             self._decode(np.stack([slots, text_ids, positions, watched]), self._device)
-        firsts = [(row.slot, row.first_frame, row.allow_eos) for row in prefills if row.samples]
-        sampling = np.concatenate(
-            [np.array(firsts, np.int64).reshape(-1, 3).T, np.stack([slots, frame_indices, allow_eos])], 1
-        )
+        sampling = _sampling_rows(prefills, decodes)
         if not sampling.shape[1]:
             none = torch.empty(0, self._num_codebooks, dtype=torch.int16)
             self._note(_Started(none, None, lambda: True, None, None))
             return
-        watched_rows = None if self._alignment_head is None else first_decode + np.flatnonzero(watched != NOT_WATCHED)
-        wait_for_talker = None if watched_rows is None else wait_for_work_so_far(self._device)
+        wait_for_talker = None if self._alignment_head is None else wait_for_work_so_far(self._device)
         self._is_nearly_over[0] = 0
         frames = start_download(self._sample(sampling, self._device))
         wait, is_over = work_so_far(self._device)
+        watched_rows = None if self._alignment_head is None else first_decode + np.flatnonzero(watched != NOT_WATCHED)
         self._note(_Started(frames, wait, is_over, wait_for_talker, watched_rows))
 
     def _note(self, step: _Started) -> None:
@@ -302,6 +295,9 @@ class FusedSteps:
         first = 0
         any_voice = False
         for row in rows:
+            if row.x_vector is None and row.reference_codes is None:
+                first += row.stop - row.start
+                continue
             items = np.array(row.plan.codec_items[row.start : row.stop])
             if row.x_vector is not None and (at := np.flatnonzero(items == X_VECTOR)).size:
                 x_vector = upload(row.x_vector, self._device).to(self._voice.dtype)
@@ -316,20 +312,39 @@ class FusedSteps:
         return any_voice
 
 
-def _prompt_rows(row: PrefillRow, padding_slot: int) -> Int64Array:
-    """Columns for `_run_mixed_rows`. Only the hidden state of a prompt's last row is kept, others go to the padding
-    slot."""
-    num_rows = row.stop - row.start
-    columns = np.empty((7, num_rows), np.int64)
-    columns[0] = row.slot
-    columns[1] = row.plan.text_ids[row.start : row.stop]
-    columns[2] = np.arange(row.start, row.stop)
-    columns[3] = row.plan.codec_items[row.start : row.stop]
-    columns[4] = 0
-    columns[5] = padding_slot
-    columns[6] = NOT_WATCHED
-    if row.samples:
-        columns[5, -1] = row.slot
+def _mixed_rows(prefills: Sequence[PrefillRow], decodes: DecodeRows, padding_slot: int) -> Int64Array:
+    """Columns for `_run_mixed_rows`: the rows of the prompts, then decode rows. Only the hidden state of a prompt's
+    last row is kept, others go to the padding slot."""
+    num_prompt_rows = sum(row.stop - row.start for row in prefills)
+    columns = np.empty((7, num_prompt_rows + len(decodes)), np.int64)
+    columns[4:, :num_prompt_rows] = [[0], [padding_slot], [NOT_WATCHED]]
+    first = 0
+    for row in prefills:
+        end = first + row.stop - row.start
+        columns[0, first:end] = row.slot
+        columns[1, first:end] = row.plan.text_ids[row.start : row.stop]
+        columns[2, first:end] = range(row.start, row.stop)
+        columns[3, first:end] = row.plan.codec_items[row.start : row.stop]
+        if row.samples:
+            columns[5, end - 1] = row.slot
+        first = end
+    if decodes:
+        slots, text_ids, positions, _, _, watched = decodes.columns
+        columns[:3, first:] = slots, text_ids, positions
+        columns[3:5, first:] = [[NO_ID], [1]]
+        columns[5:, first:] = slots, watched
+    return columns
+
+
+def _sampling_rows(prefills: Sequence[PrefillRow], decodes: DecodeRows) -> Int64Array:
+    """Columns for `_run_sample`: the prompts that end, then decode rows."""
+    firsts = [(row.slot, row.first_frame, row.allow_eos) for row in prefills if row.samples]
+    columns = np.empty((3, len(firsts) + len(decodes)), np.int64)
+    if firsts:
+        columns[:, : len(firsts)] = np.array(firsts, np.int64).T
+    if decodes:
+        slots, _, _, frame_indices, allow_eos, _ = decodes.columns
+        columns[:, len(firsts) :] = slots, frame_indices, allow_eos
     return columns
 
 

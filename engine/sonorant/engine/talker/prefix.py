@@ -18,6 +18,8 @@ def page_keys(
     and values of attention, as a row depends only on those before it. The ids do not determine a row alone: the speaker
     embedding [hidden] and frames [frames, codebooks] are part of the keys, too.
     """
+    if plan.num_rows < page_size:
+        return ()
     rows = np.array([plan.text_ids, plan.codec_items], np.int64).T
     keys = []
     key = b""
