@@ -140,7 +140,7 @@ class Buckets:
         with _without_collections(), torch.cuda.graph(graph, pool=pool):
             outputs = self._function(inputs)
         staged, copied = torch.from_numpy(self.padding_rows(size)).pin_memory(), torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._graphs[size] = _Graph(graph, inputs, outputs, staged, copied)
+        self._graphs[size] = _Graph(graph, inputs, outputs, staged, staged.numpy(), copied)
 
     def padding_rows(self, count: int) -> npt.NDArray[np.int64]:
         """[columns, count]"""
@@ -166,15 +166,15 @@ class _Graph:
     inputs: Tensor
     outputs: Tensor
     staged: Tensor  # like `inputs`, in pinned memory of the host; kept, as taking such memory costs more than the copy
+    rows: npt.NDArray[np.int64]  # the memory of `staged`
     copied: torch.cuda.Event  # after the last copy out of `staged`
 
     def fill(self, columns: npt.NDArray[np.int64], padding: npt.NDArray[np.int64]) -> None:
         """Copy the columns to `inputs`, with padding behind them."""
         num_rows = columns.shape[1]
         self.copied.synchronize()
-        rows = self.staged.numpy()
-        rows[:, :num_rows] = columns
-        rows[:, num_rows:] = padding
+        self.rows[:, :num_rows] = columns
+        self.rows[:, num_rows:] = padding
         self.inputs.copy_(self.staged, non_blocking=True)
         self.copied.record()
 
