@@ -7,7 +7,15 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from sonorant.engine.kernels.convolution import Convolution, Snake, Tile, convolve, padded_channels, residual_unit
+from sonorant.engine.kernels.convolution import (
+    Convolution,
+    Snake,
+    Tile,
+    convolve,
+    padded_channels,
+    residual_unit,
+    tile_for,
+)
 from tests.engine.kernels.half_precision import DEVICE, DTYPE, TOLERANCE, randn
 
 pytestmark = pytest.mark.slow
@@ -75,6 +83,26 @@ def test_convolve(
     convolve(x, c, activation=snake, residual=residual, plain=plain, activated=activated, tile=tile)
     assert_written(plain, expected + residual, 0)
     assert_written(activated, plain_snake(expected + residual, snake, channels_out), 5)
+
+
+@pytest.mark.parametrize("splits", [2, 7])
+def test_programs_share_the_products_of_an_output(splits: int) -> None:
+    c, snake = random_convolution(32, 48, 7, 3), random_snake(48)
+    x, residual = randn(ROWS, c.num_kept + 21, 32), randn(ROWS, 21, 48)
+    expected = plain_convolution(x, c) + residual
+    plain, activated = buffer(0, 21, 48), buffer(5, 21, 48)
+    tile = Tile(32, 16, 0, 16, 4, 2, splits)
+    convolve(x, c, activation=snake, residual=residual, plain=plain, activated=activated, tile=tile)
+    assert_written(plain, expected, 0)
+    assert_written(activated, plain_snake(expected, snake, 48), 5)
+
+
+def test_few_tiles_are_shared_out() -> None:
+    assert tile_for(32, 7, 768, 768).splits == 7
+    assert tile_for(4, 7, 1024, 1536).splits == 8
+    assert tile_for(32, 7, 48, 768).splits == 1, "a step would have channels of two taps"
+    assert tile_for(32, 1, 768, 768).splits == 1
+    assert tile_for(32 * 64, 7, 768, 768).splits == 1
 
 
 @pytest.mark.parametrize(("channels", "dilation"), [(16, 1), (48, 9), (96, 3)])

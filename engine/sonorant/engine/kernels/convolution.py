@@ -12,6 +12,7 @@ two, for 96 and 192 channels. Twins: `sonorant.engine.model.code2wav`; the tests
 
 from dataclasses import dataclass
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -19,6 +20,9 @@ from torch import Tensor
 from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
 MAX_UNIT_CHANNELS = 192  # as many as the registers of one program hold
+WANTED_PROGRAMS = 400  # three for each multiprocessor of an H100 or H200
+JOINED_POSITIONS, JOINED_OUTS = 4, 128  # outputs for which a program adds up the sums of splits
+LEAST_STEPS = 8  # of a program that shares a tile with others; with fewer, adding up the sums takes longer
 PRODUCT_CHANNELS = 16  # of a buffer with the products of the last convolution's taps: 8, and their rounding errors
 
 
@@ -64,13 +68,17 @@ class Tile:
     block_k: int
     num_warps: int
     num_stages: int
+    splits: int = 1  # programs that share the products of the same outputs
 
 
 def tile_for(num_positions: int, taps: int, channels_in: int, size_out: int) -> Tile:
     """Return the tile that was fastest in measurements on an NVIDIA H200 in float16."""
     size_in = taps * channels_in
     if num_positions * size_out < 1 << 20:
-        return Tile(64, min(32, size_out & -size_out), 0, 64, 4, 4)
+        block_out = min(32, size_out & -size_out)
+        num_tiles = triton.cdiv(num_positions, 64) * triton.cdiv(size_out, block_out)
+        splits = 1 if channels_in % 64 else _splits(num_tiles, size_in // 64)
+        return Tile(64, block_out, 0, 64, 4, 4, splits)
     if size_in >= 2048 and num_positions * size_out >= 1 << 24:
         if size_out % 256 == 0 and size_in >= 3072:
             return Tile(128, 256, 0, 64, 8, 3)
@@ -83,6 +91,12 @@ def tile_for(num_positions: int, taps: int, channels_in: int, size_out: int) -> 
     if size_out % 96 == 0:
         return Tile(128, 64, 32, 64, 4, 3)
     return Tile(128, size_out & -size_out, 0, 64, 4, 3)
+
+
+def _splits(num_tiles: int, num_steps: int) -> int:
+    """How many programs share the steps of a tile equally, so that few tiles fill the GPU."""
+    most = max(1, min(WANTED_PROGRAMS // num_tiles, num_steps // LEAST_STEPS))
+    return next(n for n in range(most, 0, -1) if num_steps % n == 0)
 
 
 def unit_tile_for(channels: int) -> Tile:
@@ -112,10 +126,9 @@ def convolve(
     size_out = c.matrix.shape[1]
     num_new = x_positions - c.num_kept
     tile = tile or tile_for(rows * num_new, c.taps, channels_in, size_out)
-    grid = (triton.cdiv(rows * num_new, tile.block_m) * triton.cdiv(size_out, tile.block_a + tile.block_b),)
-    _convolve[grid](
-        x,
-        c.matrix,
+    num_tiles = triton.cdiv(rows * num_new, tile.block_m) * triton.cdiv(size_out, tile.block_a + tile.block_b)
+    sums = x if tile.splits == 1 else x.new_empty(tile.splits, rows * num_new, size_out, dtype=torch.float32)
+    finish = (
         c.bias,
         c.bias if activation is None else activation.frequency,
         c.bias if activation is None else activation.magnitude,
@@ -124,26 +137,39 @@ def convolve(
         x if activated is None else activated,
         rows * num_new,
         num_new,
-        x_positions,
         0 if plain is None else plain.shape[1],
         0 if activated is None else activated.shape[1],
+    )
+    shape = {
+        "SIZE_OUT": size_out,
+        "STRIDE": c.stride,
+        "SPLITS": tile.splits,
+        "HAS_RESIDUAL": residual is not None,
+        "HAS_PLAIN": plain is not None,
+        "HAS_ACTIVATED": activated is not None,
+        "IS_CUDA": x.is_cuda,
+        **overlap(x),
+    }
+    _convolve[(num_tiles * tile.splits,)](
+        x,
+        c.matrix,
+        sums,
+        *finish,
+        x_positions,
         c.dilation,
         CHANNELS_IN=channels_in,
-        SIZE_OUT=size_out,
         TAPS=c.taps,
-        STRIDE=c.stride,
-        HAS_RESIDUAL=residual is not None,
-        HAS_PLAIN=plain is not None,
-        HAS_ACTIVATED=activated is not None,
-        IS_CUDA=x.is_cuda,
         BLOCK_M=tile.block_m,
         BLOCK_A=tile.block_a,
         BLOCK_B=tile.block_b,
         BLOCK_K=tile.block_k,
         num_warps=tile.num_warps,
         num_stages=tile.num_stages,
-        **overlap(x),
+        **shape,
     )
+    if tile.splits > 1:
+        grid = triton.cdiv(rows * num_new, JOINED_POSITIONS), triton.cdiv(size_out, JOINED_OUTS)
+        _join_splits[grid](sums, *finish, BLOCK_M=JOINED_POSITIONS, BLOCK_N=JOINED_OUTS, num_warps=4, **shape)
 
 
 def residual_unit(
@@ -283,9 +309,9 @@ def _finish(
     ]
 )  # fmt: skip
 def _convolve(
-    x, matrix, bias, frequency, magnitude, residual, plain, activated,
-    num_positions, num_new, x_positions, plain_positions, activated_positions, dilation,
-    CHANNELS_IN: tl.constexpr, SIZE_OUT: tl.constexpr, TAPS: tl.constexpr, STRIDE: tl.constexpr,
+    x, matrix, sums, bias, frequency, magnitude, residual, plain, activated,
+    num_positions, num_new, plain_positions, activated_positions, x_positions, dilation,
+    CHANNELS_IN: tl.constexpr, SIZE_OUT: tl.constexpr, TAPS: tl.constexpr, STRIDE: tl.constexpr, SPLITS: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr, HAS_PLAIN: tl.constexpr, HAS_ACTIVATED: tl.constexpr, IS_CUDA: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_A: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_K: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
@@ -295,15 +321,18 @@ def _convolve(
     SIZE_IN: tl.constexpr = TAPS * CHANNELS_IN
     BLOCK_N: tl.constexpr = BLOCK_A + BLOCK_B
     NUM_N: tl.constexpr = (SIZE_OUT + BLOCK_N - 1) // BLOCK_N
-    m = tl.program_id(0) // NUM_N * BLOCK_M + tl.arange(0, BLOCK_M)
-    n_a = tl.program_id(0) % NUM_N * BLOCK_N + tl.arange(0, BLOCK_A)
-    n_b = tl.program_id(0) % NUM_N * BLOCK_N + BLOCK_A + tl.arange(0, BLOCK_B if BLOCK_B else 1)
+    SHARE: tl.constexpr = (SIZE_IN + BLOCK_K * SPLITS - 1) // (BLOCK_K * SPLITS)  # steps of a split
+    tile, split = tl.program_id(0) // SPLITS, tl.program_id(0) % SPLITS
+    m = tile // NUM_N * BLOCK_M + tl.arange(0, BLOCK_M)
+    n_a = tile % NUM_N * BLOCK_N + tl.arange(0, BLOCK_A)
+    n_b = tile % NUM_N * BLOCK_N + BLOCK_A + tl.arange(0, BLOCK_B if BLOCK_B else 1)
     read = tl.minimum(m, num_positions - 1)
     first = (read // num_new * x_positions + read % num_new) * CHANNELS_IN
     total_a = tl.zeros([BLOCK_M, BLOCK_A], tl.float32)
     if BLOCK_B:
         total_b = tl.zeros([BLOCK_M, BLOCK_B], tl.float32)
-    for step in range((SIZE_IN + BLOCK_K - 1) // BLOCK_K):
+    for i in range(SHARE):
+        step = split * SHARE + i
         k = step * BLOCK_K + tl.arange(0, BLOCK_K)
         seen = _inputs(x, first, step, dilation, CHANNELS_IN, TAPS, BLOCK_K)
         factors = _factors(matrix, k, n_a, SIZE_IN, SIZE_OUT, BLOCK_K, BLOCK_N)
@@ -311,15 +340,43 @@ def _convolve(
         if BLOCK_B:
             factors = _factors(matrix, k, n_b, SIZE_IN, SIZE_OUT, BLOCK_K, BLOCK_N)
             total_b = tl.dot(seen, factors, total_b, input_precision="ieee")
-    _finish(
-        total_a, n_a, m, num_positions, num_new, bias, frequency, magnitude, residual, plain, activated,
-        plain_positions, activated_positions, SIZE_OUT, STRIDE, HAS_RESIDUAL, HAS_PLAIN, HAS_ACTIVATED, IS_CUDA,
-    )  # fmt: skip
+    if SPLITS > 1:
+        at = sums + (split * num_positions + m)[:, None].to(tl.int64) * SIZE_OUT + n_a[None, :]
+        tl.store(at, total_a, mask=(m < num_positions)[:, None] & (n_a < SIZE_OUT)[None, :])
+    else:
+        _finish(
+            total_a, n_a, m, num_positions, num_new, bias, frequency, magnitude, residual, plain, activated,
+            plain_positions, activated_positions, SIZE_OUT, STRIDE, HAS_RESIDUAL, HAS_PLAIN, HAS_ACTIVATED, IS_CUDA,
+        )  # fmt: skip
     if BLOCK_B:
         _finish(
             total_b, n_b, m, num_positions, num_new, bias, frequency, magnitude, residual, plain, activated,
             plain_positions, activated_positions, SIZE_OUT, STRIDE, HAS_RESIDUAL, HAS_PLAIN, HAS_ACTIVATED, IS_CUDA,
         )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["num_positions", "num_new", "plain_positions", "activated_positions"])
+def _join_splits(
+    sums, bias, frequency, magnitude, residual, plain, activated,
+    num_positions, num_new, plain_positions, activated_positions,
+    SIZE_OUT: tl.constexpr, STRIDE: tl.constexpr, SPLITS: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+    HAS_PLAIN: tl.constexpr, HAS_ACTIVATED: tl.constexpr, IS_CUDA: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, OVERLAP: tl.constexpr,
+):  # fmt: skip
+    if OVERLAP:
+        launch_dependents()
+        wait()
+    m = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    inside = (m < num_positions)[:, None] & (n < SIZE_OUT)[None, :]
+    total = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    for split in tl.static_range(SPLITS):
+        at = sums + (split * num_positions + m)[:, None].to(tl.int64) * SIZE_OUT + n[None, :]
+        total += tl.load(at, mask=inside, other=0.0)
+    _finish(
+        total, n, m, num_positions, num_new, bias, frequency, magnitude, residual, plain, activated,
+        plain_positions, activated_positions, SIZE_OUT, STRIDE, HAS_RESIDUAL, HAS_PLAIN, HAS_ACTIVATED, IS_CUDA,
+    )  # fmt: skip
 
 
 @triton.jit(

@@ -45,10 +45,10 @@ class PackedConvolution:
             return None
         return cls(c, pack_matrix(c.matrix, c.taps), pack_parameters(c.bias, activation))
 
-    def is_faster(self, x: Tensor) -> bool:
+    def suits(self, x: Tensor) -> bool:
         """Whether there is so much of x [rows, kept + n, channels] that this kernel is the faster one."""
         num_tiles, _ = self._tiles(x)
-        return num_tiles >= LEAST_FULL * _rounded_up(num_tiles, num_multiprocessors(x.device))
+        return _fill_gpu(num_tiles, x)
 
     def run(self, x: Tensor, *, activated: Tensor) -> None:
         """Write the activated convolution of x, as `sonorant.engine.kernels.convolution.convolve` does."""
@@ -89,22 +89,25 @@ class PackedUnit:
         parameters = [pack_parameters(c.bias, a) for c, a in zip(convolutions, activations, strict=True)]
         return cls(first, torch.cat(weights), torch.cat(parameters))
 
-    def fits(self, x: Tensor) -> bool:
-        return True
+    def suits(self, x: Tensor) -> bool:
+        """Whether there is so much of x [rows, kept + n, channels] that this kernel is the faster one."""
+        return _fill_gpu(self._num_tiles(x), x)
 
     def run(self, x: Tensor, *, residual: Tensor, plain: Tensor | None, activated: Tensor) -> None:
         """Do what `sonorant.engine.kernels.convolution.residual_unit` does."""
         c = self.first
-        num_positions = x.shape[0] * x.shape[1]
-        num_tiles = -(-num_positions // UNIT_TILE)
+        num_tiles = self._num_tiles(x)
         tiles_of_block = UNIT_TILES if num_tiles > num_multiprocessors(x.device) else 1
         shape = (UNIT_CHANNELS, UNIT_CHANNELS, c.taps, c.dilation)
         kernel = _kernel(shape, UNIT_CHANNELS, True, plain is not None, x.device)
         kernel.of_blocks(-(-num_tiles // tiles_of_block)).launch(
-            x, self.weights, self.parameters, residual, x if plain is None else plain, activated, num_positions,
-            num_tiles, tiles_of_block, x.shape[1] - c.num_kept, x.shape[1], 0 if plain is None else plain.shape[1],
+            x, self.weights, self.parameters, residual, x if plain is None else plain, activated,
+            x.shape[0] * x.shape[1], num_tiles, tiles_of_block, x.shape[1] - c.num_kept, x.shape[1], 0 if plain is None else plain.shape[1],
             activated.shape[1],
         )  # fmt: skip
+
+    def _num_tiles(self, x: Tensor) -> int:
+        return -(-x.shape[0] * x.shape[1] // UNIT_TILE)
 
 
 def eights_of_a_thread(num_columns: int) -> Tensor:
@@ -132,6 +135,10 @@ def pack_parameters(bias: Tensor, activation: Snake) -> Tensor:
 
 def _is_usable(matrix: Tensor) -> bool:
     return matrix.dtype == torch.float16 and has_warpgroups(matrix)
+
+
+def _fill_gpu(num_tiles: int, x: Tensor) -> bool:
+    return num_tiles >= LEAST_FULL * _rounded_up(num_tiles, num_multiprocessors(x.device))
 
 
 def _rounded_up(number: int, step: int) -> int:

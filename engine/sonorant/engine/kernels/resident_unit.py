@@ -47,7 +47,7 @@ class ResidentUnit:
         parts = [*map(_pieces, matrices), *parameters]
         return cls(first.dilation, taps is not None, torch.cat([part.view(torch.uint8) for part in parts]))
 
-    def fits(self, x: Tensor) -> bool:
+    def suits(self, x: Tensor) -> bool:
         """Whether no tile of x [rows, kept + n, channels] has positions of two rows."""
         return (x.shape[1] - self._num_kept) % TILE == 0
 

@@ -53,7 +53,7 @@ class _Activated:
         return cls(convolution, activation, PackedConvolution.of(convolution, activation))
 
     def run(self, x: Tensor, activated: Tensor) -> None:
-        if self.packed is not None and self.packed.is_faster(x):
+        if self.packed is not None and self.packed.suits(x):
             self.packed.run(x, activated=activated)
         else:
             convolve(x, self.convolution, activation=self.activation, activated=activated)
@@ -77,7 +77,7 @@ class _Unit:
 
     def run(self, x: Tensor, *, residual: Tensor, plain: Tensor | None, activated: Tensor) -> None:
         """Do what `residual_unit` does."""
-        if self.packed is not None and self.packed.fits(x):
+        if self.packed is not None and self.packed.suits(x):
             self.packed.run(x, residual=residual, plain=plain, activated=activated)
         elif self.taps is not None or x.shape[2] <= MAX_UNIT_CHANNELS:
             convolutions, snakes = (self.first.convolution, self.second), (self.first.activation, self.activation)
