@@ -102,8 +102,8 @@ class PackedUnit:
         kernel = _kernel(shape, UNIT_CHANNELS, True, plain is not None, x.device)
         kernel.of_blocks(-(-num_tiles // tiles_of_block)).launch(
             x, self.weights, self.parameters, residual, x if plain is None else plain, activated,
-            x.shape[0] * x.shape[1], num_tiles, tiles_of_block, x.shape[1] - c.num_kept, x.shape[1], 0 if plain is None else plain.shape[1],
-            activated.shape[1],
+            x.shape[0] * x.shape[1], num_tiles, tiles_of_block, x.shape[1] - c.num_kept, x.shape[1],
+            0 if plain is None else plain.shape[1], activated.shape[1],
         )  # fmt: skip
 
     def _num_tiles(self, x: Tensor) -> int:
