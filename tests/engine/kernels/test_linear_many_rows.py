@@ -7,7 +7,7 @@ import torch.nn.functional as F
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
 from sonorant.engine.kernels.linear import linear, linear_before_norm
-from sonorant.engine.kernels.linear_many_rows import MAX_ROWS, Tiling, fits, linear_many_rows, macros_of, shared_bytes
+from sonorant.engine.kernels.linear_many_rows import MAX_ROWS, Product, Tiling, fits, linear_many_rows, shared_bytes
 from sonorant.engine.kernels.linear_row import Norm
 from sonorant.engine.model.layers import RMSNorm
 
@@ -51,10 +51,9 @@ def test_the_kernel_compiles(
     from sonorant.engine.kernels.cuda_code import compiled
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
-    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu)
-    assert tiling is not None
     for num_squares, is_sum in ((0, False), (0, True), (32, False)):
-        macros = macros_of(tiling, size_in, size_out, num_squares, is_swiglu, is_sum, is_sum, is_float16)
+        product = Product(size_in, size_out, num_squares, is_swiglu, is_sum, is_sum, is_float16)
+        macros = product.macros(product.tiling())
         assert compiled("linear_many_rows.cu", macros, "sm_90a")
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
         compiled("linear_many_rows.cu", macros | {"IN": 96}, "sm_90a")

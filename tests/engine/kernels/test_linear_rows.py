@@ -11,7 +11,7 @@ pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch
 
 from sonorant.engine.kernels.fp8 import Fp8Weight, round_in_place
 from sonorant.engine.kernels.linear_row import Norm
-from sonorant.engine.kernels.linear_rows import MAX_ROWS, Tiling, fits, linear_rows, macros_of
+from sonorant.engine.kernels.linear_rows import MAX_ROWS, Product, Tiling, fits, linear_rows
 from sonorant.engine.model.layers import RMSNorm
 
 # Size in, size out, is SwiGLU: layers of the 1.7B talker, then those of the 0.6B talker and of both code predictors.
@@ -57,9 +57,10 @@ def test_the_kernel_compiles(
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
     may_split = size_out == 1024
-    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=may_split)
+    product = Product(size_in, size_out, not may_split, is_swiglu, may_split, is_float16)
+    tiling = product.tiling()
     assert tiling is not None
-    macros = macros_of(tiling, size_in, size_out, not may_split, is_swiglu, may_split, is_float16)
+    macros = product.macros(tiling)
     code = compiled("linear_rows.cu", macros, "sm_90a")
     assert code == compiled("linear_rows.cu", macros, "sm_90a")  # kept
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
@@ -85,10 +86,9 @@ def test_weights_of_one_byte_change_neither_sums_nor_their_order(
         assert one_byte.ahead >= two_bytes.ahead
         assert replace(one_byte, ahead=two_bytes.ahead) == two_bytes
         for is_float16 in (False, True) if is_swiglu else (False,):
-            macros = macros_of(
-                one_byte, size_in, size_out, not may_split, is_swiglu, may_split, is_float16, is_fp8=True
-            )
-            assert compiled("linear_rows.cu", macros, "sm_90a")
+            product = Product(size_in, size_out, not may_split, is_swiglu, may_split, is_float16, is_fp8=True)
+            assert product.tiling() == one_byte
+            assert compiled("linear_rows.cu", product.macros(one_byte), "sm_90a")
 
 
 @pytest.mark.gpu

@@ -59,6 +59,38 @@ class Tiling:
         return cls(block_out, split, stages_bytes // ((MAX_ROWS + block_out) * STAGE_IN * 2))
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What one compiled kernel computes, for which there is a tiling. `size_out`: after SwiGLU."""
+
+    size_in: int
+    size_out: int
+    num_squares: int = 0  # parts of a row's sum of squares; 0: there is no norm before
+    is_swiglu: bool = False
+    has_residual: bool = False
+    is_scaled: bool = False  # for the norm that comes next
+    is_float16: bool = False
+
+    def tiling(self) -> Tiling:
+        tiling = Tiling.of(self.size_out, self.size_in, is_swiglu=self.is_swiglu)
+        assert tiling is not None
+        return tiling
+
+    def macros(self, tiling: Tiling) -> dict[str, int]:
+        return {
+            "IN": self.size_in,
+            "OUT": self.size_out,
+            "BLOCK_OUT": tiling.block_out,
+            "SPLIT": tiling.split,
+            "PLACES": tiling.places,
+            "SQUARES": self.num_squares,
+            "SWIGLU": int(self.is_swiglu),
+            "RESIDUAL": int(self.has_residual),
+            "NEXT": int(self.is_scaled),
+            "FLOAT16": int(self.is_float16),
+        }
+
+
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     """Return whether `linear_many_rows` can do this product, and is the fastest for its number of rows."""
     if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16) or not has_warpgroups(x):
@@ -87,13 +119,23 @@ def linear_many_rows(
     size_out //= 2 if is_swiglu else 1
     out = rows.new_empty(len(rows), size_out)
     num_squares = 0 if squares is None else squares.shape[1]
-    tiling = _tiling(size_out, size_in, is_swiglu)
     scaled = None
-    if next_norm is not None and size_out // tiling.block_out % SQUARES_TOGETHER == 0:
-        next_squares = rows.new_empty(len(rows), size_out // tiling.block_out, dtype=torch.float32)
-        scaled = Scaled(torch.empty_like(out), next_squares)
-    parts = (num_squares, is_swiglu, residual is not None, scaled is not None, rows.dtype == torch.float16)
-    kernel = _kernel(size_in, size_out, *parts, rows.device)
+    if next_norm is not None:
+        tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu)
+        assert tiling is not None, "`fits` says so"
+        next_squares = size_out // tiling.block_out
+        if next_squares % SQUARES_TOGETHER == 0:
+            scaled = Scaled(torch.empty_like(out), rows.new_empty(len(rows), next_squares, dtype=torch.float32))
+    product = Product(
+        size_in,
+        size_out,
+        num_squares=num_squares,
+        is_swiglu=is_swiglu,
+        has_residual=residual is not None,
+        is_scaled=scaled is not None,
+        is_float16=rows.dtype == torch.float16,
+    )
+    kernel = _kernel(product, rows.device)
     kernel.launch(
         rows,
         rows if squares is None else squares,
@@ -110,57 +152,17 @@ def linear_many_rows(
 
 
 @cache
-def _tiling(size_out: int, size_in: int, is_swiglu: bool) -> Tiling:
-    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu)
-    assert tiling is not None, "`fits` says so"
-    return tiling
-
-
-@cache
-def _kernel(
-    size_in: int,
-    size_out: int,
-    num_squares: int,
-    is_swiglu: bool,
-    has_residual: bool,
-    is_scaled: bool,
-    is_float16: bool,
-    device: torch.device,
-) -> CudaKernel:
-    tiling = _tiling(size_out, size_in, is_swiglu)
+def _kernel(product: Product, device: torch.device) -> CudaKernel:
+    tiling = product.tiling()
     return load(
         "linear_many_rows.cu",
-        macros_of(tiling, size_in, size_out, num_squares, is_swiglu, has_residual, is_scaled, is_float16),
+        product.macros(tiling),
         device,
-        blocks=size_out * (2 if is_swiglu else 1) // tiling.block_out * tiling.split,
+        blocks=product.size_out * (2 if product.is_swiglu else 1) // tiling.block_out * tiling.split,
         threads=NUM_THREADS,
         blocks_per_cluster=tiling.split,
-        shared_bytes=shared_bytes(tiling, size_in),
+        shared_bytes=shared_bytes(tiling, product.size_in),
     )
-
-
-def macros_of(
-    tiling: Tiling,
-    size_in: int,
-    size_out: int,
-    num_squares: int,
-    is_swiglu: bool,
-    has_residual: bool,
-    is_scaled: bool,
-    is_float16: bool,
-) -> dict[str, int]:
-    return {
-        "IN": size_in,
-        "OUT": size_out,
-        "BLOCK_OUT": tiling.block_out,
-        "SPLIT": tiling.split,
-        "PLACES": tiling.places,
-        "SQUARES": num_squares,
-        "SWIGLU": int(is_swiglu),
-        "RESIDUAL": int(has_residual),
-        "NEXT": int(is_scaled),
-        "FLOAT16": int(is_float16),
-    }
 
 
 def shared_bytes(tiling: Tiling, size_in: int) -> int:

@@ -55,6 +55,39 @@ class Tiling:
         return cls(tiles, warps, split, min(num_tiles, ahead))
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What one compiled kernel computes. `size_out`: after SwiGLU."""
+
+    size_in: int
+    size_out: int
+    has_norm: bool = False
+    is_swiglu: bool = False
+    has_residual: bool = False
+    is_float16: bool = False
+    is_fp8: bool = False
+
+    def tiling(self) -> Tiling | None:
+        return Tiling.of(
+            self.size_out, self.size_in, is_swiglu=self.is_swiglu, may_split=not self.has_norm, is_fp8=self.is_fp8
+        )
+
+    def macros(self, tiling: Tiling) -> dict[str, int]:
+        return {
+            "IN": self.size_in,
+            "OUT": self.size_out,
+            "TILES": tiling.tiles,
+            "WARPS": tiling.warps,
+            "SPLIT": tiling.split,
+            "AHEAD": tiling.ahead,
+            "NORM": int(self.has_norm),
+            "SWIGLU": int(self.is_swiglu),
+            "RESIDUAL": int(self.has_residual),
+            "FLOAT16": int(self.is_float16),
+            "FP8": int(self.is_fp8),
+        }
+
+
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     """Return whether `linear_rows` can do this product, and is the fastest."""
     if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16) or not is_usable(x):
@@ -77,9 +110,16 @@ def linear_rows(
     size_out, size_in = weight.shape
     size_out //= 2 if is_swiglu else 1
     out = x.new_empty(len(x), size_out)
-    is_float16 = x.dtype == torch.float16
-    parts = (norm is not None, is_swiglu, residual is not None, is_float16, fp8 is not None)
-    kernel = _kernel(size_in, size_out, *parts, x.device)
+    product = Product(
+        size_in,
+        size_out,
+        has_norm=norm is not None,
+        is_swiglu=is_swiglu,
+        has_residual=residual is not None,
+        is_float16=x.dtype == torch.float16,
+        is_fp8=fp8 is not None,
+    )
+    kernel = _kernel(product, x.device)
     kernel.launch(
         x,
         x if norm is None else norm.weight,
@@ -94,54 +134,19 @@ def linear_rows(
 
 
 @cache
-def _kernel(
-    size_in: int,
-    size_out: int,
-    has_norm: bool,
-    is_swiglu: bool,
-    has_residual: bool,
-    is_float16: bool,
-    is_fp8: bool,
-    device: torch.device,
-) -> CudaKernel:
-    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=not has_norm, is_fp8=is_fp8)
+def _kernel(product: Product, device: torch.device) -> CudaKernel:
+    tiling = product.tiling()
     assert tiling is not None, "`fits` says so"
-    macros = macros_of(tiling, size_in, size_out, has_norm, is_swiglu, has_residual, is_float16, is_fp8)
-    block_out = tiling.tiles * TILE_OUT // (2 if is_swiglu else 1)
+    block_out = tiling.tiles * TILE_OUT // (2 if product.is_swiglu else 1)
     return load(
         "linear_rows.cu",
-        macros,
+        product.macros(tiling),
         device,
-        blocks=size_out // block_out * tiling.split,
+        blocks=product.size_out // block_out * tiling.split,
         threads=tiling.warps * 32,
         blocks_per_cluster=tiling.split,
-        shared_bytes=_shared_bytes(tiling, has_norm, is_fp8),
+        shared_bytes=_shared_bytes(tiling, product.has_norm, product.is_fp8),
     )
-
-
-def macros_of(
-    tiling: Tiling,
-    size_in: int,
-    size_out: int,
-    has_norm: bool,
-    is_swiglu: bool,
-    has_residual: bool,
-    is_float16: bool,
-    is_fp8: bool = False,
-) -> dict[str, int]:
-    return {
-        "IN": size_in,
-        "OUT": size_out,
-        "TILES": tiling.tiles,
-        "WARPS": tiling.warps,
-        "SPLIT": tiling.split,
-        "AHEAD": tiling.ahead,
-        "NORM": int(has_norm),
-        "SWIGLU": int(is_swiglu),
-        "RESIDUAL": int(has_residual),
-        "FLOAT16": int(is_float16),
-        "FP8": int(is_fp8),
-    }
 
 
 def _shared_bytes(tiling: Tiling, has_norm: bool, is_fp8: bool) -> int:
