@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator
+
+import grpc
 
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
 from sonorant.service.calls.reading import Reading
@@ -21,11 +22,13 @@ async def test_large_messages_are_read_in_turn_and_small_ones_at_once() -> None:
     share, reading = LoopShare(lambda: now_s), Reading()
 
     async def one_request(num_bytes: int) -> int:
-        async def requests() -> AsyncGenerator[object, None]:
-            yield tolerant(deserialize)(bytes(num_bytes))
+        requests = iter([tolerant(deserialize)(bytes(num_bytes)), grpc.aio.EOF])
 
-        read = checked(requests(), 10.0, None, "it", share.of("a"), reading, "a")
-        (request,) = [request async for request in read]
+        async def read() -> object:
+            return next(requests)
+
+        every = checked(read(), read, 10.0, None, "it", share.of("a"), reading, "a")
+        (request,) = [request async for request in every]
         assert isinstance(request, int)
         return request
 

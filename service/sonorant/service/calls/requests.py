@@ -1,9 +1,10 @@
 """The incoming requests of a call: each is checked to be a valid message that came in time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
+
+import grpc
 
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.calls.reading import Reading
@@ -71,7 +72,8 @@ def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 async def checked(
-    requests: Any,
+    first: Awaitable[Any],
+    read: Callable[[], Awaitable[Any]],
     first_within_s: float,
     later_within_s: float | None,
     begins: str,
@@ -81,33 +83,34 @@ async def checked(
 ) -> AsyncGenerator[Any, None]:
     """Yield the requests, and raise a RequestError at the first that is invalid or late.
 
-    `first_within_s` limits the wait for the first request, since the call takes a place meanwhile. `later_within_s`:
-    the same for later ones; None if the method has its own limit. `begins`: what a call of this method begins with.
-    `part`, `reading`, `who`: the caller's shares of the event loop, for large messages and for many.
+    `first`: the first request or gRPC's EOF, which `read` returns for the next ones. `first_within_s` limits the wait
+    for the first request, since the call takes a place meanwhile. `later_within_s`: the same for later ones; None if
+    the method has its own limit. `begins`: what a call of this method begins with. `part`, `reading`, `who`: the
+    caller's shares of the event loop, for large messages and for many.
 
-    A reader that stops early must close this generator. Until then, gRPC's iterator is in a reference cycle with all
-    that gRPC holds for the call, and because of its finalizer only two garbage collections free it.
+    A reader that stops early must close this generator.
     """
     within_s: float | None = first_within_s
-    async with aclosing(aiter(requests)) as requests:
-        while True:
-            if within_s is None:
-                request = await anext(requests, None)
-            else:
-                try:
-                    async with asyncio.timeout(within_s):
-                        request = await anext(requests, None)
-                except TimeoutError:
-                    raise _late(f"no message came within {within_s:g} s", begins) from None
-            if request is None:
-                return
-            if isinstance(request, _Unread):
-                request = await request.read(part)
-            if isinstance(request, _Unusable):
-                raise request.error
-            yield request
-            within_s = later_within_s
-            await reading.enter(who)  # not for the first one, for which the call has waited already
+    coming = first
+    while True:
+        if within_s is None:
+            request = await coming
+        else:
+            try:
+                async with asyncio.timeout(within_s):
+                    request = await coming
+            except TimeoutError:
+                raise _late(f"no message came within {within_s:g} s", begins) from None
+        if request is grpc.aio.EOF:
+            return
+        if isinstance(request, _Unread):
+            request = await request.read(part)
+        if isinstance(request, _Unusable):
+            raise request.error
+        yield request
+        within_s = later_within_s
+        await reading.enter(who)  # not for the first one, for which the call has waited already
+        coming = read()
 
 
 def _late(what: str, begins: str) -> RequestError:
