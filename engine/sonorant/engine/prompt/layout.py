@@ -15,10 +15,15 @@ from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan, 
 Row = tuple[int, int]  # text id, codec item; NO_ID where a part is absent
 
 
-def check(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer, max_context: int) -> None:
-    """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if this checkpoint cannot speak as `params` ask."""
+def check(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer, max_context: int) -> "PromptLayout":
+    """Return the layout of the prompt.
+
+    Raises InvalidSynthesis, UnknownSpeaker or UnsupportedTask if this checkpoint cannot speak as `params` ask.
+    """
     check_params(params, checkpoint)
-    fit_max_frames(params.sampling, checkpoint, PromptLayout(params, checkpoint, tokenizer).min_rows, max_context)
+    prompt = PromptLayout(params, checkpoint, tokenizer)
+    fit_max_frames(params.sampling, checkpoint, prompt.min_rows, max_context)
+    return prompt
 
 
 def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, num_rows: int, max_context: int) -> int:
@@ -55,7 +60,7 @@ class PromptLayout:
     reference. A streaming prompt is as long as C; the rest of S trails, one id per codec frame. A non-streaming prompt
     has all of S first (beside codec_pad), then C (beside tts_pad), and nothing trails.
 
-    `params` must have passed `check`.
+    `params` must have passed `check`, which returns the same.
     """
 
     def __init__(self, params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:

@@ -70,14 +70,15 @@ def resolve_language(name: str, checkpoint: Checkpoint) -> str | None:
 
 def check_speaker(name: str, checkpoint: Checkpoint) -> None:
     """Raise UnknownSpeaker, or UnsupportedTask if the checkpoint has no speakers at all."""
+    if name.lower() in checkpoint.talker.speaker_ids:
+        return
     names = sorted(checkpoint.talker.speaker_ids)
     if not names:
         raise UnsupportedTask("speaker", f"{checkpoint.name} has no speakers; load a CustomVoice checkpoint")
-    if name.lower() not in names:
-        raise UnknownSpeaker(
-            "speaker",
-            f"{checkpoint.name} has no speaker {name!r}{_did_you_mean(name.lower(), names)}; use {_listed(names)}",
-        )
+    raise UnknownSpeaker(
+        "speaker",
+        f"{checkpoint.name} has no speaker {name!r}{_did_you_mean(name.lower(), names)}; use {_listed(names)}",
+    )
 
 
 def _check_one_voice(params: SynthesisParams, checkpoint: Checkpoint) -> None:

@@ -135,6 +135,10 @@ class Engine:
 
     def check(self, params: SynthesisParams) -> None:
         """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Opens nothing."""
+        self._prompt_of(params)
+
+    def _prompt_of(self, params: SynthesisParams) -> layout.PromptLayout:
+        """Return the layout of the prompt. Raises what `check` raises."""
         num_chars, limit = len(params.reference_text), self._config.talker.max_context
         if num_chars > limit:  # a character makes up to four tokens, so this bounds the pickled ids of OpenStream
             raise InvalidSynthesis(
@@ -142,9 +146,10 @@ class Engine:
                 f"reference_text has {num_chars} characters, but {limit} is the most; shorten the recording and its "
                 "text",
             )
-        layout.check(params, self._checkpoint, self._tokenizer, self._config.talker.max_context)
+        prompt = layout.check(params, self._checkpoint, self._tokenizer, limit)
         if params.x_vector is not None:
             check_size_of_embedding(params.x_vector, self._largest_value, self._checkpoint)
+        return prompt
 
     def explain(self, params: SynthesisParams, text: str) -> Explanation:
         """Explain the model's input for a text. Raises InvalidSynthesis if it is too long, and what `check` raises."""
@@ -183,12 +188,13 @@ class Engine:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if self.num_places >= self.max_streams:
             raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")
-        self.check(params)
+        prompt = self._prompt_of(params)
         if known_codes is not None:
             check_known_codes(known_codes, params, self._checkpoint)
         stream = EngineStream(
             next(self._front.ids),
             params,
+            prompt,
             self.placement,
             self._checkpoint,
             self._tokenizer,

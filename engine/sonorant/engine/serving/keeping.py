@@ -11,7 +11,7 @@ import numpy as np
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import Command
-from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamBudget, StreamEnd
+from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd
 
 Send: TypeAlias = Callable[[Command], None]
 
@@ -46,8 +46,8 @@ class KeptStream(Protocol):
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
         """Begin a run: send the workers the records that open the stream after all frames delivered so far."""
 
-    def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
-        """Take audio from the workers. The first chunk of a run comes with its `budget`."""
+    def deliver(self, chunk: PcmChunk) -> None:
+        """Take audio from the workers."""
 
     def on_silence(self, num_frames: int) -> None:
         """React to so many silent frames in a row."""

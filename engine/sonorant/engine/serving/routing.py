@@ -34,6 +34,8 @@ def choose_model(need: Need, models: Sequence[EngineInfo]) -> int:
 
     If there are several, prefers the one with the better task, then the first.
     """
+    if len(models) == 1:
+        return 0
 
     def merit(index: int) -> tuple[bool, bool, bool, int]:
         info = models[index]

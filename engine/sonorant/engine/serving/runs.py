@@ -66,7 +66,10 @@ class Runs:
         streams = [self._running[run_id] for run_id in batch.stream_ids.tolist()]
         rows = zip(streams, batch.first_frames.tolist(), batch.samples, batch.codes, strict=True)
         for stream, first_frame, samples, codes in rows:
-            stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes), budgets.pop(stream.run_id, None))
+            budget = budgets.pop(stream.run_id, None)  # of the run, of which only a stream's first one counts
+            if stream.was_heard:
+                budget = None
+            stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes, budget))
         if not all(stream.is_stored for stream in streams):
             self._tell_spoken(True)
         return streams

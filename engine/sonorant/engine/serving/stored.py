@@ -8,13 +8,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch
 from sonorant.engine.serving.keeping import Keeper, Send, local_end
-from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamBudget, StreamEnd
+from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd
 
 GRANT_LUMP_FRAMES = 8  # grants are gathered to so many, so that Code2Wav does not get frames one by one
 
@@ -123,10 +122,8 @@ class StoredStream:
         send(opening)
         self._send_more()
 
-    def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
+    def deliver(self, chunk: PcmChunk) -> None:
         self._num_delivered += chunk.num_frames
-        if not self._was_heard and budget is not None:
-            chunk = replace(chunk, budget=budget)
         self._was_heard = True
         if not self._cancelled:
             self._events.put_nowait(chunk)

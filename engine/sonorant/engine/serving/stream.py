@@ -22,7 +22,6 @@ from sonorant.engine.types import (
     Int16Array,
     PcmChunk,
     PromptPlan,
-    StreamBudget,
     StreamEnd,
     SynthesisParams,
 )
@@ -40,6 +39,7 @@ class EngineStream:
         self,
         stream_id: int,
         params: SynthesisParams,
+        prompt: layout.PromptLayout,
         keeper: Keeper,
         checkpoint: Checkpoint,
         tokenizer: Tokenizer,
@@ -68,8 +68,7 @@ class EngineStream:
         self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
         self._tokenizer = tokenizer
         self._tokens = tokenizer.stream()
-        self._prompt = layout.PromptLayout(params, checkpoint, tokenizer)
-        self._min_rows = self._prompt.min_rows
+        self._prompt = prompt
         self._num_chars = 0
         self._last_spoken_char: int | None = None  # index of the last letter or digit of the text
         self._ids: list[int] = []  # of all its text
@@ -219,12 +218,11 @@ class EngineStream:
         self.run_id, self._send = run_id, send
         self._first_opened_s = self._first_opened_s or now_s
         self._use_grants()
-        plan = replace(
-            self._plan,
-            trailing=tuple(self._trailing),
-            text_ended=self._text_ended,
-            num_text_tokens=len(self._ids),
-        )
+        plan, num_tokens = self._plan, len(self._ids)
+        if plan.num_text_tokens != num_tokens or plan.text_ended != self._text_ended:
+            plan = replace(
+                plan, trailing=tuple(self._trailing), text_ended=self._text_ended, num_text_tokens=num_tokens
+            )
         opening = OpenStream(
             run_id,
             plan,
@@ -240,12 +238,10 @@ class EngineStream:
         )
         send(opening)
 
-    def deliver(self, chunk: PcmChunk, budget: StreamBudget | None) -> None:
-        """Queue audio from the workers. The first chunk of a run comes with its `budget`."""
+    def deliver(self, chunk: PcmChunk) -> None:
+        """Queue audio from the workers."""
         self._codes.append(chunk.codes)
         self._num_frames += chunk.num_frames
-        if not self._was_heard and budget is not None:
-            chunk = replace(chunk, budget=budget)
         self._was_heard = True
         if not self._cancelled:
             self._events.put_nowait(chunk)
@@ -286,7 +282,7 @@ class EngineStream:
         if self.text_times is not None:
             self.text_times.offsets.add(ids)
         if self._params.non_streaming_mode:
-            self._fit_max_frames(self._min_rows + len(self._ids))
+            self._fit_max_frames(self._prompt.min_rows + len(self._ids))
         else:
             layout.check_num_tokens(len(self._ids), self._max_context)
         if self._plan is None:

@@ -14,6 +14,7 @@ FRAME_DURATIONS_MS = range(10, 1001)
 SHORT_FRAME_MS = 20  # as in telephony and Opus packets
 TELEPHONE_RATE_HZ = 8_000
 
+_ENCODINGS = frozenset(audio_pb2.AudioEncoding.values())
 _TELEPHONE = (audio_pb2.AUDIO_ENCODING_MULAW, audio_pb2.AUDIO_ENCODING_ALAW)
 _OPUS = (audio_pb2.AUDIO_ENCODING_OGG_OPUS, audio_pb2.AUDIO_ENCODING_OPUS)
 _CODES = audio_pb2.AUDIO_ENCODING_CODES
@@ -62,7 +63,7 @@ def check_audio(
 
 
 def _check_encoding(encoding: int, field: str, whole: bool) -> None:
-    if encoding not in audio_pb2.AudioEncoding.values():
+    if encoding not in _ENCODINGS:
         raise InvalidField(field, f"{encoding} is no AudioEncoding")
     if encoding in _OPUS and not opus.available():
         raise NotServed(

@@ -38,6 +38,8 @@ _COMMIT_MODES = {
     speak_pb2.COMMIT_MODE_MANUAL: CommitMode.MANUAL,
 }
 
+_TIMESTAMP_MODES = frozenset(synthesis_pb2.TimestampMode.values())
+
 # The fields of SynthesisConfig for the engine's parameters; sampling settings have the same names.
 _FIELD_PATHS = {"language": "language", "instruct": "instructions", "non_streaming_mode": "non_streaming_mode"}
 _SAMPLING = tuple(field.name for field in dataclasses.fields(SamplingParams))
@@ -150,7 +152,7 @@ def check_lead(max_lead_ms: int, field: str) -> int:
 
 def check_timestamps(mode: int, field: str) -> int:
     """Return the mode. Raises InvalidField if it is unknown."""
-    if mode not in synthesis_pb2.TimestampMode.values():
+    if mode not in _TIMESTAMP_MODES:
         raise InvalidField(field, f"{mode} is no TimestampMode")
     return mode
 

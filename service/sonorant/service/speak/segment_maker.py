@@ -60,7 +60,7 @@ class SegmentMaker:
         self._spoken = segments.gather()  # collects the stream's frames for the phrase cache
         self.segment: Segment | None = None
         self.stream: EngineStream | PhraseStream | None = None
-        self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks)
+        self.frames: SegmentFrames  # of the segment
         self.end: StreamEnd | None = None  # the end of the segment's speech
 
     def begin(self, segment: Segment) -> None:
