@@ -57,12 +57,15 @@ class Session:
 async def session(engine: Any) -> AsyncIterator[Session]:
     it = Session(engine)
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(it.turns.run(tasks))
+        it.turns.enter(tasks)
+        running = tasks.create_task(it.turns.run())
         try:
             yield it
         finally:
             it.turns.abort()
-            running.cancel()
+            for each in (running, *(entry.speaking for entry in it.turns)):
+                if each is not None:
+                    each.cancel()
 
 
 async def told(it: Session, until: str) -> list[tuple[str, str]]:

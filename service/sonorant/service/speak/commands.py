@@ -86,6 +86,11 @@ class Commands:
         await self._part.do(self._turns.change, entry, self._revise, entry, revise, rest)
         await self._push(entry, rest)
 
+    async def start(self) -> None:
+        """Open the stream of the utterance whose turn it is now, and not some steps of the event loop later."""
+        if (entry := self._turns.current) is not None:
+            await self._part.do(self._turns.change, entry, entry.utterance.start)
+
     async def _push(self, entry: OpenUtterance, pieces: Iterable[str]) -> None:
         if entry.commit_timer is not None:
             entry.commit_timer.cancel()

@@ -1,7 +1,8 @@
 """One `Speak` call: handles its messages, and runs its tasks.
 
-One task reads, and never waits for audio; another speaks the utterances in turn; a timer ends idle sessions. The tasks
-are in one group, which ends with the call. Responses leave through the outbox.
+The first task takes the config, then speaks the utterances in turn. Another one reads all that comes after, and never
+waits for audio; a timer ends idle sessions. The tasks are in one group, which ends with the call. Responses leave
+through the outbox.
 """
 
 import asyncio
@@ -72,10 +73,12 @@ class Session:
     async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
         """Run until the requests have ended and all is spoken. Errors go out through the outbox."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with aclosing(requests), asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
+                self._turns.enter(tasks)
+                await self._begin(requests)
                 reader = tasks.create_task(self._read(requests))
-                await self._turns.run(tasks)
+                await self._turns.run()
                 reader.cancel()
         except* Exception as errors:
             self.outbox.close(errors.exceptions[0])
@@ -100,21 +103,29 @@ class Session:
         if self._spec is not None:
             self._say_go_away()
 
-    async def _read(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
-        async with aclosing(requests):
-            async for request in requests:
-                self._takes = True
-                if self._quiet is not None:
-                    self._signs.follow(self._quiet)
-                await self._take(request)
-                self._takes = False
-                self._last_message_s = time.monotonic()
-        await asyncio.sleep(END_OF_REQUESTS_S)
-        if self._spec is None:
+    async def _begin(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
+        """Take the config. Until it has come there is nothing to speak, so this needs no task of its own."""
+        first = await anext(requests, None)
+        if first is None:
+            await asyncio.sleep(END_OF_REQUESTS_S)
             raise ConfigRequired("the call ended without any message; begin with config")
+        await self._take(first)
+
+    async def _read(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
+        async for request in requests:
+            await self._take(request)
+        await asyncio.sleep(END_OF_REQUESTS_S)
         await self._commands.finish()
 
     async def _take(self, request: speak_pb2.SpeakRequest) -> None:
+        self._takes = True
+        if self._quiet is not None:
+            self._signs.follow(self._quiet)
+        await self._apply(request)
+        self._takes = False
+        self._last_message_s = time.monotonic()
+
+    async def _apply(self, request: speak_pb2.SpeakRequest) -> None:
         payload = request.WhichOneof("payload")
         if self._spec is None and payload != "config":
             raise ConfigRequired(
@@ -174,7 +185,7 @@ class Session:
             await self._text(opening.utterance_id, opening.text)
             if opening.end:
                 await self._commands.end(opening.utterance_id)
-            await asyncio.sleep(0)  # the utterance's stream is opened here, before the loop's time goes into writing
+            await self._commands.start()
         self.outbox.wake()
 
     async def _text(self, utterance_id: str, text: str) -> None:

@@ -60,7 +60,7 @@ class Turns:
         self._over: dict[str, bool] = {}  # the latest done utterances: whether the client was warned of late text
         self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none any more
         self._closing = False
-        self._tasks: asyncio.TaskGroup | None = None  # while it runs
+        self._tasks: asyncio.TaskGroup | None = None  # of the session, while it runs
 
     def __len__(self) -> int:
         return len(self._open)
@@ -137,29 +137,31 @@ class Turns:
 
     def abort(self) -> None:
         """Release everything without sending anything, as the call is over."""
+        self._tasks = None  # breaks a cycle: the group refers to its tasks, and they to this
         for entry in self._open.values():
             entry.stopped = True
             entry.utterance.abort()
             if entry.commit_timer is not None:
                 entry.commit_timer.cancel()
 
-    async def run(self, tasks: asyncio.TaskGroup) -> None:
+    def enter(self, tasks: asyncio.TaskGroup) -> None:
+        """Speak in tasks of this group from now on, until `abort`."""
         self._tasks = tasks
-        try:
-            while True:
-                if (entry := self.current) is not None:
-                    await self._speak(entry, tasks)
-                elif self._closing:
-                    return
-                else:
-                    self._changed.clear()
-                    await self._changed.wait()
-        finally:
-            self._tasks = None  # breaks a cycle: the group refers to its tasks, and they to this
 
-    async def _speak(self, entry: OpenUtterance, tasks: asyncio.TaskGroup) -> None:
-        speaking = entry.speaking or tasks.create_task(self._speak_to_the_end(entry))
-        entry.speaking = speaking
+    async def run(self) -> None:
+        while True:
+            if (entry := self.current) is not None:
+                await self._speak(entry)
+            elif self._closing:
+                return
+            else:
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def _speak(self, entry: OpenUtterance) -> None:
+        if (speaking := entry.speaking) is None:
+            assert self._tasks is not None, "it was entered"
+            speaking = entry.speaking = self._tasks.create_task(self._speak_to_the_end(entry))
         try:
             await asyncio.wait([speaking])
         finally:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from google.rpc.status_pb2 import Status
 
@@ -152,6 +153,14 @@ class Utterance:
         """Commit the held text, as none has come for the policy's delay. Raises InvalidSynthesis or LimitReached."""
         self._commits.append(self._segmenter.num_chars)
         self._commit(self._segmenter.commit_tail())
+
+    def start(self) -> None:
+        """Open the stream of the first text, which else its turn does. Raises InvalidSynthesis."""
+        segment = self._segments.current
+        is_new = self.state.resumption is None and segment.stream is None
+        if is_new and segment.speakable and not self._segments.may_be_phrase(segment):
+            with suppress(EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
+                self._segments.open(segment, self.pacer.ahead_frames())
 
     def may_prefill(self, *, follows: bool) -> bool:
         """Whether the engine has made all of the segment that is being spoken, and another comes after it, or another
