@@ -69,10 +69,11 @@ class FakeStream:
     async def __aexit__(self, *_: object) -> None:
         self.cancel()
 
-    def push_text(self, text: str) -> None:
+    def push_text(self, text: str, *, is_last: bool = False) -> None:
         assert not self.text_ended
         self.text += text
         self.num_pushed += 1
+        self.text_ended = is_last
         self.advance()
 
     def end_text(self) -> None:

@@ -163,6 +163,19 @@ async def test_non_streaming_mode(engine: Engine) -> None:
     assert heard.end.num_frames == heard.num_frames > 0
 
 
+@pytest.mark.parametrize("non_streaming_mode", [False, True])
+async def test_a_text_may_come_together_with_its_end(engine: Engine, non_streaming_mode: bool) -> None:
+    params = speech(engine, non_streaming_mode=non_streaming_mode)
+    apart = await say(engine, "One, two, three. ", params)
+    async with engine.open(params) as stream:
+        stream.push_text("One, two, three. ", is_last=True)
+        stream.end_text()  # once more
+        assert_same_speech((await listen(stream, engine.info.frame_samples)).samples, apart.samples)
+    async with engine.open(params) as stream:
+        stream.push_text(" ", is_last=True)
+        assert (await listen(stream, engine.info.frame_samples)).num_frames == 0
+
+
 async def test_a_number_of_frames_means_that_number(engine: Engine) -> None:
     heard = await say(engine, "Hello.", speech(engine, max_frames=7, ignore_eos=True))
     assert heard.num_frames == 7

@@ -92,8 +92,11 @@ class EngineStream:
 
     # For callers
 
-    def push_text(self, text: str) -> None:
-        """Add text. Raises InvalidSynthesis if the text grows too long; then the stream can only be cancelled."""
+    def push_text(self, text: str, *, is_last: bool = False) -> None:
+        """Add text, and with `is_last` end it. A stream that gets all its text so is opened with all of it.
+
+        Raises InvalidSynthesis if the text grows too long; then the stream can only be cancelled.
+        """
         if self._cancelled or self.ended:
             return
         if self._text_ended:
@@ -109,7 +112,11 @@ class EngineStream:
             self.text_times.offsets.push(text)
             if num_spoken := len(text) - next((k for k, c in enumerate(reversed(text)) if c.isalnum()), len(text)):
                 self._last_spoken_char = self._num_chars - len(text) + num_spoken - 1
-        self._take(self._tokens.push(text))
+        ids = self._tokens.push(text)
+        if is_last:
+            self._end(ids)
+        else:
+            self._take(ids)
 
     def flush_text(self) -> None:
         """Speak what is held back because more text could change it, such as the letters of an unfinished word."""
@@ -122,14 +129,7 @@ class EngineStream:
         """No more text comes. Raises InvalidSynthesis as `push_text` does."""
         if self._cancelled or self.ended or self._text_ended:
             return
-        self._text_ended = True
-        ids = self._tokens.end()
-        if not ids and not self._ids:
-            self._keeper.end(self, local_end(FinishReason.COMPLETED))  # nothing to say
-            return
-        self._take(ids, ended=True)
-        if self.text_times is not None and self._last_spoken_char is not None:
-            self.text_times.end_text(self._last_spoken_char)
+        self._end([])
 
     def frames_in_common(self, pieces: Sequence[str | None]) -> int:
         """Return how many first frames depend only on what this text has in common with the text that was pushed.
@@ -276,6 +276,17 @@ class EngineStream:
             when_ended()
 
     # Text and credit on their way
+
+    def _end(self, ids: list[int]) -> None:
+        """End the text. `ids`: of its last piece."""
+        self._text_ended = True
+        ids += self._tokens.end()
+        if not ids and not self._ids:
+            self._keeper.end(self, local_end(FinishReason.COMPLETED))  # nothing to say
+            return
+        self._take(ids, ended=True)
+        if self.text_times is not None and self._last_spoken_char is not None:
+            self.text_times.end_text(self._last_spoken_char)
 
     def _take(self, ids: list[int], ended: bool = False) -> None:
         self._ids += ids

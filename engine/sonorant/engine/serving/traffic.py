@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from sonorant.engine.ipc.channel import PeerGone
-from sonorant.engine.ipc.messages import Command, PcmRecord
+from sonorant.engine.ipc.messages import Command, OpenStream, PcmRecord
 from sonorant.engine.serving.seat import Seat
 
 log = logging.getLogger(__name__)
@@ -47,13 +47,26 @@ class Traffic:
         self._flush_scheduled = False
 
     def publish(self, command: Command) -> None:
-        """Send a command; those of one turn of the event loop go in order, as one batch. Never blocks or drops any."""
+        """Send a command, and never block or drop any.
+
+        The first stream that is opened in a turn of the event loop is sent at once, as somebody waits for its audio.
+        All other commands of the turn follow in order, as one batch.
+        """
         self._backlog.append(command)
-        if not self._flush_scheduled:
+        if self._flush_scheduled:
+            return
+        self._flush_scheduled = True
+        if isinstance(command, OpenStream):
+            self._flush()
+            if self._backlog:  # it waits for room
+                return
             self._flush_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
+        if not self._backlog:
+            self._flush_scheduled = False
+            return
         if self._seat is None:  # without workers, commands are lost
             self._backlog.clear()
             self._flush_scheduled = False

@@ -169,7 +169,7 @@ class PhraseStream:
         self._frame_samples = frame_samples
         self._next_frame = 0
 
-    def push_text(self, text: str) -> None:
+    def push_text(self, text: str, *, is_last: bool = False) -> None:
         """Ignore the text, as it is what the phrase says."""
 
     def flush_text(self) -> None:

@@ -94,11 +94,12 @@ class Segment:
     def attach(self, stream: EngineStream | PhraseStream, credit: Credit) -> None:
         """Take a stream, and push all text so far to it. Raises InvalidSynthesis."""
         self.stream, self.credit = stream, credit
-        for text in (*self._spoken_before, *self.spoken):
+        texts = (*self._spoken_before, *self.spoken)
+        for number, text in enumerate(texts, 1):
             if text is None:
                 stream.flush_text()
             else:
-                stream.push_text(text)
+                stream.push_text(text, is_last=self.end is not None and number == len(texts))
         if self.end is not None:
             stream.end_text()
 
