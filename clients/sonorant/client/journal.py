@@ -8,6 +8,7 @@ import sys
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sonorant.client.texts import apply, joined
 from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
@@ -30,11 +31,38 @@ MAX_CODES_BYTES = 128 * 1024
 _ALL_UTTERANCES = "*"
 
 
+class _Codes(NamedTuple):
+    """Codes as they came, but not the message, which would keep its audio. Hardly a session needs them, so they are
+    unpacked only when one does. They replace all codes of their segment from `offset` on."""
+
+    offset: int
+    data: bytes
+    num_codebooks: int
+    bits: int  # of a packed code; 0: they are not packed
+
+    @property
+    def unpacked(self) -> bytes:
+        return unpacked(self.data, self.num_codebooks, self.bits) if self.bits else self.data
+
+    @property
+    def num_bytes(self) -> int:
+        """How many there are when they are unpacked."""
+        if not self.bits:
+            return len(self.data)
+        return len(self.data) // _frame_bytes(self.num_codebooks, self.bits) * 2 * self.num_codebooks
+
+
 @dataclass(slots=True)
 class _Segment:
-    codes: bytearray = field(default_factory=bytearray)
+    parts: list[_Codes] = field(default_factory=list)
     complete: bool = False
     draw: int = 0
+
+    def codes(self) -> bytes:
+        codes = bytearray()
+        for part in self.parts:
+            codes[part.offset :] = part.unpacked
+        return bytes(codes)
 
 
 @dataclass(slots=True)
@@ -80,7 +108,7 @@ class _Utterance:
         if voice is not None and not replay.HasField("voice"):
             replay.voice.CopyFrom(voice)  # a recording or a description, which `replay` leaves out
         segments = [
-            SegmentCodes(segment=number, codes=bytes(segment.codes), complete=segment.complete, draw=segment.draw)
+            SegmentCodes(segment=number, codes=segment.codes(), complete=segment.complete, draw=segment.draw)
             for number, segment in sorted(self.segments.items())
         ]
         return Resume(
@@ -96,7 +124,7 @@ class _Utterance:
 
 def unpacked(packed: bytes, num_codebooks: int, bits: int) -> bytes:
     """Return packed codes in the layout of `SegmentCodes.codes`, which `Resume` needs."""
-    frame_bytes = -(-num_codebooks * bits // 8)
+    frame_bytes = _frame_bytes(num_codebooks, bits)
     mask = (1 << bits) - 1
     codes = array("H")
     for at in range(0, len(packed), frame_bytes):
@@ -105,6 +133,10 @@ def unpacked(packed: bytes, num_codebooks: int, bits: int) -> bytes:
     if sys.byteorder == "big":
         codes.byteswap()
     return codes.tobytes()
+
+
+def _frame_bytes(num_codebooks: int, bits: int) -> int:
+    return -(-num_codebooks * bits // 8)
 
 
 class Journal:
@@ -274,11 +306,13 @@ class Journal:
             utterance.received_chunks += 1
         for part in audio.codes:
             segment = utterance.segments.setdefault(part.segment, _Segment())
-            codes = part.codes
             if part.packed and utterance.started is not None:
-                codes = unpacked(part.packed, utterance.started.codebooks, utterance.started.code_bits)
-            utterance.codes_bytes += len(codes)
-            segment.codes[part.offset :] = codes
+                started = utterance.started
+                codes = _Codes(part.offset, part.packed, started.codebooks, started.code_bits)
+            else:
+                codes = _Codes(part.offset, part.codes, 0, 0)
+            utterance.codes_bytes += codes.num_bytes
+            segment.parts.append(codes)
             segment.complete = segment.complete or part.complete
             segment.draw = part.draw
         if utterance.codes_bytes > MAX_CODES_BYTES:

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 from google.rpc import code_pb2
@@ -71,7 +70,7 @@ class Call:
     async def serve(self, _requests: object, rpc: Any) -> AsyncIterator[Any]:
         peer = rpc.peer()
         caller = self._context.caller if self._context.caller.name else anyone_at(peer)
-        self._context = replace(self._context, caller=caller, host=host_of(peer))
+        self._context = CallContext(self._context.request_id, caller=caller, host=host_of(peer))
         call_context.enter(self._context)
         self._rpc, self._task = rpc, asyncio.current_task()
         # Not in a `finally`: if the call ends during a write, this generator is closed only by the garbage collector.
@@ -122,26 +121,28 @@ class Call:
         part = self._loop_share.of(who)
         return checked(first, rpc.read, self._request_timeout_s, later_s, begins, part, self._reading, who)
 
-    async def _responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
-        """Yield the method's responses, whatever kind of method it is."""
+    def _responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
+        """Return the method's responses, whatever kind of method it is."""
+        if self._handler.stream_stream:
+            responses: AsyncGenerator[Any, None] = self._handler.stream_stream(requests, rpc)
+            return responses
+        return self._other_responses(requests, rpc)
+
+    async def _other_responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
         handler = self._handler
-        if handler.stream_stream:
-            responses = handler.stream_stream(requests, rpc)
-        elif handler.stream_unary:
+        if handler.stream_unary:
             async with aclosing(requests):
                 yield await handler.stream_unary(requests, rpc)
             return
-        else:
-            async with aclosing(requests):
-                request = await anext(requests, None)
-            if request is None:
-                await asyncio.sleep(END_OF_REQUESTS_S)
-                raise MalformedMessage("the call ended without a request; send one")
-            if handler.unary_unary:
-                yield await handler.unary_unary(request, rpc)
-                return
-            responses = handler.unary_stream(request, rpc)
-        async with aclosing(responses):
+        async with aclosing(requests):
+            request = await anext(requests, None)
+        if request is None:
+            await asyncio.sleep(END_OF_REQUESTS_S)
+            raise MalformedMessage("the call ended without a request; send one")
+        if handler.unary_unary:
+            yield await handler.unary_unary(request, rpc)
+            return
+        async with aclosing(handler.unary_stream(request, rpc)) as responses:
             async for response in responses:
                 yield response
 

@@ -6,7 +6,7 @@ It is set once, at the beginning of a call, and inherited by the tasks that the 
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sonorant.service.access.api_keys import ANYONE, Caller
 
@@ -38,7 +38,8 @@ def enter(context: CallContext) -> None:
 
 def enter_session(session_id: str) -> None:
     """Set the session id of the current call; the request id and the caller stay."""
-    _current.set(replace(_current.get(), session_id=session_id))
+    call = _current.get()
+    _current.set(CallContext(call.request_id, session_id, call.caller, call.host))
 
 
 def on_call_end(callback: Callable[[object], None]) -> None:

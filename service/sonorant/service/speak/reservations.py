@@ -7,7 +7,7 @@ some places to callers with few. The engine does the same with slots and KV page
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from sonorant.engine import EnginePool, EngineStream, Int16Array, SynthesisParams
@@ -26,7 +26,7 @@ class Reservations:
     caller: str = ""  # see `Caller.limit_key`; "" may take all places
 
     def of(self, caller: str) -> "Reservations":
-        return replace(self, caller=caller)
+        return Reservations(self.engine, self.num_callers, self.num_kept, self.num_open, caller)
 
     @property
     def caller_id(self) -> int:
