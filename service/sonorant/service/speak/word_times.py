@@ -67,6 +67,9 @@ class _Part:
 
     start: int = 0  # offset of its text
     spoken_start: int = 0  # the same in the spoken text
+    # The latest text. It is divided into words only when more comes or somebody asks, so as not to delay its speech.
+    unread: str = ""
+    read_end: int = 0  # offset at which it begins
     words: deque[tuple[int, str, int]] = field(default_factory=deque)  # not reported yet: offset, word, units
     units_left: int = 0  # of these words
     units: int = 0
@@ -142,23 +145,14 @@ class WordTimes:
 
     def push_text(self, text: str) -> None:
         part = self._parts[-1]
-        start = self._num_chars - len(part.unfinished)
+        self._read(part)
         self._num_chars += len(text)
-        text, part.unfinished = part.unfinished + text, ""
-        for match in _WORD.finditer(text):
-            if match.end() == len(text) and not is_wide(match[0]):
-                part.unfinished = match[0]
-            else:
-                self._add(part, start + match.start(), match[0])
+        part.unread = text
 
     def end_text(self) -> None:
         """End the text of this part. Text pushed next belongs to another one."""
-        part = self._parts[-1]
-        if part.unfinished:
-            self._add(part, self._num_chars - len(part.unfinished), part.unfinished)
-            part.unfinished = ""
-        part.text_end = self._num_chars
-        self._parts.append(_Part(self._num_chars, self._spoken_of(self._num_chars)))
+        self._parts[-1].text_end = self._num_chars
+        self._parts.append(_Part(self._num_chars, self._spoken_of(self._num_chars), read_end=self._num_chars))
 
     def revise_text(self, start: int) -> None:
         """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
@@ -166,6 +160,7 @@ class WordTimes:
             self._parts.pop()
         part = self._parts[-1]
         part.words.clear()
+        part.unread, part.read_end = "", start
         part.units = part.units_left = 0
         part.unfinished, part.text_end, part.audio_ended = "", None, False
         self._num_chars = start
@@ -200,6 +195,7 @@ class WordTimes:
         part.measure(self._rate_hz)
         part.audio_ended = True
         part.onset_ms = part.onset_ms or 0.0
+        self._read(part)
         if part.units >= MIN_UNITS:
             self.ms_per_unit = (part.speech_end_ms() - part.onset_ms) / part.units
 
@@ -211,6 +207,7 @@ class WordTimes:
         words: list[Word] = []
         while True:
             part = self._parts[0]
+            self._read(part)
             part.measure(self._rate_hz)
             end_ms = self._start_ms + part.audio_ms
             is_over = part.audio_ended and part.text_end is not None and until_ms >= end_ms
@@ -302,6 +299,18 @@ class WordTimes:
         if known_ms is not None:
             self._open = None
             self._ends_ms[-1] = max(known_ms, self._ends_ms[-2])
+
+    def _read(self, part: _Part) -> None:
+        """Divide all text of the part so far into words."""
+        start = part.read_end - len(part.unfinished)
+        text = part.unfinished + part.unread
+        part.unfinished = part.unread = ""
+        part.read_end = start + len(text)
+        for match in _WORD.finditer(text):
+            if match.end() == len(text) and part.text_end is None and not is_wide(match[0]):
+                part.unfinished = match[0]
+            else:
+                self._add(part, start + match.start(), match[0])
 
     def _add(self, part: _Part, start: int, word: str) -> None:
         spoken = self._respell(word)
