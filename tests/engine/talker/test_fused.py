@@ -67,15 +67,7 @@ def admissions(made: list[Utterance]) -> list[Admission]:
     ]
 
 
-@pytest.fixture(params=[False, True], ids=["together", "apart"])
-def are_apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether prompts and decode rows pass through the talker one after the other."""
-    monkeypatch.setattr("sonorant.engine.talker.fused.has_warpgroups", lambda x: request.param)
-    monkeypatch.setattr("sonorant.engine.talker.fused.MAX_ROWS", 17)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("are_apart")
 def test_the_same_codes_as_the_plain_steps(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonorant.engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
     made = utterances(checkpoint, 2, 3)
@@ -86,7 +78,6 @@ def test_the_same_codes_as_the_plain_steps(checkpoint: Checkpoint, monkeypatch: 
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("are_apart")
 def test_graphs_eager_and_the_cpu_agree(checkpoint: Checkpoint) -> None:
     made = utterances(checkpoint, 9, 30)
     plain = run(new_runner(checkpoint, "cpu", 9, fused=False), checkpoint, admissions(made))

@@ -1,9 +1,9 @@
 """Steps of the talker on CUDA: fused kernels in one graph per bucket of rows.
 
-A step is one to three graphs. The first takes rows through the talker and leaves the hidden state of each slot in
-`_hidden`. It is one for decode rows only, or one for prompt and decode rows together, if there are prompts; or there is
-one for each kind. The last draws whole frames for the rows that sample. Nothing else is computed in between, so the
-graphs of a step depend only on row counts, and all of them are captured at the start.
+A step is one or two graphs. The first takes rows through the talker and leaves the hidden state of each slot in
+`_hidden`. It is one for decode rows only, or one for prompt and decode rows together, if there are prompts. The second
+draws whole frames for the rows that sample. Nothing else is computed in between, so the graphs of a step depend only on
+two row counts, and all of them are captured at the start.
 """
 
 import logging
@@ -30,10 +30,9 @@ from sonorant.engine.cuda import (
     work_so_far,
 )
 from sonorant.engine.kernels.attention import Places, Watch, paged_attention
-from sonorant.engine.kernels.cuda_code import HAS_BINDINGS, has_warpgroups, is_usable
+from sonorant.engine.kernels.cuda_code import HAS_BINDINGS, is_usable
 from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.linear import linear
-from sonorant.engine.kernels.linear_many_rows import MAX_ROWS
 from sonorant.engine.kernels.sampling import Draws, FirstBook, choose
 from sonorant.engine.kernels.slots import begin_slots, slot_columns
 from sonorant.engine.model.alignment import AlignmentHead
@@ -112,9 +111,6 @@ class FusedSteps:
             )
         self._stack = FusedStack(talker.model.layers, talker.model.norm, rotary, is_fp8=is_fp8)
         self._norm = fused_norm(talker.model.norm)
-        # So many rows have products that are much faster than those of more: prompts and decode rows that are more than
-        # that only together pass through the talker one after the other.
-        self._fast_rows = MAX_ROWS if has_warpgroups(self._codec_table) else 0
         tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
         self._tables = join_rows([table.weight for table in tables])
         self._table_starts = torch.tensor([0, *np.cumsum([len(t.weight) for t in tables[:-1]])], device=device)
@@ -165,17 +161,14 @@ class FusedSteps:
         """Start a step: prefills that end their prompt sample a frame, and decodes. At most one other step may be under
         way; this one follows it."""
         slots, text_ids, positions, _, _, watched = decodes.columns
-        first_decode = num_prompt_rows = sum(row.stop - row.start for row in prefills)
-        are_apart = num_prompt_rows + len(decodes) > self._fast_rows >= max(num_prompt_rows, len(decodes))
+        first_decode = sum(row.stop - row.start for row in prefills)
         if prefills:
             voiced = self._add_voices(prefills)
-            beside = DecodeRows(decodes.columns[:, :0]) if are_apart else decodes
-            self._mixed(_mixed_rows(prefills, beside, self._padding_slot), self._device)
+            self._mixed(_mixed_rows(prefills, decodes, self._padding_slot), self._device)
             if voiced:
-                self._voice[:num_prompt_rows].zero_()
-        if are_apart or not prefills:
+                self._voice[: first_decode + len(decodes)].zero_()
+        else:
             self._decode(np.stack([slots, text_ids, positions, watched]), self._device)
-            first_decode = 0
         sampling = _sampling_rows(prefills, decodes)
         if not sampling.shape[1]:
             none = torch.empty(0, self._num_codebooks, dtype=torch.int16)
