@@ -27,7 +27,7 @@ async def test_large_messages_are_read_in_turn_and_small_ones_at_once() -> None:
         async def read() -> object:
             return next(requests)
 
-        every = checked(read(), read, 10.0, None, "it", share.of("a"), reading, "a")
+        every = checked(read, 10.0, None, "it", share.of("a"), reading, "a")
         (request,) = [request async for request in every]
         assert isinstance(request, int)
         return request

@@ -16,7 +16,6 @@ from grpc_status import rpc_status
 
 from sonorant.service.access.api_keys import anyone_at
 from sonorant.service.calls import context as call_context
-from sonorant.service.calls.begun import Begun
 from sonorant.service.calls.call_queue import CallQueue, Entered, host_of
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
@@ -61,7 +60,6 @@ class Call:
         self._reading = reading
         self._record = record
         self._entered: Entered | None = None  # set once the call's turn has come in the queue
-        self._first: Begun[Any] | None = None  # the first request, set at the same time
         self._rpc: Any = None  # gRPC's object for this call, until the call is over
         self._task: asyncio.Task[Any] | None = None
         self._code = code_pb2.CANCELLED  # unless the call ends otherwise
@@ -81,8 +79,7 @@ class Call:
                 self._entered = await self._call_queue.enter(self._context.caller.name or host_of(peer), peer)
             if self._refusal is not None:
                 raise self._refusal
-            self._first = Begun(rpc.read())  # gRPC fetches it while the method prepares itself
-            async with aclosing(self._responses(self._requests(self._first, rpc), rpc)) as responses:
+            async with aclosing(self._responses(self._requests(rpc), rpc)) as responses:
                 async for response in responses:
                     ours = response
                     if isinstance(response, Translated):
@@ -114,12 +111,12 @@ class Call:
         last_word.add_done_callback(_last_words.discard)
         self._task.cancel()
 
-    def _requests(self, first: Begun[Any], rpc: Any) -> AsyncGenerator[Any, None]:
+    def _requests(self, rpc: Any) -> AsyncGenerator[Any, None]:
         begins = "config" if self._method == SPEAK else "the request"
         who = self._context.caller.limit_key
         later_s = PAUSE_S if self._record is None else None
         part = self._loop_share.of(who)
-        return checked(first, rpc.read, self._request_timeout_s, later_s, begins, part, self._reading, who)
+        return checked(rpc.read, self._request_timeout_s, later_s, begins, part, self._reading, who)
 
     def _responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
         """Return the method's responses, whatever kind of method it is."""
@@ -174,8 +171,6 @@ class Call:
     def _over(self, _task: object) -> None:
         self._stalled.forget(self)
         self._rpc = self._task = None
-        if self._first is not None:
-            self._first.drop()
         if self._entered is not None:
             self._entered.end(ok=self._code == code_pb2.OK, cancelled=self._code == code_pb2.CANCELLED)
         if self._record is not None:

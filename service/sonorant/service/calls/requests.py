@@ -72,7 +72,6 @@ def tolerant(deserializer: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 async def checked(
-    first: Awaitable[Any],
     read: Callable[[], Awaitable[Any]],
     first_within_s: float,
     later_within_s: float | None,
@@ -83,22 +82,21 @@ async def checked(
 ) -> AsyncGenerator[Any, None]:
     """Yield the requests, and raise a RequestError at the first that is invalid or late.
 
-    `first`: the first request or gRPC's EOF, which `read` returns for the next ones. `first_within_s` limits the wait
-    for the first request, since the call takes a place meanwhile. `later_within_s`: the same for later ones; None if
-    the method has its own limit. `begins`: what a call of this method begins with. `part`, `reading`, `who`: the
-    caller's shares of the event loop, for large messages and for many.
+    `read`: returns the next request or gRPC's EOF. `first_within_s` limits the wait for the first request, since the
+    call takes a place meanwhile. `later_within_s`: the same for later ones; None if the method has its own limit.
+    `begins`: what a call of this method begins with. `part`, `reading`, `who`: the caller's shares of the event loop,
+    for large messages and for many.
 
     A reader that stops early must close this generator.
     """
     within_s: float | None = first_within_s
-    coming = first
     while True:
         if within_s is None:
-            request = await coming
+            request = await read()
         else:
             try:
                 async with asyncio.timeout(within_s):
-                    request = await coming
+                    request = await read()
             except TimeoutError:
                 raise _late(f"no message came within {within_s:g} s", begins) from None
         if request is grpc.aio.EOF:
@@ -110,7 +108,6 @@ async def checked(
         yield request
         within_s = later_within_s
         await reading.enter(who)  # not for the first one, for which the call has waited already
-        coming = read()
 
 
 def _late(what: str, begins: str) -> RequestError:
