@@ -14,7 +14,7 @@ from sonorant.bench.measure import Measured
 from sonorant.bench.records import LENGTH, packed, unpacked
 from sonorant.bench.speakers import UtteranceFailed
 
-STREAMS_PER_PROCESS = 16  # so that calls which begin together do not wait for each other in the client
+STREAMS_PER_PROCESS = 8  # so that calls which begin together do not wait for each other in the client
 MAX_IN_FLIGHT = 4096  # utterances of an open loop at the same time, over all processes
 START_DELAY_S = 0.2  # from the start message until the first utterance
 EXPECTED_S = 2.0  # assumed duration of an utterance of an open loop, to choose the number of processes
