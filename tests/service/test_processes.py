@@ -34,7 +34,7 @@ def test_there_are_as_many_as_the_cores_of_a_machine_with_a_gpu_bear(monkeypatch
     assert number_of(replace(auto, processes=2)) == 2
 
     monkeypatch.setattr(processes, "find_card", lambda device: "a card")
-    for num_cores, expected in ((2, 1), (4, 1), (8, 2), (15, 3), (64, 4)):
+    for num_cores, expected in ((1, 1), (4, 2), (8, 4), (15, 7), (64, 8)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid, num_cores=num_cores: set(range(num_cores)))
         assert number_of(auto) == expected
 
@@ -45,4 +45,4 @@ def test_limits_of_keys_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
     with_keys = server_config(processes=AUTO, api_keys=Path("keys.toml"))
     assert number_of(with_keys) == 1
-    assert number_of(replace(with_keys, voices_url="postgresql://localhost/sonorant")) == 4
+    assert number_of(replace(with_keys, voices_url="postgresql://localhost/sonorant")) == 8

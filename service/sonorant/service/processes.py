@@ -31,7 +31,7 @@ from sonorant.service.settings import ServiceConfig
 log = logging.getLogger(__name__)
 
 # If `processes` is AUTO, on a GPU. The workers, gRPC's threads and the rest of the machine need cores, too.
-CORES_PER_PROCESS, MOST_PROCESSES = 4, 4
+CORES_PER_PROCESS, MOST_PROCESSES = 2, 8
 
 # Before the start that follows the first, second, ... failure in a row; after one more, the whole server ends.
 START_DELAYS_S = (0.0, 1.0, 2.0, 5.0)

@@ -110,7 +110,7 @@ class ServiceConfig:
         as_auto(as_positive),
         "auto|N",
         "server processes that share the port and the workers; clients' connections are spread over them; auto: on a "
-        "GPU one for each 4 cores, at most 4, but 1 with --api-keys unless --voices-url shares their limits; else 1",
+        "GPU one for each 2 cores, at most 8, but 1 with --api-keys unless --voices-url shares their limits; else 1",
     )
     listen: str = setting("127.0.0.1:50051", _address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
     metrics_listen: str | None = setting(
