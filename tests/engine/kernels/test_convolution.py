@@ -7,15 +7,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from sonorant.engine.kernels.convolution import (
-    Convolution,
-    Snake,
-    Tile,
-    convolve,
-    padded_channels,
-    residual_unit,
-    tile_for,
-)
+from sonorant.engine.kernels.codec_layers import Convolution, Snake, padded_channels
+from sonorant.engine.kernels.convolution import Tile, convolve, residual_unit, tile_for
 from tests.engine.kernels.half_precision import DEVICE, DTYPE, TOLERANCE, randn
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from sonorant.engine.kernels.convolution import Convolution, Snake, convolve, residual_unit
+from sonorant.engine.kernels.codec_layers import Convolution, Snake
+from sonorant.engine.kernels.convolution import convolve, residual_unit
 from sonorant.engine.kernels.packed_convolution import (
     BLOCK_OUTS,
     SHARED_BYTES,
@@ -66,14 +67,14 @@ def test_convolutions_compile(compiler: Callable[[str, dict[str, int]], bytes]) 
         (1024, 384, 768), (1536, 384, 768), (1, 3, 9), BLOCK_OUTS, strict=True
     ):
         macros = macros_of(channels_in, size_out, 7, dilation, block_out, is_unit=False, has_plain=False)
-        assert compiler("convolution.cu", macros)
+        assert compiler("packed_convolution.cu", macros)
     with pytest.raises(RuntimeError, match="no rest"):
-        compiler("convolution.cu", macros | {"SIZE_OUT": 800})
+        compiler("packed_convolution.cu", macros | {"SIZE_OUT": 800})
 
 
 @pytest.mark.parametrize(("dilation", "has_plain"), [(1, True), (9, False)])
 def test_units_compile(dilation: int, has_plain: bool, compiler: Callable[[str, dict[str, int]], bytes]) -> None:
-    assert compiler("convolution.cu", macros_of(192, 192, 7, dilation, 192, is_unit=True, has_plain=has_plain))
+    assert compiler("packed_convolution.cu", macros_of(192, 192, 7, dilation, 192, is_unit=True, has_plain=has_plain))
     for has_taps in (False, True):
         assert shared_bytes(dilation, has_taps) <= SHARED_BYTES
         assert compiler("resident_unit.cu", resident_macros_of(dilation, has_plain=has_plain, has_taps=has_taps))

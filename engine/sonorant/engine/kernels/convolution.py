@@ -1,13 +1,7 @@
 """Causal convolutions of the codec decoder as matrix products, with bias, residual sum and activation in one kernel.
 
-The layout is [rows, positions, channels]. A convolution reads an extended buffer, in which the inputs that it remembers
-stand before the new ones. It writes to the extended buffer of the next one, behind the place for what that one
-remembers; so nothing has to be joined or copied. A transposed convolution of stride s is computed as a convolution with
-the outputs of s positions side by side. An output is activated once, by the kernel that makes it, and not by the kernel
-that reads it, which would do so once per tap.
-
-The matrix is [taps * channels in, channels out], the oldest tap first. The width of a tile is a sum of two powers of
-two, for 96 and 192 channels. Twins: `sonorant.engine.model.code2wav`; the tests compare them.
+See `sonorant.engine.kernels.codec_layers` for the layout. The width of a tile is a sum of two powers of two, for 96 and
+192 channels. Twins: `sonorant.engine.model.code2wav`; the tests compare them.
 """
 
 from dataclasses import dataclass
@@ -17,45 +11,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from sonorant.engine.kernels.codec_layers import Convolution, Snake
 from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
-MAX_UNIT_CHANNELS = 192  # as many as the registers of one program hold
 WANTED_PROGRAMS = 400  # three for each multiprocessor of an H100 or H200
 JOINED_POSITIONS, JOINED_OUTS = 4, 128  # outputs for which a program adds up the sums of splits
 LEAST_STEPS = 8  # of a program that shares a tile with others; with fewer, adding up the sums takes longer
-PRODUCT_CHANNELS = 16  # of a buffer with the products of the last convolution's taps: 8, and their rounding errors
-
-
-def padded_channels(channels: int) -> int:
-    """Channels of a buffer: a multiple of 16 for `tl.dot`, and a sum of two powers of two if one tile has them all."""
-    padded = -(-channels // 16) * 16
-    while padded <= MAX_UNIT_CHANNELS and padded.bit_count() > 2:
-        padded += 16
-    return padded
-
-
-@dataclass(frozen=True, slots=True)
-class Snake:
-    """SnakeBeta of each output channel: x + sin^2(x * frequency) * magnitude; both [channels out], float32."""
-
-    frequency: Tensor
-    magnitude: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Convolution:
-    """Parameters of a convolution, or of a transposed one, which has its `stride` outputs per input side by side."""
-
-    matrix: Tensor  # [taps * channels_in, stride * channels_out]
-    bias: Tensor  # [stride * channels_out], float32
-    taps: int
-    dilation: int = 1
-    stride: int = 1
-
-    @property
-    def num_kept(self) -> int:
-        """How many inputs the convolution remembers."""
-        return (self.taps - 1) * self.dilation
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +30,12 @@ class Tile:
     num_warps: int
     num_stages: int
     splits: int = 1  # programs that share the products of the same outputs
+
+    @property
+    def arguments(self) -> dict[str, int]:
+        """Those of a kernel, without the splits."""
+        sizes = {"BLOCK_M": self.block_m, "BLOCK_A": self.block_a, "BLOCK_B": self.block_b, "BLOCK_K": self.block_k}
+        return sizes | {"num_warps": self.num_warps, "num_stages": self.num_stages}
 
 
 def tile_for(num_positions: int, taps: int, channels_in: int, size_out: int) -> Tile:
@@ -159,12 +126,7 @@ def convolve(
         c.dilation,
         CHANNELS_IN=channels_in,
         TAPS=c.taps,
-        BLOCK_M=tile.block_m,
-        BLOCK_A=tile.block_a,
-        BLOCK_B=tile.block_b,
-        BLOCK_K=tile.block_k,
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
+        **tile.arguments,
         **shape,
     )
     if tile.splits > 1:
@@ -219,12 +181,7 @@ def residual_unit(
         HAS_PLAIN=plain is not None,
         HAS_PRODUCTS=taps is not None,
         IS_CUDA=x.is_cuda,
-        BLOCK_M=tile.block_m,
-        BLOCK_A=tile.block_a,
-        BLOCK_B=tile.block_b,
-        BLOCK_K=tile.block_k,
-        num_warps=tile.num_warps,
-        num_stages=tile.num_stages,
+        **tile.arguments,
         **overlap(x),
     )
 

@@ -1,5 +1,5 @@
 """Convolutions and residual units of the codec decoder in CUDA C++, for Hopper GPUs and float16: what convolution.py
-does, with matrix instructions that read all taps' positions from one copy in shared memory (convolution.cu).
+does, with matrix instructions that read all taps' positions from one copy in shared memory (packed_convolution.cu).
 
 Weights and the parameters of activations are packed once, in the order in which the kernel reads them.
 """
@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sonorant.engine.kernels.convolution import Convolution, Snake
+from sonorant.engine.kernels.codec_layers import Convolution, Snake
 from sonorant.engine.kernels.cuda_code import CudaKernel, has_warpgroups, load, num_multiprocessors
 
 PIECE = 8  # channels that lie next to each other
@@ -151,7 +151,7 @@ def _kernel(
 ) -> CudaKernel:
     threads = UNIT_THREADS if is_unit else THREADS
     macros = macros_of(*shape, block_out, is_unit=is_unit, has_plain=has_plain)
-    return load("convolution.cu", macros, device, threads=threads, shared_bytes=SHARED_BYTES)
+    return load("packed_convolution.cu", macros, device, threads=threads, shared_bytes=SHARED_BYTES)
 
 
 def macros_of(

@@ -69,7 +69,7 @@ __device__ inline void keep(float (&sums)[48]) { asm volatile("" : SUMS_48(sums)
 __device__ inline void keep(float (&sums)[64]) { asm volatile("" : SUMS_64(sums) :: "memory"); }
 __device__ inline void keep(float (&sums)[96]) { asm volatile("" : SUMS_96(sums) :: "memory"); }
 
-// SnakeBeta, see convolution.py.
+// SnakeBeta, see codec_layers.py.
 __device__ inline float activated(float x, float frequency, float magnitude) {
   float wave;
   asm("sin.approx.f32 %0, %1;" : "=f"(wave) : "f"(x * frequency));

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sonorant.engine.kernels.convolution import PRODUCT_CHANNELS, Convolution, Snake
+from sonorant.engine.kernels.codec_layers import PRODUCT_CHANNELS, Convolution, Snake
 from sonorant.engine.kernels.cuda_code import CudaKernel, has_warpgroups, load, num_multiprocessors
 from sonorant.engine.kernels.packed_convolution import eights_of_a_thread, pack_parameters
 

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sonorant.engine.kernels.convolution import PRODUCT_CHANNELS
+from sonorant.engine.kernels.codec_layers import PRODUCT_CHANNELS
 from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 
 BLOCK = 256  # samples per program

@@ -11,15 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sonorant.engine.kernels.convolution import (
+from sonorant.engine.kernels.codec_layers import (
     MAX_UNIT_CHANNELS,
     PRODUCT_CHANNELS,
     Convolution,
     Snake,
-    convolve,
     padded_channels,
-    residual_unit,
 )
+from sonorant.engine.kernels.convolution import convolve, residual_unit
 from sonorant.engine.kernels.depthwise import DepthwiseNorm, depthwise_norm
 from sonorant.engine.kernels.packed_convolution import PackedConvolution, PackedUnit
 from sonorant.engine.kernels.resident_unit import ResidentUnit

@@ -41,7 +41,7 @@ static_assert(CHANNELS_IN % WINDOW_CHANNELS == 0 && SIZE_OUT % BLOCK_OUT == 0 &&
 static_assert(STAGES >= 3 && STAGES >= SECOND_STAGES, "stages are fetched while one is used");
 static_assert(!UNIT || NUM_BLOCKS_OUT == 1, "the second product takes all channels");
 
-extern "C" __global__ void __launch_bounds__(TEAMS * 128 + 128, 1) convolution(
+extern "C" __global__ void __launch_bounds__(TEAMS * 128 + 128, 1) packed_convolution(
     const unsigned short* __restrict__ x, const unsigned short* __restrict__ weights,
     const float* __restrict__ parameters, const unsigned short* residual, unsigned short* plain, unsigned short* out,
     int num_positions, int num_tiles, int tiles_of_block, int num_new, int x_positions, int plain_positions,
