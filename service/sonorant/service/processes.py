@@ -120,8 +120,9 @@ class _Processes:
                 kept = [tasks.create_task(self._keep(number)) for number in range(len(self._configs))]
                 await asyncio.wait(kept)
                 starting.cancel()
-        except* (ProcessEnded, EngineError) as ended:
-            raise ended.exceptions[0] from None
+        except ExceptionGroup as ended:  # not `except*`: Python 3.11.2 makes a group of what is raised there
+            expected, _ = ended.split((ProcessEnded, EngineError))
+            raise (expected or ended).exceptions[0] from None
         return [task.result() for task in kept]
 
     async def metrics(self) -> bytes:
