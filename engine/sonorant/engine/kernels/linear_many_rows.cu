@@ -15,6 +15,7 @@
 
 #include "cluster.cuh"
 #include "halves.cuh"
+#include "barriers.cuh"
 
 constexpr int ROWS = 64;
 constexpr int THREADS = 128;  // a warpgroup
@@ -42,15 +43,9 @@ static_assert(SPLIT > 1 && SPLIT <= 8, "blocks of a cluster send each other thei
 static_assert(PLACES >= 2, "a stage is fetched while another is used");
 static_assert(SQUARES % 16 == 0, "four threads read the parts of a row's sum of squares");
 
-__device__ inline void fetch(u32 to, const void* from) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
-}
-
 __device__ inline void fetch_or_clear(u32 to, const void* from, bool is_there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(is_there ? 16 : 0) : "memory");
 }
-
-__device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Lines of 128 bytes, eight of them next to each other, with their pieces of 16 bytes exchanged as `exchanged` says.
 __device__ inline u64 lines_at(u32 address) {
