@@ -305,6 +305,7 @@ class FakeCode2WavRunner:
         self.frame_samples = FRAME_SAMPLES
         self.passes = PassCounts()
         self.calls: list[tuple[int, int]] = []  # rows and frames of each
+        self.polls_per_call = 0  # 0: a call is over as soon as it was started, as on the CPU
         self._config = config
         self._speakers: dict[int, _Speaker] = {}
 
@@ -324,8 +325,30 @@ class FakeCode2WavRunner:
         # A slot that no reset has reached yet is not there.
         return np.array([self._speakers[s].decode(row) for s, row in zip(slots, codes.tolist(), strict=True)], np.int16)
 
+    def start(self, slots: Sequence[int], codes: Int16Array) -> "FakeCall":
+        return FakeCall(self.decode(slots, codes), self.polls_per_call)
+
+    def decode_first(self, slots: Sequence[int], codes: Int16Array) -> Int16Array:
+        return self.decode(slots, codes)
+
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
         self.decode(slots, codes)
+
+
+class FakeCall:
+    """A call that is over when it was asked so many times whether it is."""
+
+    def __init__(self, samples: Int16Array, num_polls: int) -> None:
+        self._samples = samples
+        self._num_polls = num_polls
+
+    def is_over(self) -> bool:
+        self._num_polls -= 1
+        return self._num_polls < 0
+
+    def samples(self) -> Int16Array:
+        assert self._num_polls < 0
+        return self._samples
 
 
 def expected_codes(

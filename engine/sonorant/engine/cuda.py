@@ -132,12 +132,15 @@ class Buckets:
         self.sizes = sorted(sizes)
         self._graphs: dict[int, _Graph] = {}
 
-    def capture(self, size: int, device: torch.device, pool: Any) -> None:
-        """Capture the bucket of this size. Graphs of one `pool` share its memory: replay them one after the other."""
+    def capture(self, size: int, device: torch.device, pool: Any, stream: "torch.cuda.Stream | None" = None) -> None:
+        """Capture the bucket of this size. Graphs of one `pool` share its memory: replay them one after the other.
+
+        `stream`: where they will be replayed, if beside graphs of other pools. Libraries then use other memory as well.
+        """
         inputs = upload(self.padding_rows(size), device)
         self._function(inputs)  # compiles kernels and initializes libraries, neither of which can be captured
         graph = torch.cuda.CUDAGraph()
-        with _without_collections(), torch.cuda.graph(graph, pool=pool):
+        with _without_collections(), torch.cuda.graph(graph, pool=pool, stream=stream):
             outputs = self._function(inputs)
         staged, copied = torch.from_numpy(self.padding_rows(size)).pin_memory(), torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._graphs[size] = _Graph(graph, inputs, outputs, staged, staged.numpy(), copied)

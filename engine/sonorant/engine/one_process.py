@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.code2wav.batcher import Batcher
-from sonorant.engine.code2wav.process import turn as code2wav_turn
+from sonorant.engine.code2wav.decoding import turn as code2wav_turn
 from sonorant.engine.code2wav.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import QueueChannel

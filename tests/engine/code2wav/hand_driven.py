@@ -5,11 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.batcher import Batcher, FrameStreamRecord
 from sonorant.engine.code2wav.context import DecoderContext
-from sonorant.engine.code2wav.plan import DecodePlan
+from sonorant.engine.code2wav.plan import NO_CODES, DecodePlan
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.messages import BeginStream, EndStream, FirstChunk, FlushStream, FrameBatch, PcmBatch
+from sonorant.engine.ipc.messages import (
+    EndFront,
+    EndStream,
+    FirstChunk,
+    FrameBatch,
+    PcmBatch,
+    PcmRecord,
+)
 from sonorant.engine.types import FinishReason, Int16Array, StreamEnd
 from tests.fakes import CONTEXT, FakeClock, FakeCode2WavRunner, frame_batch, published_checkpoint
 
@@ -29,6 +36,18 @@ def frames(index: int, *stream_ids: int, step_s: float = 0.0) -> FrameBatch:
 
 def end(stream_id: int, reason: FinishReason = FinishReason.COMPLETED) -> EndStream:
     return EndStream(stream_id, StreamEnd(reason, 0, 0.0, 0.0))
+
+
+def rows(records: Sequence[PcmBatch | EndStream]) -> list[tuple[int, ...]]:
+    """(stream, first frame, frames) of a row; (stream,) of an end."""
+    found: list[tuple[int, ...]] = []
+    for record in records:
+        if isinstance(record, EndStream):
+            found.append((record.stream_id,))
+        else:
+            each = zip(record.stream_ids.tolist(), record.first_frames.tolist(), strict=True)
+            found += [(stream_id, first, record.num_frames) for stream_id, first in each]
+    return found
 
 
 class Decoder:
@@ -59,31 +78,61 @@ class Decoder:
         self.pass_sizes = pass_sizes or sorted({1, *chunk_ramp})
         self.batcher = Batcher(config, num_slots, FRAME_S, context, self.pass_sizes, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
-        self.plan = DecodePlan([], [], [], [], True, np.empty((0, 0, 0), np.int16), [], [], 0.0)
-        self.first_chunks: list[FirstChunk] = []
+        self.plan = DecodePlan([], [], [], [], True, NO_CODES, [], [], 0.0)
+        self.samples: Int16Array | None = None  # of the call that was started
+        self.first_told: list[FirstChunk] = []
+        self.fronts_ended: list[int] = []
 
-    def send(self, *records: BeginStream | FrameBatch | FlushStream | EndStream) -> None:
+    def send(self, *records: FrameStreamRecord) -> None:
         for record in records:
             self.batcher.on_record(record)
 
     def turn(self) -> list[PcmBatch | EndStream]:
-        """Audio and ends; what is told of first chunks is kept aside."""
+        """Make a call; audio and ends. What is told of first chunks and fronts is kept aside."""
+        return self.start() + self.finish()
+
+    def start(self) -> list[PcmBatch | EndStream]:
+        """Start a call, if anything is due; `finish` is to follow."""
         self.plan = self.batcher.next_batch()
-        records = list(self.plan.records)
-        for source, target in self.plan.copies:
-            self.runner.copy(source, target)
-        for slot, num_frames in self.plan.new_slots:
-            self.runner.reset(slot, num_frames)
+        if self.plan.slots and self.plan.is_heard:
+            assert self.plan.codes.shape[1] in self.pass_sizes
+        records = self._prepared(self.plan)
         if self.plan.slots:
-            if self.plan.is_heard:
-                assert self.plan.codes.shape[1] in self.pass_sizes
-                records += self.batcher.apply(self.plan, self.runner.decode(self.plan.slots, self.plan.codes))
-            else:
-                self.runner.remember(self.plan.slots, self.plan.codes)
-                records += self.batcher.apply_unheard(self.plan)
+            decode = self.runner.decode if self.plan.is_heard else self.runner.remember
+            self.samples = decode(self.plan.slots, self.plan.codes)
+        return self._checked(records)
+
+    def finish(self) -> list[PcmBatch | EndStream]:
+        """Finish the call that was started."""
+        records = list[PcmRecord]()
+        if self.plan.slots and self.plan.is_heard:
+            assert self.samples is not None
+            records = self.batcher.apply(self.plan, self.samples)
+        elif self.plan.slots:
+            records = self.batcher.apply_unheard(self.plan)
+        return self._checked(records)
+
+    def first_chunks(self) -> list[PcmBatch | EndStream]:
+        """Decode first chunks beside the call that was started."""
+        plan = self.batcher.first_chunks()
+        records = self._prepared(plan)
+        if plan.slots:
+            assert not set(plan.slots) & set(self.plan.slots)
+            records += self.batcher.apply(plan, self.runner.decode(plan.slots, plan.codes))
+        return self._checked(records)
+
+    def _prepared(self, plan: DecodePlan) -> list[PcmRecord]:
+        for source, target in plan.copies:
+            self.runner.copy(source, target)
+        for slot, num_frames in plan.new_slots:
+            self.runner.reset(slot, num_frames)
+        return list(plan.records)
+
+    def _checked(self, records: Sequence[PcmRecord]) -> list[PcmBatch | EndStream]:
         self.batcher.check_conservation()
-        self.first_chunks += [record for record in records if isinstance(record, FirstChunk)]
-        return [record for record in records if not isinstance(record, FirstChunk)]
+        self.first_told += [record for record in records if isinstance(record, FirstChunk)]
+        self.fronts_ended += [record.front for record in records if isinstance(record, EndFront)]
+        return [record for record in records if isinstance(record, PcmBatch | EndStream)]
 
     def drain(self) -> list[PcmBatch | EndStream]:
         """What the turns give until there is nothing to decode."""
@@ -93,13 +142,8 @@ class Decoder:
         return found
 
     def chunks(self) -> list[tuple[int, ...]]:
-        """What the turns give until nothing is due: (stream, first frame, frames) of a row; (stream,) of an end."""
+        """What the turns give until nothing is due, as `rows`."""
         found: list[tuple[int, ...]] = []
         while records := self.turn():
-            for record in records:
-                if isinstance(record, EndStream):
-                    found.append((record.stream_id,))
-                else:
-                    rows = zip(record.stream_ids.tolist(), record.first_frames.tolist(), strict=True)
-                    found += [(stream_id, first, record.num_frames) for stream_id, first in rows]
+            found += rows(records)
         return found

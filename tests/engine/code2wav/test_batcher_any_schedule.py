@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonorant.engine.code2wav.chunks import GROWTH
-from sonorant.engine.ipc.messages import EndStream, FlushStream
+from sonorant.engine.ipc.messages import EndStream, FlushStream, PcmBatch
 from sonorant.engine.types import FinishReason
 from tests.engine.code2wav.hand_driven import Decoder, codes_of, end
 from tests.fakes import FRAME_SAMPLES, begin_stream, expected_pcm, frame_batch
@@ -18,7 +18,9 @@ STORED = (6, 7)  # of codes that come from elsewhere: they may wait for one anot
 
 actions = st.lists(
     st.tuples(
-        st.sampled_from(["frame", "frame", "frame", "all", "flush", "block", "end", "cancel", "turn", "turn", "wait"]),
+        st.sampled_from(
+            [*["frame"] * 3, "all", "flush", "block", "end", "cancel", "turn", "turn", "start", "first chunks", "wait"]
+        ),
         st.integers(1, NUM_STREAMS),
     ),
     min_size=40,
@@ -67,8 +69,21 @@ def test_any_schedule(
     chunks: dict[int, list[int]] = {}
     answers: dict[int, FinishReason] = {}
 
+    is_under_way = False  # a call that was started and is not finished
+
     def turn() -> bool:
-        records = decoder.turn()
+        nonlocal is_under_way
+        take(decoder.finish() if is_under_way else decoder.turn())
+        is_under_way = False
+        return bool(decoder.plan.slots)
+
+    def start() -> None:
+        nonlocal is_under_way
+        if not is_under_way:
+            take(decoder.start())
+            is_under_way = bool(decoder.plan.slots)
+
+    def take(records: Sequence[PcmBatch | EndStream]) -> None:
         for record in records:
             if isinstance(record, EndStream):
                 assert record.stream_id not in answers
@@ -78,11 +93,10 @@ def test_any_schedule(
             for stream_id, first, samples, codes in zip(*(row.tolist() for row in rows), strict=True):
                 assert stream_id not in answers
                 assert first * FRAME_SAMPLES == len(heard.setdefault(stream_id, []))
-                assert [first.stream_id for first in decoder.first_chunks].count(stream_id) == 1
+                assert [first.stream_id for first in decoder.first_told].count(stream_id) == 1
                 assert codes == [codes_of(stream_id, first + number).tolist() for number in range(record.num_frames)]
                 heard[stream_id] += samples
                 chunks.setdefault(stream_id, []).append(record.num_frames)
-        return bool(decoder.plan.slots)
 
     def make(stream_ids: Sequence[int]) -> None:
         """One frame of each, in one batch, as the talker does."""
@@ -122,6 +136,10 @@ def test_any_schedule(
                 stop(stream_id, FinishReason.CANCELLED)
             case "turn":
                 turn()
+            case "start":
+                start()
+            case "first chunks" if is_under_way:
+                take(decoder.first_chunks())
             case "wait":
                 decoder.clock.now_s += 0.05 * stream_id
 
@@ -134,7 +152,7 @@ def test_any_schedule(
     while turn():
         pass
     assert answers == reasons
-    assert {first.stream_id for first in decoder.first_chunks} == set(heard)
+    assert {first.stream_id for first in decoder.first_told} == set(heard)
     assert decoder.batcher.num_streams == 0
     for stream_id, reason in reasons.items():
         num_frames = made.get(stream_id, 0)

@@ -7,7 +7,7 @@ import pytest
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.code2wav.batcher import Batcher
-from sonorant.engine.code2wav.process import turn
+from sonorant.engine.code2wav.decoding import turn
 from sonorant.engine.code2wav.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import QueueChannel
@@ -26,7 +26,7 @@ def runner(tiny: Path, request: pytest.FixtureRequest) -> Code2WavRunner:
     config = EngineConfig.of(model=tiny, num_slots=NUM_SLOTS, code2wav_device="cpu", max_decode_batch=4)
     runner = Code2WavRunner(load_checkpoint(tiny), config, float_output=True)
     if "CUDA" in request.param:
-        runner._make_buckets(config.but(enforce_eager=True))
+        runner._main, runner._first = runner._lanes(config.but(enforce_eager=True))
     return runner
 
 

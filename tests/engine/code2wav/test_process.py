@@ -108,3 +108,39 @@ def test_what_a_listener_needs_is_decoded_while_the_talker_is_silent() -> None:
 
     run(Inbox(), audio, batcher, runner, Heartbeat())
     assert runner.calls == [(1, 1), (1, 1)]
+
+
+def test_a_first_chunk_is_decoded_during_a_call() -> None:
+    frames, audio, batcher, runner = loop()
+    runner.polls_per_call = 3
+    frames.publish([begin_stream(1), one_frame(16)])
+
+    class Inbox(QueueChannel[FrameRecord]):
+        """A second stream comes during the call for the first, and Shutdown after all that."""
+
+        def drain(self) -> list[FrameRecord]:
+            if runner.calls == [(1, 1)]:
+                frames.publish([begin_stream(2), frame_batch([2], [0], np.zeros((1, 16), np.int16))])
+            return [Shutdown()] if len(runner.calls) == 2 else frames.drain()
+
+    run(Inbox(), audio, batcher, runner, Heartbeat())
+    records = [record for record in audio.drain() if isinstance(record, PcmBatch)]
+    assert [record.stream_ids.tolist() for record in records] == [[2], [1]]
+
+
+def test_shutdown_during_a_call_ends_the_loop_behind_it() -> None:
+    frames, audio, batcher, runner = loop()
+    runner.polls_per_call = 3
+    frames.publish([begin_stream(1), one_frame(16)])
+
+    class Inbox(QueueChannel[FrameRecord]):
+        def drain(self) -> list[FrameRecord]:
+            assert not stopped, "nothing is read behind Shutdown"
+            if not runner.calls:
+                return frames.drain()
+            stopped.append(True)
+            return [Shutdown(), one_frame(16)]
+
+    stopped: list[bool] = []
+    run(Inbox(), audio, batcher, runner, Heartbeat())
+    assert [type(record) for record in audio.drain()] == [FirstChunk, PcmBatch]

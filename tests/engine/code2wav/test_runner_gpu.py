@@ -108,6 +108,24 @@ def test_graphs_compute_what_separate_kernels_do(config: EngineConfig, codes: In
         )
 
 
+@pytest.mark.parametrize("enforce_eager", [False, True])
+def test_first_chunks_beside_a_call_sound_as_alone(
+    config: EngineConfig, codes: Int16Array, expected: Float32Array, enforce_eager: bool
+) -> None:
+    runner = make_runner(replace(config, enforce_eager=enforce_eager))
+    for _ in range(20):
+        for slot in range(NUM_STREAMS):
+            runner.reset(slot)
+        call = runner.start(range(4), codes[:4, :12])
+        runner.reset(6)
+        beside = [runner.decode_first([4, 5], codes[4:6, :1]), runner.decode_first([6], codes[6:, :1])]
+        np.testing.assert_allclose(call.samples(), expected[:4, : 12 * FRAME_SAMPLES], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(np.concatenate(beside), expected[4:, :FRAME_SAMPLES], rtol=0, atol=1e-4)
+        rest = runner.decode(range(NUM_STREAMS), np.concatenate([codes[:4, 12:16], codes[4:, 1:5]]))
+        np.testing.assert_allclose(rest[:4], expected[:4, 12 * FRAME_SAMPLES : 16 * FRAME_SAMPLES], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(rest[4:], expected[4:, FRAME_SAMPLES : 5 * FRAME_SAMPLES], rtol=0, atol=1e-4)
+
+
 def test_rows_that_fill_up_touch_no_slot(config: EngineConfig, codes: Int16Array) -> None:
     runner = make_runner(config)
     every_slot = range(NUM_STREAMS)

@@ -1,7 +1,8 @@
 """Decides which frames of which streams are decoded next. Pure: no torch, no channels; the clock is an argument.
 
 One turn: pass each record from the talker to `on_record`, ask `next_batch` what to decode, have the runner decode it,
-and pass the audio to `apply`. All rows of a batch have the same number of frames.
+and pass the audio to `apply`. All rows of a batch have the same number of frames. While the runner decodes, records can
+be passed on, and `first_chunks` says what to decode beside that.
 
 * Chunks have a few sizes (`chunks.py`). The first audio waits for one frame only, and a stream that is ahead of its
   listener is decoded in large chunks, which cost less: 1, 4, 12, 12, ... frames if the talker is fast. A chunk that is
@@ -31,17 +32,19 @@ Stored codes have slots of their own, so that no live stream waits for a stored 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
 
 from sonorant.engine.code2wav.chunks import ChunkSizes
 from sonorant.engine.code2wav.context import DecoderContext
+from sonorant.engine.code2wav.due import DueStreams
+from sonorant.engine.code2wav.outgoing import Outgoing
 from sonorant.engine.code2wav.pace import Pace
 from sonorant.engine.code2wav.plan import NO_CODES, DecodePlan
 from sonorant.engine.code2wav.references import KeptReferences
 from sonorant.engine.code2wav.silence import silent_tail
+from sonorant.engine.code2wav.slots import Slots
 from sonorant.engine.code2wav.stream import NEVER_S, NO_SLOT, Stream
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.front_ids import front_of
@@ -69,8 +72,6 @@ IN_HAND_FRAMES = 4
 # A whole chunk waits for this part of a frame for those of other streams. Waiting for longer saves few calls more.
 GATHER = 0.25
 
-DRY_S, GATHERED_S = attrgetter("dry_s"), attrgetter("gathered_s")
-
 FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndFront
 
 
@@ -96,27 +97,21 @@ class Batcher:
         self._sizes = ChunkSizes(config.code2wav.chunk_ramp, pass_sizes)
         self._pace = Pace(frame_s)
         self._bounds_calls = not self._sizes.is_any_size_a_pass
-        self._gather_s = GATHER * frame_s if self._bounds_calls else 0.0
         self._max_rows = config.code2wav.max_decode_batch
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
         self._context = context
         self._clock = clock
-        first_kept = num_slots + config.code2wav.stored_streams
-        self._num_slots = first_kept
-        self._free_slots = list(reversed(range(num_slots)))
-        self._free_stored_slots = list(reversed(range(num_slots, first_kept)))
+        self._slots = Slots(num_slots, config.code2wav.stored_streams)
+        first_kept = self._slots.count
         self._references = KeptReferences(range(first_kept, first_kept + config.code2wav.kept_references))
         self._copies: list[tuple[int, int]] = []  # for the next plan
         self._streams: dict[int, Stream] = {}
-        # Streams with frames to decode, so that a turn need not look at all streams: those that are due, and those
-        # that wait for more frames or for other streams while their listeners have enough to play.
-        self._due: dict[int, Stream] = {}
-        self._early: dict[int, Stream] = {}
+        self._due = DueStreams(GATHER * frame_s if self._bounds_calls else 0.0, clock)
         self._with_reference: dict[int, Stream] = {}  # streams that have a reference and no slot yet
         self._begun: dict[int, Stream] = {}  # streams whose first frame has not come
-        self._records: list[PcmRecord] = []  # to be published with the next plan
-        self._positions: list[TextPositions] = []  # go out ahead of the next records; alone they would wake the service
+        self._outgoing = Outgoing()
+        self._ending_fronts: list[EndFront] = []
         self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
 
     @property
@@ -130,7 +125,7 @@ class Batcher:
             case BeginStream():
                 self._on_begin(record)
             case TextPositions():
-                self._positions.append(record)
+                self._outgoing.add_positions(record)
             case FlushStream(stream_id, is_blocked):
                 stream = self._streams[stream_id]
                 stream.is_flushed, stream.is_blocked = True, is_blocked
@@ -192,7 +187,7 @@ class Batcher:
     def _on_end(self, record: EndStream) -> None:
         stream = self._streams.get(record.stream_id)
         if stream is None:  # the stream ended before the talker had a slot for it
-            self._records.append(record)
+            self._outgoing.add(record)
             return
         stream.end = record
         wanted = record.end.reason in (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.YIELDED)
@@ -209,7 +204,15 @@ class Batcher:
             stream.pending.clear()
             self._file(stream)
             self._finish_if_drained(stream)
-        self._records.append(record)
+        self._ending_fronts.append(record)
+        self._pass_on_ended_fronts()
+
+    def _pass_on_ended_fronts(self) -> None:
+        """Pass EndFront on behind all that is sent of the front's streams, of which some may be in a call."""
+        for record in self._ending_fronts[:]:
+            if all(front_of(stream_id) != record.front for stream_id in self._streams):
+                self._ending_fronts.remove(record)
+                self._outgoing.add(record)
 
     def next_batch(self) -> DecodePlan:
         """Return what to decode now. If the plan has slots, the next call must be `apply` or `apply_unheard`."""
@@ -220,8 +223,8 @@ class Batcher:
         batch: list[Stream] = []
         num_frames = 0  # the same for each stream of the batch
         is_heard = True  # also the same for each
-        new_slots = []
-        candidates = self._candidates(now, latest_s)
+        new_slots = list[tuple[int, int]]()
+        candidates = self._due.candidates(now, latest_s)
         sizes = list(map(self._size_of_next, candidates))
         max_rows: float = self._max_rows
         for stream, size in zip(candidates, sizes, strict=True):
@@ -234,23 +237,49 @@ class Batcher:
                 max_rows = min(max_rows, self._pace.max_rows(size, sizes.count(size)))
             if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
                 continue
-            if stream.slot == NO_SLOT:
-                if not self._free_for(stream):
-                    continue  # an ended stream will free a slot once it is drained
-                new_slots.append((self._take_slot(stream), stream.num_skipped))
+            if not self._has_slot(stream, new_slots):
+                continue
             batch.append(stream)
             num_frames, is_heard = size, num_unheard <= 0
         new_slots += self._slots_ahead()
-        self.wait_s = None
-        if self._early and not batch:
-            dry_s, gathered_s = (min(map(time_of, self._early.values())) for time_of in (DRY_S, GATHERED_S))
-            self.wait_s = min(dry_s - latest_s, gathered_s - now)
+        self.wait_s = None if batch else self._due.wait_s(now, latest_s)
+        copies, self._copies = self._copies, []
+        return self._plan(batch, num_frames, is_heard, copies, new_slots, now)
+
+    def first_chunks(self) -> DecodePlan:
+        """Return which first chunks to decode while a call is under way. If there are any, call `apply` next.
+
+        `apply` for the call that is under way may come before or after that.
+        """
+        size = self._sizes.wanted(0)
+        new_slots = list[tuple[int, int]]()
+        fitting = [stream for stream in self._due.first_chunks() if self._size_of_next(stream) == size]
+        batch = [stream for stream in fitting[: self._max_rows] if self._has_slot(stream, new_slots)]
+        return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), self._clock())
+
+    def _has_slot(self, stream: Stream, new_slots: list[tuple[int, int]]) -> bool:
+        """Whether the stream has a slot; if need be, it gets a free one, which is added to `new_slots`."""
+        if stream.slot == NO_SLOT and self._slots.has_free(stream):
+            new_slots.append((self._take_slot(stream), stream.num_skipped))
+        return stream.slot != NO_SLOT  # else an ended stream will free one once it is drained
+
+    def _plan(
+        self,
+        batch: list[Stream],
+        num_frames: int,
+        is_heard: bool,
+        copies: Sequence[tuple[int, int]],
+        new_slots: Sequence[tuple[int, int]],
+        now: float,
+    ) -> DecodePlan:
         batch.sort(key=lambda stream: min(len(stream.pending), num_frames), reverse=True)
         lengths = [min(len(stream.pending), num_frames) for stream in batch]
         frames = [c for stream, length in zip(batch, lengths, strict=True) for c in stream.take(length, num_frames)]
-        copies, self._copies = self._copies, []
+        for stream in batch:
+            stream.is_decoding = True
+            self._due.remove(stream)
         return DecodePlan(
-            records=self._take_records(),
+            records=self._outgoing.take(),
             copies=copies,
             new_slots=new_slots,
             slots=[stream.slot for stream in batch],
@@ -264,18 +293,7 @@ class Batcher:
     def _slots_ahead(self) -> list[tuple[int, int]]:
         """Give slots to streams whose first frames are still being made, so that these find them reset."""
         waiting = [stream for stream in self._begun.values() if stream.slot == NO_SLOT and not stream.pending]
-        return [(self._take_slot(stream), stream.num_skipped) for stream in waiting if self._free_for(stream)]
-
-    def _candidates(self, now: float, latest_s: float) -> list[Stream]:
-        """The streams that are due, most urgent first; then those that may go with them, if there are any."""
-        due, whole = list(self._due.values()), list[Stream]()
-        for stream in self._early.values():
-            if stream.dry_s <= latest_s or stream.gathered_s <= now:
-                due.append(stream)
-            elif stream.gathered_s != NEVER_S:
-                whole.append(stream)
-        due.sort(key=DRY_S)
-        return due + whole if due else due
+        return [(self._take_slot(stream), stream.num_skipped) for stream in waiting if self._slots.has_free(stream)]
 
     def _size_of_next(self, stream: Stream) -> int:
         """How many frames of this stream the next call decodes, padding included."""
@@ -292,13 +310,11 @@ class Batcher:
         batch = plan.streams
         if len(samples) != len(batch):
             raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
-        self._records += [
-            FirstChunk(stream.stream_id, *(*stream.times, plan.began_s, now))
-            for stream in batch
-            if stream.num_unheard == 0
-        ]
+        for stream in batch:
+            if stream.num_unheard == 0:
+                self._outgoing.add(FirstChunk(stream.stream_id, *(*stream.times, plan.began_s, now)))
         for streams, audio in plan.audio(samples):
-            self._records.append(audio)
+            self._outgoing.add(audio)
             if self._max_silent_frames:
                 assert not isinstance(audio.samples, list)  # as it is only when it was read from a ring
                 self._note_silence(streams, silent_tail(audio.samples, audio.num_frames), audio.num_frames)
@@ -307,9 +323,9 @@ class Batcher:
             stream.first_pending += length
             stream.chunk_frames = self._sizes.wanted(stream.num_decoded)
             stream.gathered_s = NEVER_S
-            self._file(stream)
-            self._finish_if_drained(stream)
-        return self._take_records()
+            self._put_back(stream)
+        self._pass_on_ended_fronts()
+        return self._outgoing.take()
 
     def apply_unheard(self, plan: DecodePlan) -> list[PcmRecord]:
         """Account for a batch that the runner remembered without making audio; like `apply` otherwise."""
@@ -323,9 +339,15 @@ class Batcher:
                 and (kept := self._references.place(stream.reference)) is not None
             ):
                 self._copies.append((stream.slot, kept))
-            self._file(stream)
-            self._finish_if_drained(stream)
-        return self._take_records()
+            self._put_back(stream)
+        self._pass_on_ended_fronts()
+        return self._outgoing.take()
+
+    def _put_back(self, stream: Stream) -> None:
+        """Let other calls have a stream whose call is over."""
+        stream.is_decoding = False
+        self._file(stream)
+        self._finish_if_drained(stream)
 
     def _note_call(self, plan: DecodePlan) -> float:
         """Note how long the call of `plan` took; return the time now."""
@@ -335,7 +357,7 @@ class Batcher:
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:
         """Skip the stream's reference if the state after it is kept and a slot is free."""
-        if not self._free_for(stream) or (kept := self._references.find(stream.reference)) is None:
+        if not self._slots.has_free(stream) or (kept := self._references.find(stream.reference)) is None:
             return
         self._copies.append((kept, self._take_slot(stream)))
         for _ in range(-stream.first_pending):
@@ -343,69 +365,33 @@ class Batcher:
         stream.first_pending = 0
         self._file(stream)
 
-    def _free_for(self, stream: Stream) -> list[int]:
-        return self._free_stored_slots if stream.is_stored else self._free_slots
-
     def _take_slot(self, stream: Stream) -> int:
-        stream.slot = self._free_for(stream).pop()
         self._with_reference.pop(stream.stream_id, None)
-        return stream.slot
+        return self._slots.take(stream)
 
     def _note_silence(self, batch: Sequence[Stream], tails: Sequence[int], num_frames: int) -> None:
         for stream, tail in zip(batch, tails, strict=True):
             before = stream.num_silent
             stream.num_silent = before + tail if tail == num_frames else tail
             if before < self._max_silent_frames <= stream.num_silent:
-                self._records.append(SilentStream(stream.stream_id, stream.num_silent))
+                self._outgoing.add(SilentStream(stream.stream_id, stream.num_silent))
 
     def _file(self, stream: Stream) -> None:
-        """Put a stream that has changed among those that are due, those that may wait, or neither."""
-        self._due.pop(stream.stream_id, None)
-        self._early.pop(stream.stream_id, None)
-        if not stream.pending:
-            return
-        if stream.num_unheard > 0 or stream.is_flushed or stream.end or (stream.is_whole and not stream.num_decoded):
-            self._due[stream.stream_id] = stream
-        elif stream.num_decoded:  # before the first chunk, no listener can run dry
-            self._early[stream.stream_id] = stream
-            if stream.is_whole:
-                wait_s = self._gather_s if len(self._streams) > 1 else 0.0
-                stream.gathered_s = min(stream.gathered_s, self._clock() + wait_s)
+        self._due.file(stream, is_alone=len(self._streams) == 1)
 
     def _finish_if_drained(self, stream: Stream) -> None:
         """Remove a stream that has ended and has nothing left to decode: free its slot, pass its EndStream on.
 
         No stream leaves in any other way.
         """
-        if stream.end is None or stream.pending:
+        if stream.end is None or stream.pending or stream.is_decoding:
             return
         del self._streams[stream.stream_id]
         self._with_reference.pop(stream.stream_id, None)
         self._begun.pop(stream.stream_id, None)
-        if stream.slot != NO_SLOT:
-            self._free_for(stream).append(stream.slot)
-        self._records.append(stream.end)
-
-    def _take_records(self) -> list[PcmRecord]:
-        records, self._records = self._records, []
-        if records and self._positions:
-            records.insert(0, _joined(self._positions))
-            self._positions = []
-        return records
+        self._slots.give_back(stream)
+        self._outgoing.add(stream.end)
 
     def check_conservation(self) -> None:
         """Raise RuntimeError unless every slot is either free or used by a stream."""
-        num_used = sum(stream.slot != NO_SLOT for stream in self._streams.values())
-        num_free = len(self._free_slots) + len(self._free_stored_slots)
-        if num_used + num_free != self._num_slots:
-            raise RuntimeError(f"slots leaked: {num_used} used and {num_free} free of {self._num_slots}")
-
-
-def _joined(positions: Sequence[TextPositions]) -> TextPositions:
-    if len(positions) == 1:
-        return positions[0]
-    return TextPositions(
-        np.concatenate([each.stream_ids for each in positions]),
-        np.concatenate([each.frame_indices for each in positions]),
-        np.concatenate([each.positions for each in positions]),
-    )
+        self._slots.check_conservation(self._streams.values())

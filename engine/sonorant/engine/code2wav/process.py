@@ -4,80 +4,50 @@ An exception in a call ends the process, see sonorant.engine.ipc.worker.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
-from typing import Protocol
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.decoding import Runner, turn
 from sonorant.engine.code2wav.formats import FASTEST_FIRST
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
-from sonorant.engine.ipc.heartbeat import Heartbeat, Step
+from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
-from sonorant.engine.types import Float32Array, Int16Array, PassCounts
+from sonorant.engine.types import Int16Array
 
 log = logging.getLogger(__name__)
-
-
-class Runner(Protocol):
-    """The part of `sonorant.engine.code2wav.runner.Code2WavRunner` that the loop uses."""
-
-    @property
-    def passes(self) -> PassCounts:
-        """Passes of the network since the runner was made."""
-
-    def reset(self, slot: int, num_frames: int) -> None:
-        """Forget the stream that the slot had before; the next one begins at frame `num_frames`."""
-
-    def copy(self, source: int, target: int) -> None:
-        """Copy the state of slot `source` to slot `target`."""
-
-    def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
-        """Decode each row's frames: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
-
-    def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
-        """Take the frames into the slots' state as `decode` does, without making audio."""
 
 
 def run(
     inbox: Inbox[FrameRecord], outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, heartbeat: Heartbeat
 ) -> None:
     """Run the process's loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
+    is_over = False
+
+    def read() -> bool:
+        nonlocal is_over
+        records = [] if is_over else inbox.drain()
+        for record in records:
+            if isinstance(record, Shutdown):
+                is_over = True
+                break
+            batcher.on_record(record)
+        return bool(records)
+
     while True:
         heartbeat.busy()  # before reading: the talker may wait until its records are read and worked on
-        for record in inbox.drain():
-            if isinstance(record, Shutdown):
-                return
-            batcher.on_record(record)
-        step = turn(outbox, batcher, runner)
+        read()
+        if is_over:
+            return
+        step = turn(outbox, batcher, runner, read)
         heartbeat.idle(step, runner.passes)
         if not step.num_rows:
             batcher.check_conservation()
             inbox.wait(batcher.wait_s)
-
-
-def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> Step:
-    """Make one call of the decoder, if anything is due."""
-    plan = batcher.next_batch()
-    if plan.records:
-        outbox.publish(plan.records)
-    for source, target in plan.copies:
-        runner.copy(source, target)
-    for slot, num_frames in plan.new_slots:
-        runner.reset(slot, num_frames)
-    if not plan.slots:
-        return Step(0)
-    if plan.is_heard:
-        records = batcher.apply(plan, runner.decode(plan.slots, plan.codes))
-    else:
-        runner.remember(plan.slots, plan.codes)
-        records = batcher.apply_unheard(plan)
-    if records:
-        outbox.publish(records)
-    return Step(num_rows=len(plan.slots))
 
 
 def main(

@@ -2,17 +2,15 @@
 
 Knows slots, not streams, and does not decide what is decoded when.
 
-A call is done in one or more passes of the network. On the CPU a pass has the shape of the call, up to a bound. On CUDA
-there are a few shapes, each a graph captured at the start. The batcher asks for no others to be heard, and they suffice
-for every call: a number of frames is a chunk size or a sum of chunk sizes (streaming is exact), and missing rows are
-padded with a slot that no stream has.
+On CUDA there are two lanes (`lane.py`). A first chunk is decoded beside the call under way, and ahead of it where both
+want the same multiprocessor, as a listener is waiting for it. Its graphs have memory of their own. Slots are changed in
+its lane, and each call waits for the changes made so far.
 """
 
 import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -22,16 +20,17 @@ from torch import Tensor
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.code2wav.formats import agreement_db, choose_format
-from sonorant.engine.code2wav.passes import row_sizes, split
+from sonorant.engine.code2wav.lane import Call, Lane, Network
+from sonorant.engine.code2wav.passes import row_sizes
 from sonorant.engine.config import CodecDtypeName, EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
 from sonorant.engine.cpu.library import library
-from sonorant.engine.cuda import Buckets, bucket_sizes, download, find_device
+from sonorant.engine.cuda import bucket_sizes, find_device
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.code2wav_state import CodecState
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
-from sonorant.engine.types import Float32Array, Int16Array, Int64Array, PassCounts
+from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +43,9 @@ MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
 # Frames of a row that one call of `remember` should take. On the CPU, such a call costs as much as decoding one or two
 # frames, and each further frame adds little. On CUDA, the frames are decoded like others, with the same graphs.
 REMEMBERED_FRAMES = {"cpu": 128, "cuda": 32}
+
+# First chunks in one pass beside a call; more are rare, and take a second pass.
+MOST_FIRST_ROWS = 32
 
 TIMED_CALLS = 3
 
@@ -69,7 +71,6 @@ class Code2WavRunner:
         self.passes = PassCounts()
         self._pcm_dtype = torch.float32 if float_output else torch.int16
         self._device = find_device(config.code2wav.device)
-        self._max_pass_frames = MAX_PASS_FRAMES[self._device.type]
         self._matmul = "tf32" if config.code2wav.dtype == "tf32" else "ieee"
         if self._matmul == "tf32" and self._device.type == "cpu":
             raise EngineError("code2wav_dtype tf32 needs a CUDA device; use float32")
@@ -78,7 +79,6 @@ class Code2WavRunner:
         decoder = _load(checkpoint, config, self._device, dtype)
         self.context = DecoderContext(decoder.receptive_frames, REMEMBERED_FRAMES[self._device.type])
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
-        self._buckets: dict[int, Buckets] = {}  # by number of frames
         with torch.inference_mode():
             is_fused = dtype == torch.float16 and self._device.type == "cuda"
             is_small = self._device.type == "cpu" and dtype == torch.float32 and fits(decoder)
@@ -86,14 +86,16 @@ class Code2WavRunner:
             self._decoder: Decoder = _fused(decoder) if is_fused else plain
             self._state = self._decoder.new_state(config.num_codec_states)
             if self._device.type == "cuda":
-                self._make_buckets(config)
+                self._main, self._first = self._lanes(config)
+            else:
+                self._main = self._first = Lane(self._network(), {})
         self._remembering = plain if self._device.type == "cpu" else None
         self._warm_up(config.code2wav.chunk_ramp)
 
     @property
     def pass_sizes(self) -> Sequence[int]:
         """The numbers of frames that a row may have in one pass, ascending."""
-        return sorted(self._buckets) or range(1, self._max_pass_frames + 1)
+        return self._main.pass_sizes
 
     def reset(self, slot: int, num_frames: int = 0) -> None:
         """Forget the stream that the slot had before. The next one is decoded from frame `num_frames` on.
@@ -101,39 +103,26 @@ class Code2WavRunner:
         If that is not 0, the state is right only after `context.receptive_frames` frames, and the audio of these is
         wrong.
         """
-        with torch.inference_mode():
+        with torch.inference_mode(), self._first.current():
             self._state.reset(slot, num_frames)
 
     def copy(self, source: int, target: int) -> None:
         """Copy the state of slot `source` to slot `target`."""
-        with torch.inference_mode():
+        with torch.inference_mode(), self._first.current():
             self._state.copy(source, target)
 
-    @torch.inference_mode()
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
         """Decode the next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
-        num_rows, num_frames = codes.shape[:2]
-        columns = np.empty((1 + num_frames * self._num_codebooks, num_rows), np.int64)
-        columns[0] = slots
-        columns[1:] = codes.reshape(num_rows, -1).T
-        frames = split(num_frames, self.pass_sizes)
-        is_one_pass = len(frames) == len(split(num_rows, self._row_sizes(num_frames))) == 1
-        samples = self._pass(num_frames, columns) if is_one_pass else self._in_passes(columns, frames)
-        array: Int16Array | Float32Array = download(samples).numpy()
-        return array
+        return self.start(slots, codes).samples()
 
-    def _in_passes(self, columns: Int64Array, frames: Sequence[slice]) -> Tensor:
-        """Run a call whose frames are divided like this among passes, and rows as the passes allow."""
-        shape = columns.shape[1], frames[-1].stop * self.frame_samples
-        samples = torch.empty(shape, dtype=self._pcm_dtype, device=self._device)
-        slots, codes = columns[:1], columns[1:]
-        for part in frames:
-            size = part.stop - part.start
-            codes_of_part = codes[part.start * self._num_codebooks : part.stop * self._num_codebooks]
-            place = slice(part.start * self.frame_samples, part.stop * self.frame_samples)
-            for rows in split(columns.shape[1], self._row_sizes(size)):
-                samples[rows, place] = self._pass(size, np.concatenate([slots[:, rows], codes_of_part[:, rows]]))
-        return samples
+    def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
+        """Start what `decode` does. On the CPU it is over then; otherwise do not start another one before it is."""
+        self._main.wait_for(self._first)
+        return self._main.start(slots, codes)
+
+    def decode_first(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Decode first chunks, as `decode` does, while a call of other slots is under way."""
+        return self._first.start(slots, codes).samples()
 
     @torch.inference_mode()
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
@@ -153,8 +142,8 @@ class Code2WavRunner:
     def frame_time(self) -> float:
         """Measure the seconds that a frame of one stream takes in full calls. Call it only while there are no streams:
         it changes their slots."""
-        num_frames = max(self._buckets)
-        num_rows = min(self.num_slots, self._row_sizes(num_frames)[-1])
+        num_frames = self.pass_sizes[-1]
+        num_rows = min(self.num_slots, self._main.row_sizes(num_frames)[-1])
         codes = np.zeros((num_rows, num_frames, self._num_codebooks), np.int16)
         times_s = []
         for _ in range(TIMED_CALLS):
@@ -164,17 +153,6 @@ class Code2WavRunner:
         # The quickest counts: other work on the GPU, such as the talker getting ready, may have slowed the others.
         return min(times_s) / codes[..., 0].size
 
-    def _row_sizes(self, num_frames: int) -> Sequence[int]:
-        """The numbers of rows that a pass of so many frames may have, ascending."""
-        buckets = self._buckets.get(num_frames)
-        return range(1, 1 + (buckets.sizes[-1] if buckets else max(1, self._max_pass_frames // num_frames)))
-
-    def _pass(self, num_frames: int, columns: Int64Array) -> Tensor:
-        if self._buckets:
-            return self._buckets[num_frames](columns, self._device)
-        self.passes.add(columns.shape[1], columns.shape[1])
-        return self._step(num_frames, torch.from_numpy(columns))
-
     def _step(self, num_frames: int, columns: Tensor) -> Tensor:
         """Run one pass. `columns` [1 + frames * codebooks, rows] int64: the slot and the codes of each row."""
         codes = columns[1:].T.reshape(-1, num_frames, self._num_codebooks)
@@ -182,24 +160,36 @@ class Code2WavRunner:
             samples = self._decoder.step(codes, self._state, columns[0]).float()
         return samples if self._pcm_dtype.is_floating_point else samples.mul_(PCM_SCALE).round_().to(self._pcm_dtype)
 
-    def _make_buckets(self, config: EngineConfig) -> None:
+    def _network(self) -> Network:
+        return Network(
+            self._step,
+            self._num_codebooks,
+            self.frame_samples,
+            self._pcm_dtype,
+            self._device,
+            MAX_PASS_FRAMES[self._device.type],
+            self.passes,
+        )
+
+    def _lanes(self, config: EngineConfig) -> tuple[Lane, Lane]:
+        """Return the lane of most calls, and that of first chunks, with passes of a few shapes."""
         started_s = time.monotonic()
-        shapes = [
-            (num_rows, num_frames)
+        network = self._network()
+        padding_slot, first_frames = config.num_codec_states - 1, config.code2wav.chunk_ramp[0]
+        sizes = bucket_sizes(config.code2wav.max_decode_batch)
+        shapes = {
+            num_frames: row_sizes(sizes, num_frames, network.max_pass_frames)
             for num_frames in {1, *config.code2wav.chunk_ramp}
-            for num_rows in row_sizes(bucket_sizes(config.code2wav.max_decode_batch), num_frames, self._max_pass_frames)
-        ]
-        for num_frames in {1, *config.code2wav.chunk_ramp}:
-            padding = [config.num_codec_states - 1, *[0] * (num_frames * self._num_codebooks)]
-            sizes = [rows for rows, frames in shapes if frames == num_frames]
-            self._buckets[num_frames] = Buckets(partial(self._step, num_frames), padding, sizes, self.passes)
-        if config.enforce_eager:
-            return
-        pool = torch.cuda.graph_pool_handle()
-        for num_rows, num_frames in sorted(shapes, key=lambda shape: shape[0] * shape[1], reverse=True):
-            self._buckets[num_frames].capture(num_rows, self._device, pool)
-        torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
-        log.info("captured %d graphs in %.1f s", len(shapes), time.monotonic() - started_s)
+        }
+        first_shapes = {first_frames: [size for size in sizes if size <= MOST_FIRST_ROWS]}
+        is_cuda = self._device.type == "cuda"
+        stream = torch.cuda.Stream(self._device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
+        main, first = Lane(network, shapes, padding_slot), Lane(network, first_shapes, padding_slot, stream)
+        if not config.enforce_eager:
+            num_graphs = main.capture() + first.capture()
+            torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
+            log.info("captured %d graphs in %.1f s", num_graphs, time.monotonic() - started_s)
+        return main, first
 
     def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
         """Make the first call of each shape, which is slow, so that it does not delay a stream's first audio."""

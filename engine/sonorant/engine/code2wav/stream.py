@@ -27,6 +27,7 @@ class Stream:
     num_received: int = 0
     num_silent: int = 0  # consecutive silent frames, counted back from the last one decoded
     gathered_s: float = NEVER_S  # when a whole chunk has waited long enough for those of others
+    is_decoding: bool = False  # in a call that is under way; until it is over, the slot and this stay as they are
     is_flushed: bool = False
     is_blocked: bool = False  # since its last frame it lacks only credit
     end: EndStream | None = None  # to be sent after the last frame

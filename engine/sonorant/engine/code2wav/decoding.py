@@ -1,0 +1,93 @@
+"""Makes the calls of the decoder: one after the other, and those of first chunks beside the one under way.
+
+A listener waits for a first chunk and for no other, so it does not wait for the end of a call that began before. Where
+a call is over as soon as it was started, as on the CPU, nothing is beside it.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.plan import DecodePlan
+from sonorant.engine.ipc.channel import Outbox
+from sonorant.engine.ipc.heartbeat import Step
+from sonorant.engine.ipc.messages import PcmRecord
+from sonorant.engine.types import Float32Array, Int16Array, PassCounts
+
+
+class Call(Protocol):
+    def is_over(self) -> bool:
+        """Say without waiting whether the samples are there."""
+
+    def samples(self) -> Int16Array | Float32Array:
+        """Wait for the samples [rows, frames * frame_samples]."""
+
+
+class Runner(Protocol):
+    """The part of `sonorant.engine.code2wav.runner.Code2WavRunner` that calls need."""
+
+    @property
+    def passes(self) -> PassCounts:
+        """Passes of the network since the runner was made."""
+
+    def reset(self, slot: int, num_frames: int) -> None:
+        """Forget the stream that the slot had before; the next one begins at frame `num_frames`."""
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy the state of slot `source` to slot `target`."""
+
+    def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
+        """Start to decode each row's frames [rows, frames, codebooks]."""
+
+    def decode_first(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Decode first chunks while a call of other slots is under way: [rows, frames, codebooks] -> samples."""
+
+    def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
+        """Take the frames into the slots' state as `start` does, without making audio."""
+
+
+def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, read: Callable[[], bool] = lambda: False) -> Step:
+    """Make one call, if anything is due.
+
+    `read` gives the batcher the records that have come meanwhile, and returns whether there were any.
+    """
+    plan = batcher.next_batch()
+    _prepare(plan, outbox, runner)
+    if not plan.slots:
+        return Step(0)
+    num_rows = len(plan.slots)
+    if plan.is_heard:
+        call = runner.start(plan.slots, plan.codes)
+        may_have_more = True
+        while not call.is_over():
+            if may_have_more:
+                num_rows += _decode_first_chunks(outbox, batcher, runner)
+            else:
+                os.sched_yield()
+            may_have_more = read()
+        records = batcher.apply(plan, call.samples())
+    else:
+        runner.remember(plan.slots, plan.codes)
+        records = batcher.apply_unheard(plan)
+    if records:
+        outbox.publish(records)
+    return Step(num_rows)
+
+
+def _decode_first_chunks(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> int:
+    """Decode the first chunks that can be decoded now; return how many."""
+    plan = batcher.first_chunks()
+    _prepare(plan, outbox, runner)
+    if plan.slots:
+        outbox.publish(batcher.apply(plan, runner.decode_first(plan.slots, plan.codes)))
+    return len(plan.slots)
+
+
+def _prepare(plan: DecodePlan, outbox: Outbox[PcmRecord], runner: Runner) -> None:
+    if plan.records:
+        outbox.publish(plan.records)
+    for source, target in plan.copies:
+        runner.copy(source, target)
+    for slot, num_frames in plan.new_slots:
+        runner.reset(slot, num_frames)
