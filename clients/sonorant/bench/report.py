@@ -117,7 +117,9 @@ def _amount(row: Row) -> float:
 
 def _remark(row: Row) -> str:
     failures = ", ".join(f"{count} {status}" for status, count in row["failures"].items())
-    return "; ".join(part for part in (failures, row["client_verdict"]) if part)
+    refused_ms = row.get("refused_ms_p95")
+    refused = "" if refused_ms is None else f"refused after {refused_ms:g} ms (p95)"
+    return "; ".join(part for part in (failures, refused, row["client_verdict"]) if part)
 
 
 def _cell(value: Any) -> str:

@@ -24,6 +24,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
     planned_audible_ms  planned beginning -> first sound heard
     opening_ms       opening the call -> first text sent
     end_to_end_ms    first text sent -> last sample received
+    refused_ms       opening the call -> RESOURCE_EXHAUSTED
     underruns        share of utterances (paced: of sessions) in which that listener had to wait
     gap_ms           the longest of those waits, 0 without any; `gap_total_ms` is their sum
     c50, c100, c200  share without a wait of more than 50, 100, 200 ms
@@ -37,6 +38,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
     failures = Counter(outcome.status for outcome in counted if outcome.status != "OK")
     longest_ms = [report.longest_gap_s * 1000 for report in reports]
     lags_ms = [lag_s * 1000 for part in parts for lag_s in part.lags_s]
+    refused_ms = [(each.ended_s - each.begun_s) * 1000 for each in counted if each.status == "RESOURCE_EXHAUSTED"]
     late_ms = [(outcome.begun_s - outcome.planned_s) * 1000 for outcome in counted]
     opening_s = [outcome.opening_s - (outcome.begun_s - outcome.planned_s) for outcome in good]
     ttfa_ms = [(opening + report.ttfa_s) * 1000 for opening, report in zip(opening_s, reports, strict=True)]
@@ -66,6 +68,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
         **_percentiles("planned_audible_ms", [(o.opening_s + o.report.ttfa_audible_s) * 1000 for o in good]),
         **_percentiles("opening_ms", [each * 1000 for each in opening_s]),
         **_percentiles("end_to_end_ms", [report.elapsed_s * 1000 for report in reports]),
+        **_percentiles("refused_ms", refused_ms),
         **_percentiles("rtf", [report.rtf for report in reports]),
         **_percentiles("gap_ms", longest_ms),
         "gap_ms_max": _rounded(max(longest_ms)) if longest_ms else None,

@@ -26,6 +26,11 @@ def test_a_table_has_every_row_under_its_target() -> None:
     assert len(ends) == 1
 
 
+def test_a_row_tells_how_quickly_callers_were_refused() -> None:
+    lines = report.table([row_of(failed=3, failures={"RESOURCE_EXHAUSTED": 3}, refused_ms_p95=2.5)]).splitlines()
+    assert lines[-1].endswith("3 RESOURCE_EXHAUSTED; refused after 2.5 ms (p95)")
+
+
 def test_a_table_of_one_target_does_not_name_it() -> None:
     assert "one:1" not in report.table([row_of()])
 

@@ -53,6 +53,7 @@ def test_a_row_has_the_times_of_its_utterances() -> None:
     assert (measured["text_ttfa_ms_p50"], measured["text_ttfa_ms_p95"]) == (100, 300)
     assert (measured["ttfa_ms_p50"], measured["ttfa_ms_p95"]) == (103, 303)
     assert (measured["planned_ttfa_ms_p50"], measured["audible_ms_p50"]) == (104, 303)
+    assert measured["refused_ms_p50"] == 1000
     assert measured["rtf_p50"] == 0.25
     assert (measured["underruns"], measured["gap_ms_max"], measured["num_gaps"]) == (0.5, 60, 1)
     assert (measured["c50"], measured["c100"], measured["c200"]) == (0.5, 1, 1)
