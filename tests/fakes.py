@@ -328,7 +328,7 @@ class FakeCode2WavRunner:
     def start(self, slots: Sequence[int], codes: Int16Array) -> "FakeCall":
         return FakeCall(self.decode(slots, codes), self.polls_per_call)
 
-    def decode_first(self, slots: Sequence[int], codes: Int16Array) -> Int16Array:
+    def decode_urgent(self, slots: Sequence[int], codes: Int16Array) -> Int16Array:
         return self.decode(slots, codes)
 
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:

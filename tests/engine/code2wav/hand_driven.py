@@ -112,9 +112,9 @@ class Decoder:
             records = self.batcher.apply_unheard(self.plan)
         return self._checked(records)
 
-    def first_chunks(self) -> list[PcmBatch | EndStream]:
-        """Decode first chunks beside the call that was started."""
-        plan = self.batcher.first_chunks()
+    def urgent(self) -> list[PcmBatch | EndStream]:
+        """Decode urgent chunks beside the call that was started."""
+        plan = self.batcher.urgent_batch()
         records = self._prepared(plan)
         if plan.slots:
             assert not set(plan.slots) & set(self.plan.slots)

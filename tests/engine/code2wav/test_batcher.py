@@ -415,12 +415,14 @@ def call_of_four_frames() -> Decoder:
 def test_first_chunks_do_not_wait_for_the_call_under_way() -> None:
     decoder = call_of_four_frames()
     decoder.send(begin_stream(2), begin_stream(3), frames(0, 2, 3), frames(5, 1))
-    assert rows(decoder.first_chunks()) == [(2, 0, 1), (3, 0, 1)]
+    assert rows(decoder.urgent()) == [(2, 0, 1), (3, 0, 1)]
     assert [first.stream_id for first in decoder.first_told] == [1, 2, 3]
+    decoder.clock.now_s += 0.01
     decoder.send(frames(1, 2), FlushStream(2))
-    assert decoder.first_chunks() == [], "second chunks do wait"
+    assert decoder.urgent() == [], "the listener has enough to play"
+    decoder.clock.now_s += FRAME_S * RESERVE
+    assert rows(decoder.urgent()) == [(2, 1, 1)]
     assert rows(decoder.finish()) == [(1, 1, 4)]
-    assert decoder.chunks() == [(2, 1, 1)]
     decoder.send(FlushStream(1))
     assert decoder.chunks() == [(1, 5, 1)]
 
@@ -430,7 +432,7 @@ def test_what_is_in_the_call_under_way_is_not_decoded_beside_it() -> None:
     decoder.send(begin_stream(1), frames(0, 1))
     decoder.start()
     decoder.send(frames(1, 1), FlushStream(1))
-    assert decoder.first_chunks() == []
+    assert decoder.urgent() == []
     assert rows(decoder.finish()) == [(1, 0, 1)]
     assert decoder.chunks() == [(1, 1, 1)]
 
@@ -440,7 +442,7 @@ def test_a_first_chunk_waits_for_a_slot_that_the_call_under_way_has() -> None:
     decoder.send(begin_stream(1), frames(0, 1))
     decoder.start()
     decoder.send(end(1), begin_stream(2), frames(0, 2))
-    assert decoder.first_chunks() == []
+    assert decoder.urgent() == []
     assert rows(decoder.finish()) == [(1, 0, 1), (1,)]
     assert decoder.chunks() == [(2, 0, 1)]
 
@@ -449,14 +451,14 @@ def test_a_first_chunk_waits_for_a_slot_that_the_call_under_way_has() -> None:
 def test_a_stream_that_ends_during_its_call_ends_behind_it(reason: FinishReason) -> None:
     decoder = call_of_four_frames()
     decoder.send(end(1, reason))
-    assert decoder.first_chunks() == []
+    assert decoder.urgent() == []
     assert rows(decoder.finish()) == [(1, 1, 4), (1,)]
 
 
 def test_a_front_that_ends_during_a_call_has_ended_when_nothing_more_comes_for_it() -> None:
     decoder = call_of_four_frames()
     decoder.send(begin_stream(2), frames(0, 2), EndFront(front_of(1)))
-    assert decoder.first_chunks() == [EndStream(2, StreamEnd(FinishReason.CANCELLED, 1, 0.0, 0.0, ""))]
+    assert decoder.urgent() == [EndStream(2, StreamEnd(FinishReason.CANCELLED, 1, 0.0, 0.0, ""))]
     assert decoder.fronts_ended == []
     assert rows(decoder.finish()) == [(1, 1, 4), (1,)]
     assert decoder.fronts_ended == [front_of(1)] and decoder.batcher.num_streams == 0

@@ -19,7 +19,7 @@ STORED = (6, 7)  # of codes that come from elsewhere: they may wait for one anot
 actions = st.lists(
     st.tuples(
         st.sampled_from(
-            [*["frame"] * 3, "all", "flush", "block", "end", "cancel", "turn", "turn", "start", "first chunks", "wait"]
+            [*["frame"] * 3, "all", "flush", "block", "end", "cancel", "turn", "turn", "start", "urgent", "wait"]
         ),
         st.integers(1, NUM_STREAMS),
     ),
@@ -138,8 +138,8 @@ def test_any_schedule(
                 turn()
             case "start":
                 start()
-            case "first chunks" if is_under_way:
-                take(decoder.first_chunks())
+            case "urgent" if is_under_way:
+                take(decoder.urgent())
             case "wait":
                 decoder.clock.now_s += 0.05 * stream_id
 

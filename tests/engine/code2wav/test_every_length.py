@@ -26,7 +26,7 @@ def runner(tiny: Path, request: pytest.FixtureRequest) -> Code2WavRunner:
     config = EngineConfig.of(model=tiny, num_slots=NUM_SLOTS, code2wav_device="cpu", max_decode_batch=4)
     runner = Code2WavRunner(load_checkpoint(tiny), config, float_output=True)
     if "CUDA" in request.param:
-        runner._main, runner._first = runner._lanes(config.but(enforce_eager=True))
+        runner._main, runner._urgent = runner._lanes(config.but(enforce_eager=True))
     return runner
 
 

@@ -110,7 +110,7 @@ def test_passes_of_a_few_shapes_give_the_same_audio(config: EngineConfig, num_ro
     """As on CUDA: rows are filled up, frames are the sum of chunk sizes; a call may need several passes."""
     codes = random_codes(num_rows, num_frames)
     plain, shaped = make_runner(config, float_output=True), make_runner(config, float_output=True)
-    shaped._main, shaped._first = shaped._lanes(config.but(enforce_eager=True, max_decode_batch=3))
+    shaped._main, shaped._urgent = shaped._lanes(config.but(enforce_eager=True, max_decode_batch=3))
     for slots in ([3, 1, 0, 2], [2, 0, 1, 3]):
         slots = slots[:num_rows]
         np.testing.assert_allclose(shaped.decode(slots, codes), plain.decode(slots, codes), rtol=0, atol=1e-5)

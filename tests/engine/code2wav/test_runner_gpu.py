@@ -109,7 +109,7 @@ def test_graphs_compute_what_separate_kernels_do(config: EngineConfig, codes: In
 
 
 @pytest.mark.parametrize("enforce_eager", [False, True])
-def test_first_chunks_beside_a_call_sound_as_alone(
+def test_urgent_chunks_beside_a_call_sound_as_alone(
     config: EngineConfig, codes: Int16Array, expected: Float32Array, enforce_eager: bool
 ) -> None:
     runner = make_runner(replace(config, enforce_eager=enforce_eager))
@@ -118,7 +118,7 @@ def test_first_chunks_beside_a_call_sound_as_alone(
             runner.reset(slot)
         call = runner.start(range(4), codes[:4, :12])
         runner.reset(6)
-        beside = [runner.decode_first([4, 5], codes[4:6, :1]), runner.decode_first([6], codes[6:, :1])]
+        beside = [runner.decode_urgent([4, 5], codes[4:6, :1]), runner.decode_urgent([6], codes[6:, :1])]
         np.testing.assert_allclose(call.samples(), expected[:4, : 12 * FRAME_SAMPLES], rtol=0, atol=1e-4)
         np.testing.assert_allclose(np.concatenate(beside), expected[4:, :FRAME_SAMPLES], rtol=0, atol=1e-4)
         rest = runner.decode(range(NUM_STREAMS), np.concatenate([codes[:4, 12:16], codes[4:, 1:5]]))

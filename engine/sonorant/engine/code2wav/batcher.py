@@ -2,7 +2,7 @@
 
 One turn: pass each record from the talker to `on_record`, ask `next_batch` what to decode, have the runner decode it,
 and pass the audio to `apply`. All rows of a batch have the same number of frames. While the runner decodes, records can
-be passed on, and `first_chunks` says what to decode beside that.
+be passed on, and `urgent_batch` says what to decode beside that.
 
 * Chunks have a few sizes (`chunks.py`). The first audio waits for one frame only, and a stream that is ahead of its
   listener is decoded in large chunks, which cost less: 1, 4, 12, 12, ... frames if the talker is fast. A chunk that is
@@ -246,16 +246,17 @@ class Batcher:
         copies, self._copies = self._copies, []
         return self._plan(batch, num_frames, is_heard, copies, new_slots, now)
 
-    def first_chunks(self) -> DecodePlan:
-        """Return which first chunks to decode while a call is under way. If there are any, call `apply` next.
-
-        `apply` for the call that is under way may come before or after that.
+    def urgent_batch(self) -> DecodePlan:
+        """Return what to decode while a call is under way: first chunks, and others as small, whose listeners would run
+        dry if they waited. If there are any, call `apply` next; that for the call under way may come before or after.
         """
+        now = self._clock()
         size = self._sizes.wanted(0)
         new_slots = list[tuple[int, int]]()
-        fitting = [stream for stream in self._due.first_chunks() if self._size_of_next(stream) == size]
+        urgent = self._due.urgent(now + self._pace.margin_s)
+        fitting = [stream for stream in urgent if stream.num_unheard <= 0 and self._size_of_next(stream) == size]
         batch = [stream for stream in fitting[: self._max_rows] if self._has_slot(stream, new_slots)]
-        return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), self._clock())
+        return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), now)
 
     def _has_slot(self, stream: Stream, new_slots: list[tuple[int, int]]) -> bool:
         """Whether the stream has a slot; if need be, it gets a free one, which is added to `new_slots`."""

@@ -1,7 +1,8 @@
-"""Makes the calls of the decoder: one after the other, and those of first chunks beside the one under way.
+"""Makes the calls of the decoder: one after the other, and those of urgent chunks beside the one under way.
 
-A listener waits for a first chunk and for no other, so it does not wait for the end of a call that began before. Where
-a call is over as soon as it was started, as on the CPU, nothing is beside it.
+A listener is waiting for a first chunk, so that does not wait for the end of a call that began before. Nor do the next
+ones if the listener would have played what came before. Where a call is over as soon as it was started, as on the CPU,
+nothing is beside it.
 """
 
 import os
@@ -40,8 +41,8 @@ class Runner(Protocol):
     def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
         """Start to decode each row's frames [rows, frames, codebooks]."""
 
-    def decode_first(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
-        """Decode first chunks while a call of other slots is under way: [rows, frames, codebooks] -> samples."""
+    def decode_urgent(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Decode chunks as long as first ones, [rows, frames, codebooks], while a call of other slots is under way."""
 
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
         """Take the frames into the slots' state as `start` does, without making audio."""
@@ -62,7 +63,7 @@ def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, read: Call
         may_have_more = True
         while not call.is_over():
             if may_have_more:
-                num_rows += _decode_first_chunks(outbox, batcher, runner)
+                num_rows += _decode_urgent(outbox, batcher, runner)
             else:
                 os.sched_yield()
             may_have_more = read()
@@ -75,12 +76,12 @@ def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, read: Call
     return Step(num_rows)
 
 
-def _decode_first_chunks(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> int:
-    """Decode the first chunks that can be decoded now; return how many."""
-    plan = batcher.first_chunks()
+def _decode_urgent(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> int:
+    """Decode the urgent chunks that are there; return how many."""
+    plan = batcher.urgent_batch()
     _prepare(plan, outbox, runner)
     if plan.slots:
-        outbox.publish(batcher.apply(plan, runner.decode_first(plan.slots, plan.codes)))
+        outbox.publish(batcher.apply(plan, runner.decode_urgent(plan.slots, plan.codes)))
     return len(plan.slots)
 
 

@@ -45,12 +45,13 @@ class DueStreams:
                 due.append(stream)
             elif stream.gathered_s != NEVER_S:
                 whole.append(stream)
-        due.sort(key=lambda stream: stream.dry_s)
+        due.sort(key=_dry_s)
         return due + whole if due else due
 
-    def first_chunks(self) -> list[Stream]:
-        """The streams of which nothing was heard yet, and whose next frames will be."""
-        return [stream for stream in self._due.values() if not stream.num_decoded and stream.num_unheard <= 0]
+    def urgent(self, latest_s: float) -> list[Stream]:
+        """The streams whose listeners have nothing to play after `latest_s`, most urgent first."""
+        streams = [stream for each in (self._due, self._early) for stream in each.values() if stream.dry_s <= latest_s]
+        return sorted(streams, key=_dry_s)
 
     def wait_s(self, now_s: float, latest_s: float) -> float | None:
         """How long none of the streams that wait will be due; None if none waits."""
@@ -59,3 +60,7 @@ class DueStreams:
         dry_s = min(stream.dry_s for stream in self._early.values())
         gathered_s = min(stream.gathered_s for stream in self._early.values())
         return min(dry_s - latest_s, gathered_s - now_s)
+
+
+def _dry_s(stream: Stream) -> float:
+    return stream.dry_s

@@ -2,9 +2,9 @@
 
 Knows slots, not streams, and does not decide what is decoded when.
 
-On CUDA there are two lanes (`lane.py`). A first chunk is decoded beside the call under way, and ahead of it where both
-want the same multiprocessor, as a listener is waiting for it. Its graphs have memory of their own. Slots are changed in
-its lane, and each call waits for the changes made so far.
+On CUDA there are two lanes (`lane.py`). Urgent chunks are decoded beside the call under way, and ahead of it where both
+want the same multiprocessor, as a listener is waiting for them. Their graphs have memory of their own. Slots are
+changed in their lane, and each call waits for the changes made so far.
 """
 
 import logging
@@ -44,8 +44,8 @@ MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
 # frames, and each further frame adds little. On CUDA, the frames are decoded like others, with the same graphs.
 REMEMBERED_FRAMES = {"cpu": 128, "cuda": 32}
 
-# First chunks in one pass beside a call; more are rare, and take a second pass.
-MOST_FIRST_ROWS = 32
+# Urgent chunks in one pass; more at once are rare, and take a second pass.
+MOST_URGENT_ROWS = 32
 
 TIMED_CALLS = 3
 
@@ -86,9 +86,9 @@ class Code2WavRunner:
             self._decoder: Decoder = _fused(decoder) if is_fused else plain
             self._state = self._decoder.new_state(config.num_codec_states)
             if self._device.type == "cuda":
-                self._main, self._first = self._lanes(config)
+                self._main, self._urgent = self._lanes(config)
             else:
-                self._main = self._first = Lane(self._network(), {})
+                self._main = self._urgent = Lane(self._network(), {})
         self._remembering = plain if self._device.type == "cpu" else None
         self._warm_up(config.code2wav.chunk_ramp)
 
@@ -103,12 +103,12 @@ class Code2WavRunner:
         If that is not 0, the state is right only after `context.receptive_frames` frames, and the audio of these is
         wrong.
         """
-        with torch.inference_mode(), self._first.current():
+        with torch.inference_mode(), self._urgent.current():
             self._state.reset(slot, num_frames)
 
     def copy(self, source: int, target: int) -> None:
         """Copy the state of slot `source` to slot `target`."""
-        with torch.inference_mode(), self._first.current():
+        with torch.inference_mode(), self._urgent.current():
             self._state.copy(source, target)
 
     def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
@@ -117,12 +117,12 @@ class Code2WavRunner:
 
     def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
         """Start what `decode` does. On the CPU it is over then; otherwise do not start another one before it is."""
-        self._main.wait_for(self._first)
+        self._main.wait_for(self._urgent)
         return self._main.start(slots, codes)
 
-    def decode_first(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
-        """Decode first chunks, as `decode` does, while a call of other slots is under way."""
-        return self._first.start(slots, codes).samples()
+    def decode_urgent(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Decode chunks as long as first ones, as `decode` does, while a call of other slots is under way."""
+        return self._urgent.start(slots, codes).samples()
 
     @torch.inference_mode()
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
@@ -172,7 +172,7 @@ class Code2WavRunner:
         )
 
     def _lanes(self, config: EngineConfig) -> tuple[Lane, Lane]:
-        """Return the lane of most calls, and that of first chunks, with passes of a few shapes."""
+        """Return the lane of most calls, and that of urgent chunks, with passes of a few shapes."""
         started_s = time.monotonic()
         network = self._network()
         padding_slot, first_frames = config.num_codec_states - 1, config.code2wav.chunk_ramp[0]
@@ -181,15 +181,15 @@ class Code2WavRunner:
             num_frames: row_sizes(sizes, num_frames, network.max_pass_frames)
             for num_frames in {1, *config.code2wav.chunk_ramp}
         }
-        first_shapes = {first_frames: [size for size in sizes if size <= MOST_FIRST_ROWS]}
+        urgent_shapes = {first_frames: [size for size in sizes if size <= MOST_URGENT_ROWS]}
         is_cuda = self._device.type == "cuda"
         stream = torch.cuda.Stream(self._device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
-        main, first = Lane(network, shapes, padding_slot), Lane(network, first_shapes, padding_slot, stream)
+        main, urgent = Lane(network, shapes, padding_slot), Lane(network, urgent_shapes, padding_slot, stream)
         if not config.enforce_eager:
-            num_graphs = main.capture() + first.capture()
+            num_graphs = main.capture() + urgent.capture()
             torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
             log.info("captured %d graphs in %.1f s", num_graphs, time.monotonic() - started_s)
-        return main, first
+        return main, urgent
 
     def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
         """Make the first call of each shape, which is slow, so that it does not delay a stream's first audio."""
