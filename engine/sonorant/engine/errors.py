@@ -37,6 +37,8 @@ class InvalidRecording(InvalidSynthesis):
 class EngineOverloaded(EngineError):
     """There is no room for another stream or recording now; the caller may try again."""
 
+    retry_s: float | None = None  # when there will probably be room, if somebody knows
+
 
 class EngineUnavailable(EngineError):
     """The workers are starting, restarting or stopped; the caller may try again."""

@@ -82,6 +82,10 @@ def _quota(subject: str, error: Exception, retry_s: float | None = None) -> Iter
     yield _retry(RETRY_SOON_MS if retry_s is None else math.ceil(retry_s * 1000))
 
 
+def _overloaded(error: EngineOverloaded) -> Iterable[Any]:
+    return _quota("streams", error, max(RETRY_SOON_MS / 1000, error.retry_s or 0.0))
+
+
 def _config_required(error: ConfigRequired) -> Iterable[Any]:
     violation = error_details_pb2.PreconditionFailure.Violation(
         type="CONFIG_REQUIRED", subject="SpeakRequest.config", description=_clipped(str(error))
@@ -139,7 +143,7 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (AudioTooLong, _Kind(code_pb2.OUT_OF_RANGE, "AUDIO_TOO_LONG")),
     (LimitReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "LIMIT_REACHED", lambda e: _quota(e.subject, e, e.retry_s))),
     (SlowReader, _Kind(code_pb2.RESOURCE_EXHAUSTED, "SLOW_READER")),
-    (EngineOverloaded, _Kind(code_pb2.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", lambda e: _quota("streams", e))),
+    (EngineOverloaded, _Kind(code_pb2.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", _overloaded)),
     (Draining, _Kind(code_pb2.UNAVAILABLE, "DRAINING", lambda _: [_retry(RETRY_LATER_MS)])),
     (EngineUnavailable, _Kind(code_pb2.UNAVAILABLE, "ENGINE_UNAVAILABLE", lambda _: [_retry(RETRY_LATER_MS)])),
     (CodecDiffers, _Kind(code_pb2.FAILED_PRECONDITION, "CODEC_DIFFERS")),

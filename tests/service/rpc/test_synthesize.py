@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from typing import Any
 
 import grpc
 import pytest
@@ -178,7 +179,7 @@ async def test_a_bug_tells_nothing_but_the_request_id(caplog: pytest.LogCaptureF
 
 async def test_a_stray_cancellation_does_not_leave_the_client_waiting() -> None:
     class Stray(FakeEngine):
-        def open(self, params: SynthesisParams, credit_frames: int = 48, *, spare: int = 0) -> FakeStream:
+        def open(self, params: SynthesisParams, credit_frames: int = 48, *args: Any, **how: Any) -> FakeStream:
             raise asyncio.CancelledError
 
     engine = FakeEngine()

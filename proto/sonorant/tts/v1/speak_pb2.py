@@ -26,47 +26,47 @@ from sonorant.tts.v1 import audio_pb2 as sonorant_dot_tts_dot_v1_dot_audio__pb2
 from sonorant.tts.v1 import synthesis_pb2 as sonorant_dot_tts_dot_v1_dot_synthesis__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsonorant/tts/v1/speak.proto\x12\x0fsonorant.tts.v1\x1a\x1bsonorant/tts/v1/audio.proto\x1a\x1fsonorant/tts/v1/synthesis.proto\"\xaf\x01\n\nTextPolicy\x12)\n\x04mode\x18\x01 \x01(\x0e\x32\x1b.sonorant.tts.v1.CommitMode\x12 \n\x13max_buffer_delay_ms\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\"\n\x15\x66irst_chunk_min_chars\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\x16\n\x14_max_buffer_delay_msB\x18\n\x16_first_chunk_min_chars\"\x97\x03\n\x0bSpeakConfig\x12\x33\n\tsynthesis\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x30\n\x0btext_policy\x18\x02 \x01(\x0b\x32\x1b.sonorant.tts.v1.TextPolicy\x12\x32\n\ntimestamps\x18\x03 \x01(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\x12\x18\n\x0bmax_lead_ms\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x1c\n\x0fidle_timeout_ms\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x11\n\tresumable\x18\x06 \x01(\x08\x12\x1b\n\x0emax_silence_ms\x18\x07 \x01(\rH\x02\x88\x01\x01\x12\x12\n\npack_codes\x18\x08 \x01(\x08\x12.\n\x07opening\x18\t \x01(\x0b\x32\x18.sonorant.tts.v1.OpeningH\x03\x88\x01\x01\x42\x0e\n\x0c_max_lead_msB\x12\n\x10_idle_timeout_msB\x11\n\x0f_max_silence_msB\n\n\x08_opening\":\n\x07Opening\x12\x14\n\x0cutterance_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\"=\n\x05\x46lush\x12\x10\n\x08\x66lush_id\x18\x01 \x01(\r\x12\x10\n\x08pause_ms\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61rry_on\x18\x03 \x01(\x08\")\n\x06Revise\x12\x11\n\tfrom_char\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x0e\n\x0c\x45ndUtterance\".\n\x06\x43\x61ncel\x12\x16\n\tplayed_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0c\n\n_played_ms\"#\n\x0ePlaybackReport\x12\x11\n\tplayed_ms\x18\x01 \x01(\r\"\xf1\x01\n\x06Resume\x12\x30\n\x06replay\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x18\n\x10received_samples\x18\x03 \x01(\x04\x12\x17\n\x0freceived_chunks\x18\x04 \x01(\r\x12/\n\x08segments\x18\x05 \x03(\x0b\x32\x1d.sonorant.tts.v1.SegmentCodes\x12\x17\n\x0f\x63ommitted_chars\x18\x06 \x03(\r\x12\x16\n\tplayed_ms\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x0c\n\n_played_ms\"\xfc\x02\n\x0cSpeakRequest\x12\x14\n\x0cutterance_id\x18\x01 \x01(\t\x12.\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x1c.sonorant.tts.v1.SpeakConfigH\x00\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12\'\n\x05\x66lush\x18\x04 \x01(\x0b\x32\x16.sonorant.tts.v1.FlushH\x00\x12,\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1d.sonorant.tts.v1.EndUtteranceH\x00\x12)\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x17.sonorant.tts.v1.CancelH\x00\x12\x33\n\x08playback\x18\x07 \x01(\x0b\x32\x1f.sonorant.tts.v1.PlaybackReportH\x00\x12)\n\x06resume\x18\x08 \x01(\x0b\x32\x17.sonorant.tts.v1.ResumeH\x00\x12)\n\x06revise\x18\t \x01(\x0b\x32\x17.sonorant.tts.v1.ReviseH\x00\x42\t\n\x07payload\"\xed\x01\n\x0eSessionStarted\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12+\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12\x1b\n\x13max_utterance_chars\x18\x04 \x01(\r\x12\x13\n\x0bmax_lead_ms\x18\x05 \x01(\r\x12\x17\n\x0fidle_timeout_ms\x18\x06 \x01(\r\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12\x16\n\x0emax_silence_ms\x18\x08 \x01(\r\x12\x15\n\rtakes_opening\x18\t \x01(\x08\"\x1a\n\tCommitted\x12\r\n\x05\x63hars\x18\x01 \x01(\r\"B\n\x07Revised\x12\x11\n\tfrom_char\x18\x01 \x01(\r\x12\x11\n\ttext_char\x18\x02 \x01(\r\x12\x11\n\tflush_ids\x18\x03 \x03(\r\"/\n\tFlushDone\x12\x10\n\x08\x66lush_id\x18\x01 \x01(\r\x12\x10\n\x08\x61udio_ms\x18\x02 \x01(\r\"\x07\n\x05\x41live\"\x1a\n\x06GoAway\x12\x10\n\x08\x64rain_ms\x18\x01 \x01(\r\"\xb3\x04\n\rSpeakResponse\x12\x14\n\x0cutterance_id\x18\x01 \x01(\t\x12\x32\n\x07session\x18\x02 \x01(\x0b\x32\x1f.sonorant.tts.v1.SessionStartedH\x00\x12\x34\n\x07started\x18\x03 \x01(\x0b\x32!.sonorant.tts.v1.UtteranceStartedH\x00\x12,\n\x05\x61udio\x18\x04 \x01(\x0b\x32\x1b.sonorant.tts.v1.AudioChunkH\x00\x12\'\n\x05marks\x18\x05 \x01(\x0b\x32\x16.sonorant.tts.v1.MarksH\x00\x12\x30\n\nflush_done\x18\x06 \x01(\x0b\x32\x1a.sonorant.tts.v1.FlushDoneH\x00\x12.\n\x04\x64one\x18\x07 \x01(\x0b\x32\x1e.sonorant.tts.v1.UtteranceDoneH\x00\x12+\n\x07warning\x18\x08 \x01(\x0b\x32\x18.sonorant.tts.v1.WarningH\x00\x12*\n\x07go_away\x18\t \x01(\x0b\x32\x17.sonorant.tts.v1.GoAwayH\x00\x12/\n\tcommitted\x18\n \x01(\x0b\x32\x1a.sonorant.tts.v1.CommittedH\x00\x12+\n\x07revised\x18\x0b \x01(\x0b\x32\x18.sonorant.tts.v1.RevisedH\x00\x12\'\n\x05\x61live\x18\x0c \x01(\x0b\x32\x16.sonorant.tts.v1.AliveH\x00\x42\t\n\x07payload*r\n\nCommitMode\x12\x1b\n\x17\x43OMMIT_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43OMMIT_MODE_TOKEN\x10\x01\x12\x18\n\x14\x43OMMIT_MODE_SENTENCE\x10\x02\x12\x16\n\x12\x43OMMIT_MODE_MANUAL\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsonorant/tts/v1/speak.proto\x12\x0fsonorant.tts.v1\x1a\x1bsonorant/tts/v1/audio.proto\x1a\x1fsonorant/tts/v1/synthesis.proto\"\xaf\x01\n\nTextPolicy\x12)\n\x04mode\x18\x01 \x01(\x0e\x32\x1b.sonorant.tts.v1.CommitMode\x12 \n\x13max_buffer_delay_ms\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\"\n\x15\x66irst_chunk_min_chars\x18\x03 \x01(\rH\x01\x88\x01\x01\x42\x16\n\x14_max_buffer_delay_msB\x18\n\x16_first_chunk_min_chars\"\xc8\x03\n\x0bSpeakConfig\x12\x33\n\tsynthesis\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x30\n\x0btext_policy\x18\x02 \x01(\x0b\x32\x1b.sonorant.tts.v1.TextPolicy\x12\x32\n\ntimestamps\x18\x03 \x01(\x0e\x32\x1e.sonorant.tts.v1.TimestampMode\x12\x18\n\x0bmax_lead_ms\x18\x04 \x01(\rH\x00\x88\x01\x01\x12\x1c\n\x0fidle_timeout_ms\x18\x05 \x01(\rH\x01\x88\x01\x01\x12\x11\n\tresumable\x18\x06 \x01(\x08\x12\x1b\n\x0emax_silence_ms\x18\x07 \x01(\rH\x02\x88\x01\x01\x12\x12\n\npack_codes\x18\x08 \x01(\x08\x12.\n\x07opening\x18\t \x01(\x0b\x32\x18.sonorant.tts.v1.OpeningH\x03\x88\x01\x01\x12/\n\nscheduling\x18\n \x01(\x0b\x32\x1b.sonorant.tts.v1.SchedulingB\x0e\n\x0c_max_lead_msB\x12\n\x10_idle_timeout_msB\x11\n\x0f_max_silence_msB\n\n\x08_opening\":\n\x07Opening\x12\x14\n\x0cutterance_id\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0b\n\x03\x65nd\x18\x03 \x01(\x08\"=\n\x05\x46lush\x12\x10\n\x08\x66lush_id\x18\x01 \x01(\r\x12\x10\n\x08pause_ms\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61rry_on\x18\x03 \x01(\x08\")\n\x06Revise\x12\x11\n\tfrom_char\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x0e\n\x0c\x45ndUtterance\".\n\x06\x43\x61ncel\x12\x16\n\tplayed_ms\x18\x01 \x01(\rH\x00\x88\x01\x01\x42\x0c\n\n_played_ms\"#\n\x0ePlaybackReport\x12\x11\n\tplayed_ms\x18\x01 \x01(\r\"\xf1\x01\n\x06Resume\x12\x30\n\x06replay\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x12\n\ncheckpoint\x18\x02 \x01(\t\x12\x18\n\x10received_samples\x18\x03 \x01(\x04\x12\x17\n\x0freceived_chunks\x18\x04 \x01(\r\x12/\n\x08segments\x18\x05 \x03(\x0b\x32\x1d.sonorant.tts.v1.SegmentCodes\x12\x17\n\x0f\x63ommitted_chars\x18\x06 \x03(\r\x12\x16\n\tplayed_ms\x18\x07 \x01(\rH\x00\x88\x01\x01\x42\x0c\n\n_played_ms\"\xfc\x02\n\x0cSpeakRequest\x12\x14\n\x0cutterance_id\x18\x01 \x01(\t\x12.\n\x06\x63onfig\x18\x02 \x01(\x0b\x32\x1c.sonorant.tts.v1.SpeakConfigH\x00\x12\x0e\n\x04text\x18\x03 \x01(\tH\x00\x12\'\n\x05\x66lush\x18\x04 \x01(\x0b\x32\x16.sonorant.tts.v1.FlushH\x00\x12,\n\x03\x65nd\x18\x05 \x01(\x0b\x32\x1d.sonorant.tts.v1.EndUtteranceH\x00\x12)\n\x06\x63\x61ncel\x18\x06 \x01(\x0b\x32\x17.sonorant.tts.v1.CancelH\x00\x12\x33\n\x08playback\x18\x07 \x01(\x0b\x32\x1f.sonorant.tts.v1.PlaybackReportH\x00\x12)\n\x06resume\x18\x08 \x01(\x0b\x32\x17.sonorant.tts.v1.ResumeH\x00\x12)\n\x06revise\x18\t \x01(\x0b\x32\x17.sonorant.tts.v1.ReviseH\x00\x42\t\n\x07payload\"\xed\x01\n\x0eSessionStarted\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12+\n\x05\x61udio\x18\x03 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12\x1b\n\x13max_utterance_chars\x18\x04 \x01(\r\x12\x13\n\x0bmax_lead_ms\x18\x05 \x01(\r\x12\x17\n\x0fidle_timeout_ms\x18\x06 \x01(\r\x12\x11\n\tresumable\x18\x07 \x01(\x08\x12\x16\n\x0emax_silence_ms\x18\x08 \x01(\r\x12\x15\n\rtakes_opening\x18\t \x01(\x08\"\x1a\n\tCommitted\x12\r\n\x05\x63hars\x18\x01 \x01(\r\"B\n\x07Revised\x12\x11\n\tfrom_char\x18\x01 \x01(\r\x12\x11\n\ttext_char\x18\x02 \x01(\r\x12\x11\n\tflush_ids\x18\x03 \x03(\r\"/\n\tFlushDone\x12\x10\n\x08\x66lush_id\x18\x01 \x01(\r\x12\x10\n\x08\x61udio_ms\x18\x02 \x01(\r\"\x07\n\x05\x41live\"\x1a\n\x06GoAway\x12\x10\n\x08\x64rain_ms\x18\x01 \x01(\r\"\xde\x04\n\rSpeakResponse\x12\x14\n\x0cutterance_id\x18\x01 \x01(\t\x12\x32\n\x07session\x18\x02 \x01(\x0b\x32\x1f.sonorant.tts.v1.SessionStartedH\x00\x12\x34\n\x07started\x18\x03 \x01(\x0b\x32!.sonorant.tts.v1.UtteranceStartedH\x00\x12,\n\x05\x61udio\x18\x04 \x01(\x0b\x32\x1b.sonorant.tts.v1.AudioChunkH\x00\x12\'\n\x05marks\x18\x05 \x01(\x0b\x32\x16.sonorant.tts.v1.MarksH\x00\x12\x30\n\nflush_done\x18\x06 \x01(\x0b\x32\x1a.sonorant.tts.v1.FlushDoneH\x00\x12.\n\x04\x64one\x18\x07 \x01(\x0b\x32\x1e.sonorant.tts.v1.UtteranceDoneH\x00\x12+\n\x07warning\x18\x08 \x01(\x0b\x32\x18.sonorant.tts.v1.WarningH\x00\x12*\n\x07go_away\x18\t \x01(\x0b\x32\x17.sonorant.tts.v1.GoAwayH\x00\x12/\n\tcommitted\x18\n \x01(\x0b\x32\x1a.sonorant.tts.v1.CommittedH\x00\x12+\n\x07revised\x18\x0b \x01(\x0b\x32\x18.sonorant.tts.v1.RevisedH\x00\x12\'\n\x05\x61live\x18\x0c \x01(\x0b\x32\x16.sonorant.tts.v1.AliveH\x00\x12)\n\x06queued\x18\r \x01(\x0b\x32\x17.sonorant.tts.v1.QueuedH\x00\x42\t\n\x07payload*r\n\nCommitMode\x12\x1b\n\x17\x43OMMIT_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43OMMIT_MODE_TOKEN\x10\x01\x12\x18\n\x14\x43OMMIT_MODE_SENTENCE\x10\x02\x12\x16\n\x12\x43OMMIT_MODE_MANUAL\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sonorant.tts.v1.speak_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_COMMITMODE']._serialized_start=2580
-  _globals['_COMMITMODE']._serialized_end=2694
+  _globals['_COMMITMODE']._serialized_start=2672
+  _globals['_COMMITMODE']._serialized_end=2786
   _globals['_TEXTPOLICY']._serialized_start=111
   _globals['_TEXTPOLICY']._serialized_end=286
   _globals['_SPEAKCONFIG']._serialized_start=289
-  _globals['_SPEAKCONFIG']._serialized_end=696
-  _globals['_OPENING']._serialized_start=698
-  _globals['_OPENING']._serialized_end=756
-  _globals['_FLUSH']._serialized_start=758
-  _globals['_FLUSH']._serialized_end=819
-  _globals['_REVISE']._serialized_start=821
-  _globals['_REVISE']._serialized_end=862
-  _globals['_ENDUTTERANCE']._serialized_start=864
-  _globals['_ENDUTTERANCE']._serialized_end=878
-  _globals['_CANCEL']._serialized_start=880
-  _globals['_CANCEL']._serialized_end=926
-  _globals['_PLAYBACKREPORT']._serialized_start=928
-  _globals['_PLAYBACKREPORT']._serialized_end=963
-  _globals['_RESUME']._serialized_start=966
-  _globals['_RESUME']._serialized_end=1207
-  _globals['_SPEAKREQUEST']._serialized_start=1210
-  _globals['_SPEAKREQUEST']._serialized_end=1590
-  _globals['_SESSIONSTARTED']._serialized_start=1593
-  _globals['_SESSIONSTARTED']._serialized_end=1830
-  _globals['_COMMITTED']._serialized_start=1832
-  _globals['_COMMITTED']._serialized_end=1858
-  _globals['_REVISED']._serialized_start=1860
-  _globals['_REVISED']._serialized_end=1926
-  _globals['_FLUSHDONE']._serialized_start=1928
-  _globals['_FLUSHDONE']._serialized_end=1975
-  _globals['_ALIVE']._serialized_start=1977
-  _globals['_ALIVE']._serialized_end=1984
-  _globals['_GOAWAY']._serialized_start=1986
-  _globals['_GOAWAY']._serialized_end=2012
-  _globals['_SPEAKRESPONSE']._serialized_start=2015
-  _globals['_SPEAKRESPONSE']._serialized_end=2578
+  _globals['_SPEAKCONFIG']._serialized_end=745
+  _globals['_OPENING']._serialized_start=747
+  _globals['_OPENING']._serialized_end=805
+  _globals['_FLUSH']._serialized_start=807
+  _globals['_FLUSH']._serialized_end=868
+  _globals['_REVISE']._serialized_start=870
+  _globals['_REVISE']._serialized_end=911
+  _globals['_ENDUTTERANCE']._serialized_start=913
+  _globals['_ENDUTTERANCE']._serialized_end=927
+  _globals['_CANCEL']._serialized_start=929
+  _globals['_CANCEL']._serialized_end=975
+  _globals['_PLAYBACKREPORT']._serialized_start=977
+  _globals['_PLAYBACKREPORT']._serialized_end=1012
+  _globals['_RESUME']._serialized_start=1015
+  _globals['_RESUME']._serialized_end=1256
+  _globals['_SPEAKREQUEST']._serialized_start=1259
+  _globals['_SPEAKREQUEST']._serialized_end=1639
+  _globals['_SESSIONSTARTED']._serialized_start=1642
+  _globals['_SESSIONSTARTED']._serialized_end=1879
+  _globals['_COMMITTED']._serialized_start=1881
+  _globals['_COMMITTED']._serialized_end=1907
+  _globals['_REVISED']._serialized_start=1909
+  _globals['_REVISED']._serialized_end=1975
+  _globals['_FLUSHDONE']._serialized_start=1977
+  _globals['_FLUSHDONE']._serialized_end=2024
+  _globals['_ALIVE']._serialized_start=2026
+  _globals['_ALIVE']._serialized_end=2033
+  _globals['_GOAWAY']._serialized_start=2035
+  _globals['_GOAWAY']._serialized_end=2061
+  _globals['_SPEAKRESPONSE']._serialized_start=2064
+  _globals['_SPEAKRESPONSE']._serialized_end=2670
 # @@protoc_insertion_point(module_scope)

@@ -31,7 +31,7 @@ class TextPolicy(_message.Message):
     def __init__(self, mode: _Optional[_Union[CommitMode, str]] = ..., max_buffer_delay_ms: _Optional[int] = ..., first_chunk_min_chars: _Optional[int] = ...) -> None: ...
 
 class SpeakConfig(_message.Message):
-    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms", "pack_codes", "opening")
+    __slots__ = ("synthesis", "text_policy", "timestamps", "max_lead_ms", "idle_timeout_ms", "resumable", "max_silence_ms", "pack_codes", "opening", "scheduling")
     SYNTHESIS_FIELD_NUMBER: _ClassVar[int]
     TEXT_POLICY_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class SpeakConfig(_message.Message):
     MAX_SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
     PACK_CODES_FIELD_NUMBER: _ClassVar[int]
     OPENING_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_FIELD_NUMBER: _ClassVar[int]
     synthesis: _synthesis_pb2.SynthesisConfig
     text_policy: TextPolicy
     timestamps: _synthesis_pb2.TimestampMode
@@ -50,7 +51,8 @@ class SpeakConfig(_message.Message):
     max_silence_ms: int
     pack_codes: bool
     opening: Opening
-    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ..., pack_codes: bool = ..., opening: _Optional[_Union[Opening, _Mapping]] = ...) -> None: ...
+    scheduling: _synthesis_pb2.Scheduling
+    def __init__(self, synthesis: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text_policy: _Optional[_Union[TextPolicy, _Mapping]] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., resumable: bool = ..., max_silence_ms: _Optional[int] = ..., pack_codes: bool = ..., opening: _Optional[_Union[Opening, _Mapping]] = ..., scheduling: _Optional[_Union[_synthesis_pb2.Scheduling, _Mapping]] = ...) -> None: ...
 
 class Opening(_message.Message):
     __slots__ = ("utterance_id", "text", "end")
@@ -193,7 +195,7 @@ class GoAway(_message.Message):
     def __init__(self, drain_ms: _Optional[int] = ...) -> None: ...
 
 class SpeakResponse(_message.Message):
-    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away", "committed", "revised", "alive")
+    __slots__ = ("utterance_id", "session", "started", "audio", "marks", "flush_done", "done", "warning", "go_away", "committed", "revised", "alive", "queued")
     UTTERANCE_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +208,7 @@ class SpeakResponse(_message.Message):
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     REVISED_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     utterance_id: str
     session: SessionStarted
     started: _synthesis_pb2.UtteranceStarted
@@ -218,4 +221,5 @@ class SpeakResponse(_message.Message):
     committed: Committed
     revised: Revised
     alive: Alive
-    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., revised: _Optional[_Union[Revised, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ...) -> None: ...
+    queued: _synthesis_pb2.Queued
+    def __init__(self, utterance_id: _Optional[str] = ..., session: _Optional[_Union[SessionStarted, _Mapping]] = ..., started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., flush_done: _Optional[_Union[FlushDone, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., go_away: _Optional[_Union[GoAway, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., revised: _Optional[_Union[Revised, _Mapping]] = ..., alive: _Optional[_Union[Alive, _Mapping]] = ..., queued: _Optional[_Union[_synthesis_pb2.Queued, _Mapping]] = ...) -> None: ...

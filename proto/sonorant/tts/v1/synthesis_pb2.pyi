@@ -25,6 +25,12 @@ class FinishReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINISH_REASON_FAILED: _ClassVar[FinishReason]
     FINISH_REASON_MAX_AUDIO: _ClassVar[FinishReason]
     FINISH_REASON_RUNAWAY: _ClassVar[FinishReason]
+
+class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRIORITY_UNSPECIFIED: _ClassVar[Priority]
+    PRIORITY_INTERACTIVE: _ClassVar[Priority]
+    PRIORITY_BATCH: _ClassVar[Priority]
 TIMESTAMP_MODE_UNSPECIFIED: TimestampMode
 TIMESTAMP_MODE_PROGRESS: TimestampMode
 TIMESTAMP_MODE_WORD: TimestampMode
@@ -34,6 +40,9 @@ FINISH_REASON_CANCELLED: FinishReason
 FINISH_REASON_FAILED: FinishReason
 FINISH_REASON_MAX_AUDIO: FinishReason
 FINISH_REASON_RUNAWAY: FinishReason
+PRIORITY_UNSPECIFIED: Priority
+PRIORITY_INTERACTIVE: Priority
+PRIORITY_BATCH: Priority
 
 class Sampling(_message.Message):
     __slots__ = ("temperature", "top_k", "top_p", "repetition_penalty", "seed", "do_sample", "subtalker_do_sample", "subtalker_temperature", "subtalker_top_k", "subtalker_top_p", "min_frames", "max_frames", "ignore_eos")
@@ -193,3 +202,19 @@ class UtteranceDone(_message.Message):
     error: _status_pb2.Status
     stats: SynthesisStats
     def __init__(self, reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., stats: _Optional[_Union[SynthesisStats, _Mapping]] = ...) -> None: ...
+
+class Scheduling(_message.Message):
+    __slots__ = ("priority", "max_wait_ms")
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    priority: Priority
+    max_wait_ms: int
+    def __init__(self, priority: _Optional[_Union[Priority, str]] = ..., max_wait_ms: _Optional[int] = ...) -> None: ...
+
+class Queued(_message.Message):
+    __slots__ = ("num_ahead", "expected_wait_ms")
+    NUM_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    num_ahead: int
+    expected_wait_ms: int
+    def __init__(self, num_ahead: _Optional[int] = ..., expected_wait_ms: _Optional[int] = ...) -> None: ...

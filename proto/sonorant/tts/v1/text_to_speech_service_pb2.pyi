@@ -11,14 +11,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("config", "text", "timestamps")
+    __slots__ = ("config", "text", "timestamps", "scheduling")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_FIELD_NUMBER: _ClassVar[int]
     config: _synthesis_pb2.SynthesisConfig
     text: str
     timestamps: _synthesis_pb2.TimestampMode
-    def __init__(self, config: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text: _Optional[str] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ...) -> None: ...
+    scheduling: _synthesis_pb2.Scheduling
+    def __init__(self, config: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text: _Optional[str] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., scheduling: _Optional[_Union[_synthesis_pb2.Scheduling, _Mapping]] = ...) -> None: ...
 
 class SynthesizeResponse(_message.Message):
     __slots__ = ("audio", "format", "marks", "stats", "reason", "voice_id", "seed", "warnings", "replay", "checkpoint")
@@ -45,34 +47,38 @@ class SynthesizeResponse(_message.Message):
     def __init__(self, audio: _Optional[bytes] = ..., format: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., marks: _Optional[_Iterable[_Union[_synthesis_pb2.Mark, _Mapping]]] = ..., stats: _Optional[_Union[_synthesis_pb2.SynthesisStats, _Mapping]] = ..., reason: _Optional[_Union[_synthesis_pb2.FinishReason, str]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
 
 class SynthesizeStreamRequest(_message.Message):
-    __slots__ = ("config", "text", "timestamps", "max_lead_ms", "max_silence_ms")
+    __slots__ = ("config", "text", "timestamps", "max_lead_ms", "max_silence_ms", "scheduling")
     CONFIG_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
     MAX_LEAD_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_SILENCE_MS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULING_FIELD_NUMBER: _ClassVar[int]
     config: _synthesis_pb2.SynthesisConfig
     text: str
     timestamps: _synthesis_pb2.TimestampMode
     max_lead_ms: int
     max_silence_ms: int
-    def __init__(self, config: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text: _Optional[str] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., max_silence_ms: _Optional[int] = ...) -> None: ...
+    scheduling: _synthesis_pb2.Scheduling
+    def __init__(self, config: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text: _Optional[str] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., max_lead_ms: _Optional[int] = ..., max_silence_ms: _Optional[int] = ..., scheduling: _Optional[_Union[_synthesis_pb2.Scheduling, _Mapping]] = ...) -> None: ...
 
 class SynthesizeStreamResponse(_message.Message):
-    __slots__ = ("started", "audio", "marks", "done", "warning", "alive")
+    __slots__ = ("started", "audio", "marks", "done", "warning", "alive", "queued")
     STARTED_FIELD_NUMBER: _ClassVar[int]
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     MARKS_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
     started: _synthesis_pb2.UtteranceStarted
     audio: _audio_pb2.AudioChunk
     marks: _synthesis_pb2.Marks
     done: _synthesis_pb2.UtteranceDone
     warning: _synthesis_pb2.Warning
     alive: _speak_pb2.Alive
-    def __init__(self, started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., alive: _Optional[_Union[_speak_pb2.Alive, _Mapping]] = ...) -> None: ...
+    queued: _synthesis_pb2.Queued
+    def __init__(self, started: _Optional[_Union[_synthesis_pb2.UtteranceStarted, _Mapping]] = ..., audio: _Optional[_Union[_audio_pb2.AudioChunk, _Mapping]] = ..., marks: _Optional[_Union[_synthesis_pb2.Marks, _Mapping]] = ..., done: _Optional[_Union[_synthesis_pb2.UtteranceDone, _Mapping]] = ..., warning: _Optional[_Union[_synthesis_pb2.Warning, _Mapping]] = ..., alive: _Optional[_Union[_speak_pb2.Alive, _Mapping]] = ..., queued: _Optional[_Union[_synthesis_pb2.Queued, _Mapping]] = ...) -> None: ...
 
 class DecodeConfig(_message.Message):
     __slots__ = ("audio", "speed", "volume_gain_db")

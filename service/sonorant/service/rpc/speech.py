@@ -28,6 +28,7 @@ from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import check_lead, check_silence, check_synthesis, check_timestamps
 from sonorant.service.speak.reservations import Reservations
+from sonorant.service.speak.scheduling import check_scheduling
 from sonorant.service.speak.session import Session
 from sonorant.service.speak.turns import PAYLOADS
 from sonorant.service.speak.utterance import Utterance
@@ -237,7 +238,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             non_streaming_default=None,
             whole=whole,
         )
-        spec = replace(spec, timestamps=timestamps)
+        spec = replace(spec, timestamps=timestamps, scheduling=check_scheduling(request.scheduling, "scheduling"))
         charge = partial(self._limits.take, caller)
         phrases = CallerPhrases(self._phrases, caller.name)
         reservations, part = self._reservations.of(caller.limit_key), self._loop_share.of(caller.limit_key)

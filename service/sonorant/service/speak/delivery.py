@@ -11,7 +11,14 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from sonorant.engine import EngineUnavailable, FinishReason, Int16Array, StreamEnd, StreamFailed
+from sonorant.engine import (
+    EngineOverloaded,
+    EngineUnavailable,
+    FinishReason,
+    Int16Array,
+    StreamEnd,
+    StreamFailed,
+)
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import joined, writer_for
 from sonorant.service.audio.writer import Piece
@@ -22,12 +29,14 @@ from sonorant.service.speak.segment_maker import SegmentMaker
 from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
+from sonorant.service.speak.waiting import open_in_turn
 from sonorant.service.speak.word_times import Word, WordTimes
 from sonorant.service.text.revision import heard_to
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 
 Message: TypeAlias = (
-    synthesis_pb2.UtteranceStarted
+    synthesis_pb2.Queued
+    | synthesis_pb2.UtteranceStarted
     | audio_pb2.AudioChunk
     | synthesis_pb2.Marks
     | speak_pb2.FlushDone
@@ -141,7 +150,7 @@ class Delivery:
         if segment.speakable and not is_all:
             if segment.stream is None:
                 segment.draw = self._skipped.draw_of_segment(segment.number)
-            await maker.open(segment, known)
+            await self._open(segment, send, known)
             await asyncio.sleep(0)  # the engine's commands leave before anything is made for the client
         elif known is not None:
             maker.skip(known)
@@ -151,7 +160,7 @@ class Delivery:
             await self._write_silence(known)
         while self._pieces or not self._finished:
             if maker.stream is None and not self._finished:
-                await self._open_or_finish(segment, is_heard=is_all)
+                await self._open_or_finish(segment, send, is_heard=is_all)
             if maker.stream is not None and not self._finished:
                 await maker.go_on(wait=not (self._pieces or maker.num_due or maker.end))
                 if not self._pieces:
@@ -160,11 +169,23 @@ class Delivery:
                 await self._send_audio(send)
         return FinishReason.COMPLETED if maker.end is None else _reason(maker.end)
 
-    async def _open_or_finish(self, segment: Segment, *, is_heard: bool) -> None:
+    async def _open(self, segment: Segment, send: Send, known: Int16Array | None = None) -> None:
+        """Open the segment's stream. If there is no place, wait as long as the caller allows, or while the listener
+        still has something to hear."""
+        try:
+            await self._maker.open(segment, known)
+        except EngineOverloaded:
+            asked_s = self._state.spec.scheduling.max_wait_s
+            if (wait_s := max(asked_s, self._pacer.lead_s)) <= 0:
+                raise
+            open_stream = partial(self._maker.open, segment, known)
+            await open_in_turn(self._segments.reservation, open_stream, wait_s, send if asked_s else None)
+
+    async def _open_or_finish(self, segment: Segment, send: Send, *, is_heard: bool) -> None:
         """Finish a segment that had nothing to speak, or open its stream if a revision has changed that."""
         await (segment.closed.wait() if is_heard else segment.until_ready())
         if segment.speakable and not is_heard:
-            await self._maker.open(segment)
+            await self._open(segment, send)
             self._begin_writing(segment)
         else:
             self._word_times.end_audio()

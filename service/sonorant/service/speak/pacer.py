@@ -29,6 +29,11 @@ class Pacer:
         # At most half of the lead, so that a listener with little audio in hand does not run dry while a chunk fills.
         self.max_chunk_ms = min(MAX_CHUNK_MS, max_lead_ms / 2) if max_lead_ms else MAX_CHUNK_MS
 
+    @property
+    def lead_s(self) -> float:
+        """How much audio of the session the listener still has to hear."""
+        return self._playout.lead_ms() / 1000
+
     def changed(self) -> None:
         """Look again, since the listener's position was corrected: held-back audio may be due."""
         self._changed.set()

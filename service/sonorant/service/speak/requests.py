@@ -13,6 +13,7 @@ from sonorant.engine import EngineInfo, EnginePool, InvalidSynthesis, SamplingPa
 from sonorant.service.audio.formats import check_audio, decimal
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import InvalidField, NotServed
+from sonorant.service.speak.scheduling import AT_ONCE, Scheduling, check_scheduling
 from sonorant.service.speak.segmenter import CommitMode, TextPolicy
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
 from sonorant.service.text.pronunciations import Lexicon, check_pronunciations
@@ -71,6 +72,7 @@ class UtteranceSpec:
     packs_codes: bool = False  # send codes packed
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
+    scheduling: Scheduling = AT_ONCE
     instructions: str = ""  # those that the model follows; a designed voice has its description instead
 
     @property
@@ -125,6 +127,7 @@ def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engin
             resumable=config.resumable,
             packs_codes=config.resumable and config.pack_codes,
             policy=check_text_policy(config.text_policy, synthesis.params.language, "config.text_policy"),
+            scheduling=check_scheduling(config.scheduling, "config.scheduling"),
         ),
         max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
         idle_timeout_s=idle_ms / 1000,

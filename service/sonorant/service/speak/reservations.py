@@ -6,11 +6,14 @@ some places to callers with few. The engine does the same with slots and KV page
 """
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from sonorant.engine import EnginePool, EngineStream, Int16Array, SynthesisParams
+from sonorant.engine import EngineOverloaded, EnginePool, EngineStream, Int16Array, SynthesisParams
+from sonorant.service.speak.place_queue import PlaceQueue, Rank, Ticket
+from sonorant.service.speak.scheduling import AT_ONCE, Scheduling
 
 FOR_OTHERS = 8  # one place in 8; a smaller share than of sessions, as a free place is speech not made
 
@@ -23,10 +26,11 @@ class Reservations:
     num_callers: Callable[[], int] = lambda: 1  # see `Places`
     num_kept: Counter[str] = field(default_factory=Counter)  # kept places by checkpoint: the next stream is not open
     num_open: Counter[str] = field(default_factory=Counter)  # utterances with a place, by caller
+    queue: PlaceQueue = field(default_factory=PlaceQueue)
     caller: str = ""  # see `Caller.limit_key`; "" may take all places
 
     def of(self, caller: str) -> "Reservations":
-        return Reservations(self.engine, self.num_callers, self.num_kept, self.num_open, caller)
+        return replace(self, caller=caller)
 
     @property
     def caller_id(self) -> int:
@@ -58,14 +62,23 @@ class Reservations:
 class Reservation:
     """The place of one utterance, from its first stream until it is given up."""
 
-    def __init__(self, reservations: Reservations, *, resumed: bool = False, follows: bool = False) -> None:
+    def __init__(
+        self,
+        reservations: Reservations,
+        *,
+        resumed: bool = False,
+        follows: bool = False,
+        scheduling: Scheduling = AT_ONCE,
+    ) -> None:
         """`resumed`: begun by another session, so it goes ahead of new utterances; as anyone can say so, not where its
-        caller has many. `follows`: its session had others before, so it waits for workers that are being replaced, as
-        they do.
+        caller has many. `follows`: its session had others before, so it goes ahead in the same way, and waits for
+        workers that are being replaced, as they do.
         """
         self._all = reservations
         self._resumed = resumed
         self._follows = follows
+        self._is_batch = scheduling.is_batch
+        self._ticket: Ticket | None = None  # while it waits for a place
         self._is_open = False
         self._stream: EngineStream | None = None  # the latest stream, until it ends
         self._kept_at: str | None = None  # the checkpoint at which a place is kept
@@ -74,21 +87,53 @@ class Reservation:
         """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
         is_kept = self._kept_at is not None
         spare = 0 if is_kept else self._all.spare(params.checkpoint)
-        stream = self._all.engine.open(
-            params,
-            credit_frames,
-            known_codes,
-            spare=spare,
-            waits=self._follows or is_kept,
-            caller=self._all.caller_id,
-            in_turn=self._resumed and not is_kept and self._all.has_many,
-        )
+        try:
+            if not is_kept and self._ticket is None and self._all.queue.is_ahead_of(self._rank):
+                raise EngineOverloaded("all streams are in use, and others wait for one; try again later")
+            stream = self._all.engine.open(
+                params,
+                credit_frames,
+                known_codes,
+                spare=spare,
+                waits=self._follows or is_kept,
+                caller=self._all.caller_id,
+                in_turn=self._resumed and not is_kept and self._all.has_many,
+                batch=self._is_batch,
+            )
+        except EngineOverloaded as error:
+            error.retry_s = self._expected_wait_s(self._all.queue.num_ahead_of(self._rank))
+            raise
+        if self._ticket is not None:
+            self._all.queue.served(self._ticket)
         self.give_up()
         self._is_open = True
         self._all.num_open[self._all.caller] += 1
         self._stream = stream
         stream.when_ended = lambda: self._keep(params.checkpoint)
         return stream
+
+    @contextmanager
+    def waiting(self) -> Iterator[Ticket]:
+        """Wait in the queue for a place inside the block. `open` may be tried when the ticket says so."""
+        with self._all.queue.ticket(self._rank, self._all.caller) as self._ticket:
+            try:
+                yield self._ticket
+            finally:
+                self._ticket = None
+
+    def position(self, ticket: Ticket) -> tuple[int, float]:
+        """Return how many go ahead of it, and how many seconds it will probably wait."""
+        num_ahead = self._all.queue.num_ahead(ticket)
+        return num_ahead, self._expected_wait_s(num_ahead)
+
+    @property
+    def _rank(self) -> Rank:
+        if self._is_batch:
+            return Rank.BATCH
+        return Rank.GOES_ON if (self._resumed or self._follows) and not self._all.has_many else Rank.NEW
+
+    def _expected_wait_s(self, num_ahead: int) -> float:
+        return self._all.queue.expected_wait_s(num_ahead, self._all.engine.info.max_streams)
 
     def give_up(self) -> None:
         stream, self._stream = self._stream, None

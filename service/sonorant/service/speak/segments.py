@@ -136,7 +136,7 @@ class Segment:
 class Segments:
     def __init__(self, state: UtteranceState, reservation: Reservation, phrases: CallerPhrases) -> None:
         self._state = state
-        self._reservation = reservation
+        self.reservation = reservation
         self._phrases = phrases
         self._segments = deque([Segment()])
 
@@ -225,7 +225,7 @@ class Segments:
             if spec.info.times_text and carried is None:  # the times of carried frames may be unknown
                 num_known = 0 if known_codes is None else len(known_codes)
                 params = replace(params, times_text=segment.text_positions[:num_known])
-            stream = self._reservation.open(params, credit_frames, known_codes)
+            stream = self.reservation.open(params, credit_frames, known_codes)
         segment.revised = False
         segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
 
@@ -256,7 +256,7 @@ class Segments:
 
     def cancel(self) -> None:
         """Stop the engine's work at once, and give the place in the engine back."""
-        self._reservation.give_up()
+        self.reservation.give_up()
         for segment in self:
             if segment.stream is not None:
                 segment.stream.cancel()

@@ -207,6 +207,7 @@ class Session:
                 resumable=session.resumable,
                 packs_codes=session.packs_codes,
                 policy=session.policy,
+                scheduling=session.scheduling,
             )
             resumption = await self._part.do(check_resume, resume, spec.info, spec.params.sampling.max_frames)
             self._commands.resume(utterance_id, spec, resumption)

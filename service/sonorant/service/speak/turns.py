@@ -24,6 +24,7 @@ P = ParamSpec("P")
 MAX_REMEMBERED = 256  # ids of utterances that are done
 
 PAYLOADS: dict[type[Message], str] = {
+    synthesis_pb2.Queued: "queued",
     synthesis_pb2.UtteranceStarted: "started",
     audio_pb2.AudioChunk: "audio",
     synthesis_pb2.Marks: "marks",

@@ -79,7 +79,9 @@ class Utterance:
         self._longer_chars = 0  # how much longer the spoken text is than the written one
         self._charged_longer_chars = 0
         self._commits: list[int] = []  # offsets up to which text was committed because no more came for a while
-        reservation = Reservation(reservations, resumed=resumption is not None, follows=follows)
+        reservation = Reservation(
+            reservations, resumed=resumption is not None, follows=follows, scheduling=spec.scheduling
+        )
         self._segments = Segments(self.state, reservation, phrases)
         self._delivery = Delivery(
             self.state, self._segments, self.word_times, self.pacer, self.statistics, part, whole=whole

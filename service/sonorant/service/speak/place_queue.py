@@ -1,0 +1,114 @@
+"""Utterances that wait for a place in the engine, as it is full.
+
+Who goes first: ranks in order, and in a rank callers in turns. So a caller with many that wait holds nobody up. Other
+server processes have queues of their own, so whoever is first here tries again and again. One that does not try when it
+is its turn, as its client does not read or its share of the event loop is used up, lets the next one try.
+"""
+
+import asyncio
+import time
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+TRY_EVERY_S = 0.02
+REMEMBERED = 32  # of the latest places given, which tell how long the next ones will take
+TYPICAL_UTTERANCE_S = 5.0  # how long a place is taken, as long as none was given
+
+
+class Rank(IntEnum):
+    GOES_ON = 0  # somebody is listening already
+    NEW = 1
+    BATCH = 2
+
+
+@dataclass(order=True, slots=True)
+class Ticket:
+    """A place in the queue, ordered by who goes first."""
+
+    rank: Rank
+    turn: int  # of the caller
+    number: int
+    caller: str = field(compare=False)
+    may_try: asyncio.Event = field(compare=False, default_factory=asyncio.Event)
+
+
+class PlaceQueue:
+    """Belongs to one event loop."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tickets: list[Ticket] = []  # in order
+        self._num_joined = 0
+        self._turns = dict.fromkeys(Rank, 0)  # of the one served last, by rank
+        self._turn_of: dict[tuple[Rank, str], int] = {}  # the latest turn of each caller that waits
+        self._num_of: Counter[tuple[Rank, str]] = Counter()  # how many tickets each of them has
+        self._served_s: deque[float] = deque(maxlen=REMEMBERED)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def is_ahead_of(self, rank: Rank) -> bool:
+        """Whether somebody waits who goes ahead of a newcomer of this rank."""
+        return bool(self._tickets) and self._tickets[0].rank <= rank
+
+    def num_ahead(self, ticket: Ticket) -> int:
+        return bisect_left(self._tickets, ticket)
+
+    def num_ahead_of(self, rank: Rank) -> int:
+        """How many go ahead of a newcomer of this rank, at most."""
+        return sum(ticket.rank <= rank for ticket in self._tickets)
+
+    def expected_wait_s(self, num_ahead: int, num_places: int) -> float:
+        """How long somebody has to wait who has so many ahead: by how quickly the latest of all places were given."""
+        if len(self._served_s) < 2:
+            return TYPICAL_UTTERANCE_S * (num_ahead + 1) / num_places
+        now = self._clock()
+        pace_s = max(self._served_s[-1] - self._served_s[0], now - self._served_s[-1]) / (len(self._served_s) - 1)
+        return pace_s * (num_ahead + 1)
+
+    @contextmanager
+    def ticket(self, rank: Rank, caller: str) -> Iterator[Ticket]:
+        """Wait in the queue inside the block. Who got a place says so with `served`."""
+        turn = max(self._turns[rank], self._turn_of.get((rank, caller), -1) + 1)
+        ticket = Ticket(rank, turn, self._num_joined, caller)
+        self._num_joined += 1
+        self._turn_of[rank, caller] = turn
+        self._num_of[rank, caller] += 1
+        insort(self._tickets, ticket)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(TRY_EVERY_S, self._try)
+        try:
+            yield ticket
+        finally:
+            if ticket in self._tickets:
+                self._leave(ticket)
+
+    def served(self, ticket: Ticket) -> None:
+        """Note that it got its place. The next one tries at once: there may be more."""
+        self._served_s.append(self._clock())
+        self._turns[ticket.rank] = max(self._turns[ticket.rank], ticket.turn)
+        self._leave(ticket)
+        self._let_try()
+
+    def _leave(self, ticket: Ticket) -> None:
+        del self._tickets[self.num_ahead(ticket)]
+        who = ticket.rank, ticket.caller
+        self._num_of[who] -= 1
+        if not self._num_of[who]:
+            del self._num_of[who], self._turn_of[who]
+
+    def _try(self) -> None:
+        self._let_try()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(TRY_EVERY_S, self._try) if self._tickets else None
+
+    def _let_try(self) -> None:
+        for ticket in self._tickets:
+            if not ticket.may_try.is_set():
+                ticket.may_try.set()
+                return
