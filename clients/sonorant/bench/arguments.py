@@ -93,6 +93,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-lead-ms", type=int, metavar="N", help="see `sonorant say --help`; default: 0, for paced loads 2000"
     )
     speech.add_argument(
+        "--max-wait-ms", type=int, default=0, metavar="N", help="if the server is full, wait so long for a place"
+    )
+    speech.add_argument("--batch", action="store_true", help="speak with the priority for what nobody listens to")
+    speech.add_argument(
         "--seed", type=int, default=0, metavar="N", help="seed of texts, arrivals and sampling; +1 in each repeat"
     )
 
@@ -144,6 +148,8 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--paced needs sessions, which --openai does not have; leave one of them out")
     if args.paced and args.max_lead_ms == 0:
         raise ValueError("--paced needs a pace: give --max-lead-ms of more than 0")
+    if args.openai and (args.max_wait_ms or args.batch):
+        raise ValueError("--max-wait-ms and --batch are not for --openai, which has no such fields")
     if args.words_per_s and (args.paced or args.openai or args.rpc != "speak"):
         raise ValueError("--words-per-s is for closed and open loads by Speak; leave out --paced, --openai and --rpc")
 
@@ -188,6 +194,8 @@ def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], re
         num_frames=args.frames,
         max_lead_ms=default_lead_ms if args.max_lead_ms is None else args.max_lead_ms,
         words_per_s=args.words_per_s,
+        max_wait_ms=args.max_wait_ms,
+        batch=args.batch,
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from sonorant.bench.loads import Speech, Target
 from sonorant.bench.speakers import SAMPLE_RATE_HZ, UtteranceFailed
-from sonorant.client.client import SpeechClient, synthesis_config
+from sonorant.client.client import SpeechClient, scheduling, synthesis_config
 from sonorant.client.errors import SpeechError, from_status
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
@@ -37,6 +37,7 @@ class GrpcSpeaker:
         self._clients = itertools.cycle(clients)  # each has a connection of its own
         self._speech = speech
         self._whole_text = whole_text
+        self._scheduling = scheduling(batch=speech.batch, max_wait_ms=speech.max_wait_ms)
 
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
         try:
@@ -51,7 +52,7 @@ class GrpcSpeaker:
         listener = _listener(meter)
         listener.text_sent()
         async for payload in next(self._clients).stream(
-            text, self._config(number), max_lead_ms=self._speech.max_lead_ms
+            text, self._config(number), max_lead_ms=self._speech.max_lead_ms, scheduling=self._scheduling
         ):
             listener.take(payload)
 
@@ -60,7 +61,11 @@ class GrpcSpeaker:
         listener = _listener(meter)
         listener.text_sent()
         async with next(self._clients).speak(
-            self._config(number), max_lead_ms=self._speech.max_lead_ms, text=words[0], end=len(words) == 1
+            self._config(number),
+            max_lead_ms=self._speech.max_lead_ms,
+            text=words[0],
+            end=len(words) == 1,
+            scheduling=self._scheduling,
         ) as session:
             if self._speech.words_per_s:
                 sending = asyncio.create_task(self._send_words(session, words))
@@ -81,7 +86,11 @@ class GrpcSpeaker:
             listener = _listener(meter)
             listener.text_sent()
             async with next(self._clients).speak(
-                self._config(number), max_lead_ms=self._speech.max_lead_ms, text=text(0), end=True
+                self._config(number),
+                max_lead_ms=self._speech.max_lead_ms,
+                text=text(0),
+                end=True,
+                scheduling=self._scheduling,
             ) as session:
                 num_sent = 1
                 async for event in session:

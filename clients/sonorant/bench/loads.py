@@ -35,6 +35,8 @@ class Speech:
     num_frames: int = 0  # exact length in codec frames; 0 = the model decides
     max_lead_ms: int = 0  # 0 = as fast as the server can; never 0 in paced loads
     words_per_s: float = 0.0  # 0 = the whole text at once
+    max_wait_ms: int = 0  # for a place in a full server
+    batch: bool = False  # of the priority for what nobody listens to
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sonorant.cli.config_arguments import add_config_arguments, config_of, whole
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
 from sonorant.client import audio_out
-from sonorant.client.client import SpeechClient
+from sonorant.client.client import SpeechClient, scheduling
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter, PlaybackReport
 from sonorant.client.session import Session
@@ -62,6 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how far the server may be ahead of the playback; 0 = no limit, the default unless the audio is played",
     )
+    parser.add_argument("--max-wait-ms", type=whole_number, default=0, metavar="N", help="if the server is full, wait")
+    parser.add_argument("--batch", action="store_true", help="nobody listens: let others go first")
     parser.add_argument("--subtitles", type=_subtitles, metavar="FILE", help="write subtitles: FILE.srt or FILE.vtt")
     parser.add_argument("--trace", action="store_true", help="print each message and its time to stderr")
     add_config_arguments(parser)
@@ -91,6 +93,7 @@ async def run(args: argparse.Namespace) -> int:
             trace=trace,
             text=text,
             end=bool(text),
+            scheduling=scheduling(batch=args.batch, max_wait_ms=args.max_wait_ms),
         ) as session,
         _output(args, session.started.audio.sample_rate_hz) as write,
     ):
@@ -101,6 +104,9 @@ async def run(args: argparse.Namespace) -> int:
             on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
             on_marks=lambda message: marks.extend(message.marks),
             on_resumed=lambda resumed: _note(f"connection lost; resumed after {resumed.gap_s * 1000:.0f} ms"),
+            on_queued=lambda queued: _note(
+                f"the server is full: {queued.num_ahead} go first, about {queued.expected_wait_ms / 1000:.1f} s"
+            ),
             measure_sound=_encoding(args) == "pcm_s16le",
         )
         if text and not text.isspace():

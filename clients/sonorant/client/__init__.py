@@ -1,7 +1,7 @@
 """Sonorant's client library; see `sonorant.client.client`."""
 
 from sonorant.client.access import Access
-from sonorant.client.client import SpeechClient, synthesis_config
+from sonorant.client.client import SpeechClient, scheduling, synthesis_config
 from sonorant.client.errors import (
     AccessDenied,
     InvalidRequest,
@@ -16,7 +16,7 @@ from sonorant.client.session import ALL_UTTERANCES, Event, Resumed, Session
 from sonorant.client.voice_methods import voice_mix
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway, Revised
-from sonorant.tts.v1.synthesis_pb2 import FinishReason, Marks, UtteranceDone, UtteranceStarted, Warning
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, Marks, Queued, UtteranceDone, UtteranceStarted, Warning
 from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeStarted
 
 __version__ = "0.1.0"
@@ -35,6 +35,7 @@ __all__ = [
     "Listener",
     "Marks",
     "PlaybackMeter",
+    "Queued",
     "Resumed",
     "Revised",
     "ServerBusy",
@@ -46,6 +47,7 @@ __all__ = [
     "UtteranceStarted",
     "VoiceNotFound",
     "Warning",
+    "scheduling",
     "synthesis_config",
     "voice_mix",
 ]

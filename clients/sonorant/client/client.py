@@ -35,8 +35,10 @@ from sonorant.tts.v1.speak_pb2 import (
     SpeakConfig,
 )
 from sonorant.tts.v1.synthesis_pb2 import (
+    PRIORITY_BATCH,
     TIMESTAMP_MODE_WORD,
     Sampling,
+    Scheduling,
     SynthesisConfig,
     UtteranceDone,
 )
@@ -101,6 +103,12 @@ def synthesis_config(
     return config
 
 
+def scheduling(*, batch: bool = False, max_wait_ms: int = 0) -> Scheduling:
+    """Say what happens when the server is full. `batch`: nobody listens, so others go first. `max_wait_ms`: how long an
+    utterance may wait for a place."""
+    return Scheduling(priority=PRIORITY_BATCH if batch else None, max_wait_ms=max_wait_ms)
+
+
 def _audio_format(encoding: str, sample_rate_hz: int, frame_duration_ms: int, bitrate_bps: int) -> AudioFormat:
     if encoding and encoding not in ENCODINGS:
         raise ValueError(f"encoding {encoding!r} is unknown; use one of {', '.join(ENCODINGS)}")
@@ -160,13 +168,15 @@ class SpeechClient(VoiceMethods):
         trace: Trace | None = None,
         text: str = "",
         end: bool = False,
+        scheduling: Scheduling | None = None,
     ) -> Session:
         """Open a session: text goes in while audio comes out. Use as `async with client.speak(...) as session`.
 
         `text`: the first text, if it is known already. It is sent with the call, so that audio comes a round trip
         earlier than with `Session.send_text`, which waits for the server's answer. `end`: `text` is the whole
         utterance. `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell.
-        `resume`: utterances survive the loss of a server, see `Session`.
+        `resume`: utterances survive the loss of a server, see `Session`. `scheduling`: made by `scheduling`; if an
+        utterance has to wait, `Queued` comes before it.
         """
         first = SpeakConfig(
             synthesis=config,
@@ -176,22 +186,30 @@ class SpeechClient(VoiceMethods):
             resumable=resume,
             max_silence_ms=max_silence_for_lead_ms(max_lead_ms) if resume else None,
             pack_codes=resume,
+            scheduling=scheduling,
         )
         return Session(self._connections, self.target, first, trace, text=text, end=end)
 
     async def stream(
-        self, text: str, config: SynthesisConfig | None = None, *, max_lead_ms: int | None = None
+        self,
+        text: str,
+        config: SynthesisConfig | None = None,
+        *,
+        max_lead_ms: int | None = None,
+        scheduling: Scheduling | None = None,
     ) -> AsyncIterator[Payload]:
         """Stream the audio of a whole text as it is generated: started, warnings and audio chunks, done. The stream
         survives the loss of a server, as a session does."""
-        request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms)
+        request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms, scheduling=scheduling)
         async with aclosing(clips.stream(self._connections, self.target, request)) as payloads:
             async for payload in payloads:
                 yield payload
 
-    async def synthesize(self, text: str, config: SynthesisConfig | None = None) -> SynthesizeResponse:
+    async def synthesize(
+        self, text: str, config: SynthesisConfig | None = None, *, scheduling: Scheduling | None = None
+    ) -> SynthesizeResponse:
         """Return the whole clip at once; for more than about a minute of audio use `stream`."""
-        request = SynthesizeRequest(config=config, text=text)
+        request = SynthesizeRequest(config=config, text=text, scheduling=scheduling)
         response: SynthesizeResponse = await clips.call_with_retries(
             lambda: self._connections.stub.Synthesize(request), self.target
         )

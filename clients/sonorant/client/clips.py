@@ -80,6 +80,8 @@ async def stream(
         max_silence_ms=max_silence_for_lead_ms(request.max_lead_ms),
         pack_codes=True,
     )
+    if request.HasField("scheduling"):
+        config.scheduling.CopyFrom(request.scheduling)
     if voice is not None:
         config.synthesis.voice.CopyFrom(voice)
     request.max_silence_ms = config.max_silence_ms

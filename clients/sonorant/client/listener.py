@@ -11,6 +11,7 @@ from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,
     FINISH_REASON_FAILED,
     Marks,
+    Queued,
     UtteranceDone,
     UtteranceStarted,
     Warning,
@@ -44,6 +45,7 @@ class Listener:
         on_warning: Callable[[Warning], object] = _ignore,
         on_marks: Callable[[Marks], object] = _ignore,
         on_resumed: Callable[[Resumed], object] = _ignore,
+        on_queued: Callable[[Queued], object] = _ignore,
         on_done: Callable[[UtteranceDone, str], object] = raise_failure,
         measure_sound: bool = False,
     ) -> None:
@@ -55,6 +57,7 @@ class Listener:
         self._on_warning = on_warning
         self._on_marks = on_marks
         self._on_resumed = on_resumed
+        self._on_queued = on_queued
         self._on_done = on_done
         self._measure_sound = measure_sound
 
@@ -77,6 +80,8 @@ class Listener:
                 self._on_marks(payload)
             case Resumed():
                 self._on_resumed(payload)
+            case Queued():
+                self._on_queued(payload)
             case UtteranceDone():
                 self._on_done(payload, utterance_id)
 

@@ -42,7 +42,7 @@ from sonorant.tts.v1.speak_pb2 import (
     SpeakRequest,
     SpeakResponse,
 )
-from sonorant.tts.v1.synthesis_pb2 import Marks, UtteranceDone, UtteranceStarted, Warning
+from sonorant.tts.v1.synthesis_pb2 import Marks, Queued, UtteranceDone, UtteranceStarted, Warning
 
 ALL_UTTERANCES = "*"
 RESUMING = "sonorant-resuming"  # metadata of a call that continues another one
@@ -61,7 +61,7 @@ class Resumed:
 
 
 Payload: TypeAlias = (
-    UtteranceStarted | AudioChunk | Marks | FlushDone | Revised | UtteranceDone | Warning | GoAway | Resumed
+    Queued | UtteranceStarted | AudioChunk | Marks | FlushDone | Revised | UtteranceDone | Warning | GoAway | Resumed
 )
 
 

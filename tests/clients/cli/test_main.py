@@ -19,7 +19,7 @@ from sonorant.client import __version__
 from sonorant.gateway.settings import parse_args as gateway_settings
 from sonorant.service.config import parse_args as server_settings
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
-from sonorant.tts.v1.synthesis_pb2 import Sampling
+from sonorant.tts.v1.synthesis_pb2 import PRIORITY_BATCH, Sampling, Scheduling
 from tests.clients.scripted_server import LOUD, scripted_server
 
 NO_PLAYER = {**os.environ, "PATH": "/nonexistent"}
@@ -89,7 +89,8 @@ async def test_every_setting_reaches_the_server() -> None:
         audio = ["--encoding", "mulaw", "--sample-rate-hz", "8000", "--frame-duration-ms", "20", "--speed", "1.5"]
         audio += ["--volume-gain-db", "-3", "--max-audio-ms", "900", "--bitrate-bps", "9000"]
         voice += ["--pronounce", "SQL=sequel", "--pronounce", "R&D=are and dee"]
-        await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio)
+        when = ["--batch", "--max-wait-ms", "700"]
+        await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio, *when)
     synthesis = speech.received[0].config.synthesis
     expected = Sampling(
         temperature=0.5,
@@ -116,6 +117,7 @@ async def test_every_setting_reaches_the_server() -> None:
     )
     assert synthesis.audio == expected_audio
     assert (synthesis.speed, synthesis.volume_gain_db, synthesis.max_audio_ms) == (1.5, -3, 900)
+    assert speech.received[0].config.scheduling == Scheduling(priority=PRIORITY_BATCH, max_wait_ms=700)
 
 
 async def test_stdin_is_spoken_while_it_is_still_open() -> None:

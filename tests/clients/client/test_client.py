@@ -11,6 +11,7 @@ from sonorant.client import (
     AudioChunk,
     FlushDone,
     InvalidRequest,
+    Queued,
     ServerBusy,
     ServerUnavailable,
     SpeechClient,
@@ -18,6 +19,7 @@ from sonorant.client import (
     UtteranceDone,
     UtteranceStarted,
     Warning,
+    scheduling,
     synthesis_config,
     voice_mix,
 )
@@ -25,6 +27,8 @@ from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_WAV
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_COMPLETED
 from sonorant.tts.v1.voice_pb2 import MIX_METHOD_SPHERICAL
 from tests.clients.scripted_server import LOUD, RATE_HZ, scripted_server
+from tests.service.fake_engine import FakeEngine
+from tests.service.harness import served
 
 
 async def test_text_and_controls_go_out_and_typed_events_come_in() -> None:
@@ -286,3 +290,24 @@ def test_misspelled_settings_are_errors() -> None:
         synthesis_config(tempreture=0.5)
     with pytest.raises(ValueError, match="encoding 'mp3' is unknown; use one of pcm_s16le, wav"):
         synthesis_config(encoding="mp3")
+
+
+async def test_utterances_may_wait_for_a_full_server() -> None:
+    engine = FakeEngine(frame_s=0.02, max_streams=1)
+    patient = scheduling(max_wait_ms=20_000)
+    async with served(engine) as server, SpeechClient(server.address) as client:
+        async with client.speak(max_lead_ms=0, text="a" * 1000) as taking:
+            while not isinstance((await anext(taking)).payload, AudioChunk):
+                pass
+            with pytest.raises(ServerBusy, match="in use"):
+                await client.synthesize("b")
+            clip = asyncio.create_task(client.synthesize("b", scheduling=patient))
+            stream = client.stream("b", scheduling=patient)
+            queued = await anext(stream)
+            assert isinstance(queued, Queued) and queued.expected_wait_ms > 0
+        async with asyncio.timeout(20):
+            assert (await clip).reason == FINISH_REASON_COMPLETED
+            payloads = [payload async for payload in stream]
+        assert isinstance(payloads[0], UtteranceStarted) and isinstance(payloads[-1], UtteranceDone)
+        await client.synthesize("b", scheduling=scheduling(batch=True))
+        assert engine.batch == [False, False, False, True]
