@@ -163,3 +163,36 @@ async def test_what_cannot_be_is_refused(scheduling: dict[str, int], field: str)
         code, _, details = await failure(server.stub.Synthesize(SynthesizeRequest(text="a", scheduling=scheduling)))
         assert code is grpc.StatusCode.INVALID_ARGUMENT
         assert details["BadRequest"].field_violations[0].field == f"scheduling.{field}"
+
+
+async def test_a_session_that_speaks_on_keeps_its_place() -> None:
+    """Newcomers ask all the time. Utterances whose text is there when the one before ends are spoken all the same."""
+    engine = FakeEngine(frame_s=0.002, max_streams=1)
+    async with served(engine) as server:
+        session, told = server.stub.Speak(), Transcript()
+        await session.write(speak_pb2.SpeakRequest(config=config()))
+        await session.write(say("a" * 20, "0"))
+        await session.write(end("0"))
+        await read_until(session, told, "started")
+
+        async def knock() -> None:
+            while True:
+                request = SynthesizeRequest(text="b" * 50, config={"sampling": {"seed": 1}})
+                assert (await failure(server.stub.Synthesize(request)))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+        knocking = [asyncio.create_task(knock()) for _ in range(4)]
+        for number in range(1, 8):
+            await session.write(say("a" * 20, str(number)))
+            await session.write(end(str(number)))
+            await read_until(session, told, "started", str(number))
+        for task in knocking:
+            task.cancel()
+        await session.done_writing()
+        await read_all(session, told)
+        assert all(done.reason == COMPLETED for done in told.done.values()) and len(told.done) == 8
+        assert [task.exception() for task in await gone(knocking) if not task.cancelled()] == []
+
+
+async def gone(tasks: list["asyncio.Task[None]"]) -> list["asyncio.Task[None]"]:
+    await asyncio.wait(tasks)
+    return tasks

@@ -256,7 +256,7 @@ class Batcher:
         urgent = self._due.urgent(now + self._pace.margin_s)
         fitting = [stream for stream in urgent if stream.num_unheard <= 0 and self._size_of_next(stream) == size]
         batch = [stream for stream in fitting[: self._max_rows] if self._has_slot(stream, new_slots)]
-        return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), now)
+        return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), now, is_urgent=True)
 
     def _has_slot(self, stream: Stream, new_slots: list[tuple[int, int]]) -> bool:
         """Whether the stream has a slot; if need be, it gets a free one, which is added to `new_slots`."""
@@ -272,6 +272,8 @@ class Batcher:
         copies: Sequence[tuple[int, int]],
         new_slots: Sequence[tuple[int, int]],
         now: float,
+        *,
+        is_urgent: bool = False,
     ) -> DecodePlan:
         batch.sort(key=lambda stream: min(len(stream.pending), num_frames), reverse=True)
         lengths = [min(len(stream.pending), num_frames) for stream in batch]
@@ -289,6 +291,7 @@ class Batcher:
             streams=batch,
             lengths=lengths,
             began_s=now,
+            is_urgent=is_urgent,
         )
 
     def _slots_ahead(self) -> list[tuple[int, int]]:
@@ -353,7 +356,8 @@ class Batcher:
     def _note_call(self, plan: DecodePlan) -> float:
         """Note how long the call of `plan` took; return the time now."""
         now = self._clock()
-        self._pace.note_call(now - plan.began_s, len(plan.streams) * plan.codes.shape[1])
+        if not plan.is_urgent:  # these are short, and others that wait do not wait for them
+            self._pace.note_call(now - plan.began_s, len(plan.streams) * plan.codes.shape[1])
         return now
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:

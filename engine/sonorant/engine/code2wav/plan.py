@@ -27,6 +27,7 @@ class DecodePlan:
     streams: Sequence[Stream]  # of the rows
     lengths: Sequence[int]  # the frames of each row, most first; what follows in `codes` is padding
     began_s: float
+    is_urgent: bool = False  # beside another call
 
     def audio(
         self, samples: Int16Array | Float32Array

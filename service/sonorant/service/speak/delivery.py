@@ -132,6 +132,13 @@ class Delivery:
             heard = max(heard, heard_to(text, 0, num_frames, spec.lexicon.respell))
         return heard
 
+    @property
+    def is_all_made(self) -> bool:
+        """Whether the engine has made all of it, and nothing has to be made again."""
+        segment, end = self._segments.current, self._maker.end
+        is_last = segment is self._maker.segment and segment.end is not None and segment.end.last
+        return is_last and end is not None and end.reason is FinishReason.COMPLETED
+
     def revise(self, segment: Segment, spoken: Sequence[str | None]) -> int:
         """See `SegmentMaker.revise`."""
         return self._maker.revise(segment, spoken)

@@ -147,6 +147,11 @@ class Reservation:
             else:  # a cancelled stream takes its place until the workers have ended it
                 stream.when_ended = self._all.uncount
 
+    def pass_on(self, other: "Reservation") -> None:
+        """Give the place that is kept here to another utterance of the session, which has none yet."""
+        if self._kept_at is not None and not other._is_open and other._kept_at is None:
+            self._kept_at, other._kept_at = None, self._kept_at
+
     def _keep(self, checkpoint: str) -> None:
         self._stream, self._kept_at = None, checkpoint
         self._all.keep(checkpoint, +1)

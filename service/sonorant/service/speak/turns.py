@@ -173,13 +173,19 @@ class Turns:
 
     async def _speak_to_the_end(self, entry: OpenUtterance) -> None:
         try:
-            reason = await entry.utterance.speak(partial(self._send, entry))
+            reason = await entry.utterance.speak(partial(self._send, entry), partial(self._pass_place_on, entry))
         except Exception as error:
             if not is_expected(error):
                 log.exception("utterance failed", extra={"request_id": self._request_id, "utterance_id": entry.id})
             self._done(entry, FinishReason.CANCELLED, error)
         else:
             self._done(entry, reason)
+
+    def _pass_place_on(self, entry: OpenUtterance) -> None:
+        """Let the next utterance have the place of one that is over."""
+        following = next((each for each in self._open.values() if each is not entry), None)
+        if following is not None and not following.stopped:
+            entry.utterance.pass_place_on(following.utterance, is_over=True)
 
     def _done(self, entry: OpenUtterance, reason: FinishReason, error: Exception | None = None) -> None:
         entry.stopped = True
@@ -204,7 +210,11 @@ class Turns:
     def _prefill(self) -> None:
         """Let the engine begin with the next utterances once it has made all of those before."""
         self._prefills_soon = False
+        before: OpenUtterance | None = None
         for entry in self:
+            if before is not None and not entry.stopped:
+                before.utterance.pass_place_on(entry.utterance)
+            before = entry
             try:
                 if entry.stopped or not entry.utterance.prefill():
                     return

@@ -197,8 +197,17 @@ class Utterance:
                 return False
         return self._segmenter.ended
 
-    async def speak(self, send: Send) -> FinishReason:
-        """Speak all of it, and return the reason for `done`. Raises what `Delivery.run` raises."""
+    def pass_place_on(self, following: "Utterance", *, is_over: bool = False) -> None:
+        """Give the place in the engine to the next utterance, if it has something to say, and this one does not need it
+        any more: all of it is made, or it `is_over`."""
+        if (is_over or self._delivery.is_all_made) and following._segments.current.speakable:
+            self._segments.reservation.pass_on(following._segments.reservation)
+
+    async def speak(self, send: Send, before_leaving: Callable[[], None] = lambda: None) -> FinishReason:
+        """Speak all of it, and return the reason for `done`. Raises what `Delivery.run` raises.
+
+        `before_leaving`: called before the place in the engine is given up.
+        """
         try:
             reason = await self._delivery.run(send)
             if not self.statistics.has_speakable_text:
@@ -207,6 +216,7 @@ class Utterance:
                 await send(synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}"))
             return reason
         finally:
+            before_leaving()
             self.abort()
 
     def done(self, reason: FinishReason, error: Status | None = None) -> synthesis_pb2.UtteranceDone:
