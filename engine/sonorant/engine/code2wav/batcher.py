@@ -247,14 +247,15 @@ class Batcher:
         return self._plan(batch, num_frames, is_heard, copies, new_slots, now)
 
     def urgent_batch(self) -> DecodePlan:
-        """Return what to decode while a call is under way: first chunks, and others as small, whose listeners would run
-        dry if they waited. If there are any, call `apply` next; that for the call under way may come before or after.
+        """Return what to decode while a call is under way: as many frames as a first chunk has, of streams whose
+        listeners would run dry if they waited. If there are any, call `apply` next; that for the call under way may
+        come before or after.
         """
         now = self._clock()
         size = self._sizes.wanted(0)
         new_slots = list[tuple[int, int]]()
-        urgent = self._due.urgent(now + self._pace.margin_s)
-        fitting = [stream for stream in urgent if stream.num_unheard <= 0 and self._size_of_next(stream) == size]
+        urgent = self._due.urgent(now + self._pace.urgent_s)
+        fitting = [stream for stream in urgent if stream.num_unheard <= 0 and self._size_of_next(stream) >= size]
         batch = [stream for stream in fitting[: self._max_rows] if self._has_slot(stream, new_slots)]
         return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), now, is_urgent=True)
 

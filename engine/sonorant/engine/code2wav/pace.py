@@ -32,6 +32,11 @@ class Pace:
         """
         return min(self._step_s, self._frame_s) + self._call_s + RESERVE * self._frame_s
 
+    @property
+    def urgent_s(self) -> float:
+        """A listener who runs dry by then can neither wait for the end of the call under way, nor for one more."""
+        return 2 * self._call_s + RESERVE * self._frame_s
+
     def max_rows(self, num_frames: int, num_waiting: int) -> float:
         """How many rows of so many frames a call may have, of those that wait for one.
 
