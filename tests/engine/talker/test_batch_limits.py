@@ -2,12 +2,18 @@
 
 import pytest
 
-from sonorant.engine.talker.batch_limits import MOST_STREAMS, MOST_STREAMS_ON_CPU, BatchLimits
+from sonorant.engine.talker.batch_limits import MOST_BATCH_STREAMS, MOST_BATCH_STREAMS_ON_CPU, BatchLimits
 
 
 @pytest.mark.parametrize(
     ("num_slots", "on_cuda", "most_streams"),
-    [(1, True, 1), (8, True, 4), (2048, True, MOST_STREAMS), (2, False, 1), (32, False, MOST_STREAMS_ON_CPU)],
+    [
+        (1, True, 1),
+        (8, True, 4),
+        (2048, True, MOST_BATCH_STREAMS),
+        (2, False, 1),
+        (32, False, MOST_BATCH_STREAMS_ON_CPU),
+    ],
 )
 def test_slots(num_slots: int, on_cuda: bool, most_streams: int) -> None:
     assert BatchLimits.of(num_slots, on_cuda=on_cuda).most_streams == most_streams
