@@ -83,6 +83,7 @@ def open_stream(
     voice: int | None = None,
     known_codes: Int16Array | None = None,
     caller: int = 0,
+    is_batch: bool = False,
 ) -> OpenStream:
     """A stream whose seed and reference are its own, and its prompt, too, unless `voice` says what it begins with."""
     sampling = SamplingParams(
@@ -108,8 +109,17 @@ def open_stream(
         num_text_tokens=1 + len(trailing),
     )
     reference = np.arange(num_reference_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048
-    codes = reference if num_reference_frames else None
-    return OpenStream(stream_id, plan, sampling, credit_frames, opened_s, None, codes, known_codes, caller=caller)
+    return OpenStream(
+        stream_id,
+        plan,
+        sampling,
+        credit_frames,
+        opened_s,
+        reference_codes=reference if num_reference_frames else None,
+        known_codes=known_codes,
+        caller=caller,
+        is_batch=is_batch,
+    )
 
 
 def reopened(
@@ -122,9 +132,14 @@ def reopened(
 
 
 def begin_stream(
-    stream_id: int, past_codes: Int16Array | None = None, first_frame: int = 0, *, is_stored: bool = False
+    stream_id: int,
+    past_codes: Int16Array | None = None,
+    first_frame: int = 0,
+    *,
+    is_stored: bool = False,
+    is_batch: bool = False,
 ) -> BeginStream:
-    return BeginStream(stream_id, 0.0, 0.0, past_codes, first_frame, is_stored)
+    return BeginStream(stream_id, 0.0, 0.0, past_codes, first_frame, is_stored, is_batch)
 
 
 def frame_batch(stream_ids: Sequence[int], frame_indices: Sequence[int], codes: Int16Array) -> FrameBatch:

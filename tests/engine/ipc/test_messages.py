@@ -62,7 +62,19 @@ def openings(draw: st.DrawFn) -> OpenStream:
     x_vector = draw(st.none() | arrays.arrays(np.float32, 8, elements=st.floats(-9, 9, width=32)))
     codes = draw(st.none() | int16(3, 4))
     known = draw(st.none() | int16(2, 4))
-    return OpenStream(draw(stream_ids), plan, SAMPLING, draw(counts), draw(seconds), x_vector, codes, known)
+    return OpenStream(
+        draw(stream_ids),
+        plan,
+        SAMPLING,
+        draw(counts),
+        draw(seconds),
+        x_vector,
+        codes,
+        known,
+        caller=draw(counts),
+        in_turn=draw(st.booleans()),
+        is_batch=draw(st.booleans()),
+    )
 
 
 ends = st.builds(StreamEnd, st.sampled_from(FinishReason), st.integers(0, 2**31), seconds, seconds, st.text())
@@ -71,7 +83,16 @@ records: st.SearchStrategy[Record] = st.one_of(
     batches(),
     st.builds(PushText, stream_ids, st.lists(ids, max_size=20).map(tuple)),
     st.builds(GrantCredit, stream_ids, counts),
-    st.builds(BeginStream, stream_ids, seconds, seconds, st.none() | int16(5, 3), st.integers(0, 5), st.booleans()),
+    st.builds(
+        BeginStream,
+        stream_ids,
+        seconds,
+        seconds,
+        st.none() | int16(5, 3),
+        st.integers(0, 5),
+        st.booleans(),
+        st.booleans(),
+    ),
     st.builds(EndStream, stream_ids, ends),
     st.builds(FirstChunk, stream_ids, *[seconds] * 7),
     st.builds(SilentStream, stream_ids, counts),

@@ -30,6 +30,7 @@ from sonorant.engine.ipc.messages import (
     Shutdown,
 )
 from sonorant.engine.talker import process as talker_process
+from sonorant.engine.talker.batch_limits import ONE_STREAM, BatchLimits
 from sonorant.engine.talker.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import FinishReason, StreamEnd
@@ -83,11 +84,13 @@ class Listener:
 
 
 class Cycle:
-    def __init__(self, config: EngineConfig, num_pages: int, *, is_ahead: bool = False) -> None:
+    def __init__(
+        self, config: EngineConfig, num_pages: int, *, is_ahead: bool = False, limits: BatchLimits = ONE_STREAM
+    ) -> None:
         """`is_ahead`: the talker decides steps before it knows the result of the one before."""
         self.clock = FakeClock()
         self._is_ahead = is_ahead
-        self._config, self._num_pages = config, num_pages
+        self._config, self._num_pages, self._limits = config, num_pages, limits
         self.listeners: dict[int, Listener] = {}
         self.fronts_ending: list[int] = []  # their EndFront has not come back yet
         self.start()
@@ -97,7 +100,7 @@ class Cycle:
         self.commands: SteppedChannel[Command] = SteppedChannel()
         self.frames: SteppedChannel[FrameRecord] = SteppedChannel()
         self.audio: SteppedChannel[PcmRecord] = SteppedChannel()
-        self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock)
+        self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock, self._limits)
         pass_sizes = sorted({1, *config.code2wav.chunk_ramp})  # as on CUDA, where the last chunk is padded
         self.batcher = Batcher(config, config.talker.num_slots, 0.08, CONTEXT, pass_sizes, self.clock)
         self.talker = FakeTalkerRunner(CHECKPOINT, config, num_pages)
@@ -264,6 +267,7 @@ streams = st.builds(
     credit_frames=st.integers(1, 10),
     num_reference_frames=st.sampled_from([0, 0, 3, 40]),
     voice=st.sampled_from([None, 1, 2]),
+    is_batch=st.booleans(),
 )
 actions = st.lists(
     st.tuples(
@@ -288,6 +292,7 @@ actions = st.lists(
     chunk_ramp=st.lists(st.integers(1, 12), min_size=1, max_size=5).map(tuple),
     max_decode_batch=st.integers(1, 4),
     is_ahead=st.booleans(),
+    limits=st.builds(BatchLimits, most_streams=st.integers(1, 3), most_rows=st.integers(0, 4)),
 )
 def test_any_schedule_ends_clean(
     specs: list[dict[str, int]],
@@ -298,6 +303,7 @@ def test_any_schedule_ends_clean(
     chunk_ramp: tuple[int, ...],
     max_decode_batch: int,
     is_ahead: bool,
+    limits: BatchLimits,
 ) -> None:
     config = EngineConfig.of(
         model=CHECKPOINT.folder,
@@ -308,7 +314,7 @@ def test_any_schedule_ends_clean(
         chunk_ramp=chunk_ramp,
         max_decode_batch=max_decode_batch,
     )
-    cycle = Cycle(config, num_pages, is_ahead=is_ahead)
+    cycle = Cycle(config, num_pages, is_ahead=is_ahead, limits=limits)
     for action, number in actions:
         front = number % 2
         stream_id = next(new_ids(front, generation=number))

@@ -6,6 +6,7 @@ import numpy as np
 
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import EndStream, FrameRecord
+from sonorant.engine.talker.batch_limits import ONE_STREAM, BatchLimits
 from sonorant.engine.talker.rows import DecodeRows, StepPlan
 from sonorant.engine.talker.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
@@ -18,11 +19,17 @@ EOS = CHECKPOINT.talker.codec_eos_id
 
 class Talker:
     def __init__(
-        self, *, num_slots: int = 4, num_pages: int = 64, max_context: int = 256, **config_fields: int
+        self,
+        *,
+        num_slots: int = 4,
+        num_pages: int = 64,
+        max_context: int = 256,
+        batch_limits: BatchLimits = ONE_STREAM,
+        **config_fields: int,
     ) -> None:
         config = EngineConfig.of(CHECKPOINT.folder, num_slots=num_slots, max_context=max_context, **config_fields)
         self.clock = FakeClock()
-        self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock)
+        self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock, batch_limits)
         self.plan = StepPlan([], [], DecodeRows.of([]), [], 0.0)
 
     def send(self, *commands: StreamCommand) -> None:

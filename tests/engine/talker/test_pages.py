@@ -117,3 +117,16 @@ def test_nothing_is_lost_or_taken_from_under_a_lease(actions: list[tuple[str, in
         assert pool.num_leases == counts.total()
         assert pool.num_free == 12 - len(counts)
         pool.check_conservation()
+
+
+def test_what_a_lease_could_get_without_other_leases() -> None:
+    pool = PagePool(num_pages=8, page_size=16)
+    one, other = pool.lease(3), pool.lease(2)
+    assert one is not None and other is not None
+    pool.share(one.pages[0], b"key")
+    both = pool.lease(2, [b"key"])
+    assert both is not None and both.pages[0] == one.pages[0]
+    of_one = dict.fromkeys(one.pages, 1)
+    of_two = {**of_one, one.pages[0]: 2, both.pages[1]: 1}
+    assert [pool.num_free_without(leases) for leases in ({}, of_one, of_two)] == [2, 4, 6]
+    assert [pool.num_new(2, [b"key"], leases) for leases in ({}, of_one, of_two)] == [1, 1, 2]

@@ -1,6 +1,7 @@
 """Whatever comes in whatever order, every stream is served as if it were alone, and ends once.
 
-A talker may also die, at any point: streams then go on in another one, behind the frames that they had."""
+A talker may also die, at any point: streams then go on in another one, behind the frames that they had. So do batch
+streams that give way to others."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from sonorant.engine.ipc.messages import (
     OpenStream,
     PushText,
 )
+from sonorant.engine.talker.batch_limits import BatchLimits
 from sonorant.engine.talker.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
 from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint, reopened
@@ -68,6 +70,7 @@ streams = st.builds(
     num_reference_frames=st.integers(0, 2),
     voice=st.sampled_from([None, 1, 2]),
     caller=st.integers(0, 2),
+    is_batch=st.booleans(),
 )
 actions = st.lists(
     st.tuples(st.sampled_from(["open", "text", "end", "grant", "cancel", "die", *["step"] * 8]), st.integers(0, 5)),
@@ -76,8 +79,9 @@ actions = st.lists(
 )
 
 
-def new_talker(config: EngineConfig, num_pages: int) -> tuple[Scheduler, FakeTalkerRunner]:
-    return Scheduler(config, CHECKPOINT, num_pages, FakeClock()), FakeTalkerRunner(CHECKPOINT, config, num_pages)
+def new_talker(config: EngineConfig, num_pages: int, limits: BatchLimits) -> tuple[Scheduler, FakeTalkerRunner]:
+    scheduler = Scheduler(config, CHECKPOINT, num_pages, FakeClock(), limits)
+    return scheduler, FakeTalkerRunner(CHECKPOINT, config, num_pages)
 
 
 @settings(max_examples=150)
@@ -87,6 +91,7 @@ def new_talker(config: EngineConfig, num_pages: int) -> tuple[Scheduler, FakeTal
     num_slots=st.integers(1, 4),
     num_pages=st.integers(14, 30),
     max_prefill_rows=st.integers(1, 50),
+    limits=st.builds(BatchLimits, most_streams=st.integers(1, 4), most_rows=st.integers(0, 4)),
 )
 def test_any_schedule(
     specs: list[dict[str, int]],
@@ -94,22 +99,33 @@ def test_any_schedule(
     num_slots: int,
     num_pages: int,
     max_prefill_rows: int,
+    limits: BatchLimits,
 ) -> None:
     config = EngineConfig.of(
         model=CHECKPOINT.folder, num_slots=num_slots, page_size=4, max_prefill_rows=max_prefill_rows, max_context=64
     )
-    scheduler, runner = new_talker(config, num_pages)
+    scheduler, runner = new_talker(config, num_pages, limits)
     truths: dict[int, Truth] = {}
 
     def step() -> None:
         plan = scheduler.next_step()
         check(plan.records)
-        # Whoever can go on goes on in every step, however long the prompts beside it are.
+        # Whoever can go on goes on in every step, however long the prompts beside it are; of batch streams all or none.
         live = [t for t in truths.values() if len(t.codes) > t.num_known and t.can_step and not t.end]
-        assert len(plan.decodes) == len(live)
+        listened = [t for t in live if not t.command.is_batch]
+        prompts = [truths[row.sampling.seed].command for row in plan.prefills]
+        if (listened and len(live) > limits.most_rows) or not all(prompt.is_batch for prompt in prompts):
+            assert not any(prompt.is_batch for prompt in prompts)
+            assert len(plan.decodes) == len(listened)
+        else:
+            assert len(plan.decodes) == len(live)
+        inside = [t for t in truths.values() if t.num_begins and not t.end and t.command.is_batch]
+        assert len(inside) <= limits.most_streams
         if plan.has_rows:
             check(scheduler.apply(plan, runner.step(plan.prefills, plan.decodes)))
         scheduler.check_conservation()
+        for truth in [each for each in truths.values() if each.is_parked]:
+            send(truth, truth.command)
         for truth in truths.values():
             is_fresh = len(truth.codes) == truth.num_known
             assert truth.is_paused or truth.can_step or is_fresh or truth.end, "stopped without a flush"
@@ -123,14 +139,18 @@ def test_any_schedule(
 
     def die() -> None:
         nonlocal scheduler, runner
-        scheduler, runner = new_talker(config, num_pages)
-        for stream_id, truth in list(truths.items()):
-            if truth.end is None and truth.is_cancelled:  # which the engine answers by itself
-                del truths[stream_id]
-            elif truth.end is None and not truth.is_parked:
-                truth.num_known, truth.num_begins, truth.is_paused = len(truth.codes), 0, False
-                truth.is_parked = True
-                send(truth, truth.command)
+        scheduler, runner = new_talker(config, num_pages, limits)
+        for truth in list(truths.values()):
+            if truth.end is None and not truth.is_parked:
+                park(truth)
+        for truth in [each for each in truths.values() if each.is_parked]:
+            send(truth, truth.command)
+
+    def park(truth: Truth) -> None:
+        truth.num_known, truth.num_begins, truth.is_paused = len(truth.codes), 0, False
+        truth.is_parked = True
+        if truth.is_cancelled:  # which the engine answers by itself
+            del truths[truth.command.stream_id]
 
     def check(records: Sequence[FrameRecord]) -> None:
         for record in records:
@@ -153,6 +173,9 @@ def test_any_schedule(
                 case FlushStream():
                     assert not truth.is_paused and not truth.can_step, "flushed twice, or with more to come"
                     truth.is_paused = True
+                case EndStream(end=end) if end.reason is FinishReason.YIELDED:
+                    assert truth.command.is_batch and end.num_frames == len(truth.codes)
+                    park(truth)
                 case EndStream():
                     truth.end = record
 
@@ -194,8 +217,12 @@ def test_any_schedule(
         for _ in range(10):
             act("grant", index)
     num_prompt_rows = sum(truth.command.plan.num_rows + truth.num_known for truth in truths.values())
-    for _ in range(num_prompt_rows + sum(truth.command.sampling.max_frames for truth in truths.values()) + 1):
-        step()
+    num_yields = NUM_STREAMS  # at most, of a stream: by now, no others come
+    num_frames = sum(truth.command.sampling.max_frames for truth in truths.values())
+    for _ in range((1 + num_yields) * (num_prompt_rows + num_frames) + 1):
+        if scheduler.num_streams:
+            step()
+    step()
     assert scheduler.num_streams == 0
     assert not scheduler.next_step().has_rows
     scheduler.check_conservation()

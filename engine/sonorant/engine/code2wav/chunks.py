@@ -27,6 +27,10 @@ class ChunkSizes:
         """The size for which a stream waits if its listener has enough to play, after so many decoded frames."""
         return self.whole(GROWTH * num_decoded or self._first)
 
+    @property
+    def largest(self) -> int:
+        return self._sizes[-1]
+
     def whole(self, num_frames: int) -> int:
         """The largest size that so many frames fill."""
         return self._sizes[bisect_right(self._sizes, num_frames) - 1]

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from sonorant.engine.ipc.messages import EndStream
+from sonorant.engine.ipc.messages import BeginStream, EndStream
 from sonorant.engine.types import Int16Array
 
 NO_SLOT = -1
@@ -15,7 +15,8 @@ NEVER_S = math.inf
 class Stream:
     stream_id: int
     times: tuple[float, ...]  # the times of FirstChunk that are known so far
-    dry_s: float  # when the listener has nothing left to play; before the first chunk, when the stream began
+    # When the listener has nothing left to play; before the first chunk, when it began. For a batch stream never.
+    dry_s: float
     first_heard: int  # frame number; frames before it are decoded for their state alone
     first_pending: int  # frame number of pending[0]; negative in the reference
     pending: deque[Int16Array]  # [codebooks] each
@@ -23,6 +24,7 @@ class Stream:
     chunk_frames: int  # of the next chunk; it waits for as many, unless it is due earlier
     reference: bytes = b""  # the codes of the reference
     is_stored: bool = False
+    is_batch: bool = False
     slot: int = NO_SLOT
     num_received: int = 0
     num_silent: int = 0  # consecutive silent frames, counted back from the last one decoded
@@ -31,6 +33,28 @@ class Stream:
     is_flushed: bool = False
     is_blocked: bool = False  # since its last frame it lacks only credit
     end: EndStream | None = None  # to be sent after the last frame
+
+    @classmethod
+    def begun(cls, record: BeginStream, receptive_frames: int, chunk_frames: int, now_s: float) -> "Stream":
+        """`receptive_frames`: so many frames before the next one are decoded for their state."""
+        past, first_frame = record.past_codes, record.first_frame
+        num_skipped = 0 if past is None else max(0, len(past) - receptive_frames)
+        pending = deque(() if past is None else past[num_skipped:])
+        has_reference = len(pending) > first_frame
+        return cls(
+            stream_id=record.stream_id,
+            times=(record.opened_s, record.started_s),
+            dry_s=NEVER_S if record.is_batch else now_s,
+            first_heard=first_frame,
+            first_pending=first_frame - len(pending),
+            pending=pending,
+            num_skipped=num_skipped,
+            chunk_frames=chunk_frames,
+            reference=past[: len(past) - first_frame].tobytes() if past is not None and has_reference else b"",
+            num_received=first_frame,
+            is_stored=record.is_stored,
+            is_batch=record.is_batch,
+        )
 
     @property
     def num_unheard(self) -> int:

@@ -56,6 +56,7 @@ class OpenStream:
     times_text_from: float | None = None  # send TextPositions, which begin about here; None: send none
     caller: int = 0  # slots and KV pages are shared out among callers; 0: no particular caller
     in_turn: bool = False  # admitted by turns of callers, even behind known codes
+    is_batch: bool = False  # nobody listens to it yet, so it gives way to all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class BeginStream:
     past_codes: Int16Array | None = None  # [frames, codebooks], decoded only for the state they leave, never heard
     first_frame: int = 0  # index of the next frame; the last `first_frame` past frames are the stream's own
     is_stored: bool = False  # its frames are stored codes, which come from the service
+    is_batch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   FlushStream  is_blocked   stream_id
 #   EndText, CancelStream: 0, stream_id; EndFront: 0, front; Shutdown: 0, 0
 HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what the table has in its place)
-BEGIN = struct.Struct("=2d2q")  # opened_s, started_s, first_frame, is_stored
+BEGIN = struct.Struct("=2d3q")  # opened_s, started_s, first_frame, is_stored, is_batch
 TIMES = struct.Struct("=2d")  # began_s, ended_s
 CODEBOOKS = struct.Struct("=q")  # how many there are
 FIRST_CHUNK = struct.Struct("=7d")  # its times
@@ -282,9 +284,9 @@ def encode(record: Record) -> list[Buffer]:
             return [HEADER.pack(_Kind.END_FRONT, 0, front)]
         case Shutdown():
             return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
-        case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, is_stored):
+        case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, is_stored, is_batch):
             num_past = 0 if past_codes is None else len(past_codes)
-            begin = BEGIN.pack(opened_s, started_s, first_frame, is_stored)
+            begin = BEGIN.pack(opened_s, started_s, first_frame, is_stored, is_batch)
             head = HEADER.pack(_Kind.BEGIN_STREAM, num_past, stream_id) + begin
             return [head] if past_codes is None else [head, _bytes(past_codes, np.int16)]
         case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
@@ -338,8 +340,8 @@ def decode(payload: Buffer) -> Record:
             return Shutdown()
         case _Kind.BEGIN_STREAM:
             past_codes = np.frombuffer(body, np.int16, offset=BEGIN.size).reshape(count, -1) if count else None
-            opened_s, started_s, first_frame, is_stored = BEGIN.unpack_from(body)
-            return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored))
+            opened_s, started_s, first_frame, is_stored, is_batch = BEGIN.unpack_from(body)
+            return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored), bool(is_batch))
         case _Kind.FRAME_BATCH:
             return FrameBatch(*_rows(body, count, TIMES.size), *TIMES.unpack_from(body))
         case _Kind.TEXT_POSITIONS:

@@ -166,6 +166,7 @@ class Engine:
         waits: bool = False,
         caller: int = 0,
         in_turn: bool = False,
+        batch: bool = False,
     ) -> EngineStream:
         """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
 
@@ -179,6 +180,8 @@ class Engine:
         admitted by turns of their `caller`, and a caller with many slots or KV pages leaves some to others. Caller 0
         stands for nobody in particular and may have all. Streams with known codes are admitted before all others, as
         somebody is listening to them; not with `in_turn`, until they have been heard from here.
+
+        Nobody listens to a `batch` stream in real time: it has what others leave, and gives way to them.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)
@@ -204,6 +207,7 @@ class Engine:
             outlives_workers=outlives_workers,
             caller=caller,
             in_turn=in_turn,
+            is_batch=batch,
         )
         if not self._taken.claim(Word.PLACES, self.max_streams, Word.KEPT):
             raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")

@@ -36,6 +36,10 @@ class KeptStream(Protocol):
         """Whose it is; 0 is nobody in particular."""
 
     @property
+    def is_batch(self) -> bool:
+        """Whether nobody listens to it yet, so that it gives way to others."""
+
+    @property
     def was_heard(self) -> bool:
         """Whether workers of this process have delivered any of its audio."""
 

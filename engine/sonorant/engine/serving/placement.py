@@ -90,7 +90,7 @@ class Placement:
             self._place_waiting()
 
     def on_yielded(self, stream: KeptStream) -> None:
-        """The stream was starved, and the talker has given its slot to another one."""
+        """The talker has given the stream's slot or pages to another one."""
         if stream.stop():
             self.end(stream, local_end(FinishReason.CANCELLED))
             return
@@ -142,7 +142,7 @@ class Placement:
         if not self._waiting:
             return
         self._pairs[0].set_waiting(True)  # before the look, or else room that another front frees now goes unnoticed
-        for stream in list(self._waiting):
+        for stream in sorted(self._waiting, key=lambda stream: stream.is_batch):  # the others in order
             if self._judge.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]
                 if pair is not self._home[stream]:

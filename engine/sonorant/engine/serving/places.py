@@ -9,7 +9,8 @@ from collections import Counter
 from sonorant.engine.serving.keeping import KeptStream
 
 # A caller who would have more than one in HEAVY_SHARE of the places with a stream that has rested leaves one in
-# RESERVED_SHARE to others, as it does when it opens one. The talker shares out its slots likewise.
+# RESERVED_SHARE to others, as it does when it opens one. The talker shares out its slots likewise. Batch streams always
+# leave as many.
 HEAVY_SHARE = 2
 RESERVED_SHARE = 8
 
@@ -51,5 +52,7 @@ class Places:
 
     def num_spared(self, stream: KeptStream, num_all: int) -> int:
         """Return how many of all places must stay free when this stream takes one."""
+        if stream.is_batch:
+            return num_all // RESERVED_SHARE
         is_heavy = self._of_caller[stream.caller] + 1 > num_all // HEAVY_SHARE
         return num_all // RESERVED_SHARE if stream.caller and is_heavy and stream in self.resting else 0

@@ -4,10 +4,10 @@ A stream is admitted with pages for the frames that its text so far normally tak
 with the same beginning share the pages that hold it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sonorant.engine.ipc.messages import OpenStream
-from sonorant.engine.talker.pages import PagePool
+from sonorant.engine.talker.pages import NO_LEASES, PagePool
 from sonorant.engine.talker.prefix import page_keys
 from sonorant.engine.talker.slots import SlotState, SlotTable
 from sonorant.engine.talker.stream import NO_SLOT, Stream
@@ -26,6 +26,10 @@ class Capacity:
     @property
     def num_free_pages(self) -> int:
         return self._pages.num_free
+
+    def num_free_pages_without(self, leases: Mapping[int, int]) -> int:
+        """How many pages would be free if there were not these leases, so many by page."""
+        return self._pages.num_free_without(leases)
 
     def fault_of(self, command: OpenStream) -> str:
         """Return why this stream could never say all that it may say, or ""."""
@@ -46,9 +50,12 @@ class Capacity:
         """Compute the keys of the pages that a stream can share. Needed before `admit`."""
         stream.page_keys = page_keys(stream.plan, stream.request.x_vector, stream.codes, self._pages.page_size)
 
-    def num_new_pages(self, stream: Stream) -> int:
-        """Return how many of the free pages `admit` would give to a stream, beside those that it shares."""
-        return self._pages.num_new(self._num_pages(stream), self._shareable(stream))
+    def num_new_pages(self, stream: Stream, without: Mapping[int, int] = NO_LEASES) -> int:
+        """Return how many of the free pages `admit` would give to a stream, beside those that it shares.
+
+        Pages count as free, too, if only the leases `without` hold them.
+        """
+        return self._pages.num_new(self._num_pages(stream), self._shareable(stream), without)
 
     def admit(self, stream: Stream) -> bool:
         """Give a stream its pages and a slot, in PREFILL. Returns False if there are too few of either."""

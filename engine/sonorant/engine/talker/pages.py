@@ -5,10 +5,12 @@ A page is free, leased by one stream or several, or kept. A kept page has no lea
 content. Kept pages count as free: when free ones run out, those kept for the longest time are used first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+NO_LEASES: Mapping[int, int] = {}
 
 
 class Lease(NamedTuple):
@@ -33,6 +35,10 @@ class PagePool:
         """How many pages a lease can get, kept ones included."""
         return len(self._free) + len(self._kept)
 
+    def num_free_without(self, leases: Mapping[int, int]) -> int:
+        """How many pages a lease could get if there were not these leases, so many by page."""
+        return self.num_free + sum(self._has_only(page, leases) for page in leases)
+
     @property
     def num_leases(self) -> int:
         """The number of leases over all pages; a page that is leased twice counts twice."""
@@ -41,9 +47,10 @@ class PagePool:
     def pages_for(self, num_positions: int) -> int:
         return -(-num_positions // self.page_size)
 
-    def num_new(self, count: int, keys: Sequence[bytes] = ()) -> int:
-        """Return how many of the free pages such a lease takes, kept ones included."""
-        return self._num_new(count, self._shared(keys))
+    def num_new(self, count: int, keys: Sequence[bytes] = (), without: Mapping[int, int] = NO_LEASES) -> int:
+        """Return how many of the free pages such a lease takes, kept ones included, if there were not those leases."""
+        shared = self._shared(keys)
+        return self._num_new(count, shared) + sum(self._has_only(page, without) for page in shared)
 
     def lease(self, count: int, keys: Sequence[bytes] = ()) -> Lease | None:
         """Lease `count` pages. They begin with pages that hold the content of `keys`, up to the first key without one.
@@ -63,6 +70,9 @@ class PagePool:
         del self._free[cut:]
         self._num_leases[list(pages)] += 1
         return Lease(pages, len(shared))
+
+    def _has_only(self, page: int, leases: Mapping[int, int]) -> bool:
+        return 0 < leases.get(page, 0) == int(self._num_leases[page])
 
     def _shared(self, keys: Sequence[bytes]) -> list[int]:
         pages: list[int] = []

@@ -5,15 +5,12 @@ One turn: pass each command to `on_record`, ask `next_step` what to run, have th
 that has ended in the step before has a row in the next one, whose result is dropped.
 
 * Admission takes a slot and pages for the frames that the text so far takes unless the stream becomes a suspect
-  (below). Streams that go on behind frames made before come first, as somebody is listening to them. For the others,
-  callers take turns.
-* A stream that needs more pages, for text that came later or as a suspect, is given them then. If there are too few it
-  ends here (YIELDED) and gives back all that it has, and the engine opens it again behind its frames.
-* A stream that has had no text for a while lends its slot to one that waits. It ends here (YIELDED), and the engine
-  opens it again behind its frames once there is text.
+  (below). Who comes first, and who gives up what for whom, says `admission.py`. A stream that gives up its slot ends
+  here (YIELDED), and the engine opens it again behind its frames, at once or when there is text for it.
+* A stream that needs more pages, for text that came later or as a suspect, is given them then; an interactive one also
+  those of batch streams. If there are too few it ends here (YIELDED) and gives back all that it has.
 * Prompts with the same beginning share the pages that hold it, and only the rest of their rows is prefilled.
-* Prompt rows share a budget per step: a long prompt is prefilled in pieces beside the live streams, without stalling
-  them. Callers take turns here, too.
+* Which of the streams with slots have rows in a step says `step_rows.py`.
 * A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. One frame
   number, `stop_at`, combines all its limits. Only commands and new pages change it, so a step costs one comparison
   per row.
@@ -22,7 +19,7 @@ that has ended in the step before has a row in the next one, whose result is dro
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -44,20 +41,19 @@ from sonorant.engine.ipc.messages import (
     OpenStream,
     PushText,
 )
+from sonorant.engine.talker.admission import Admission
+from sonorant.engine.talker.batch_limits import ONE_STREAM, BatchLimits
 from sonorant.engine.talker.capacity import Capacity
-from sonorant.engine.talker.decoding import DecodingStreams
 from sonorant.engine.talker.faults import fault_of_ids, fault_of_stream
 from sonorant.engine.talker.limits import Suspects, end_at_limit, is_at_limit
-from sonorant.engine.talker.rows import BROKEN, PrefillRow, StepPlan
+from sonorant.engine.talker.rows import BROKEN, StepPlan
 from sonorant.engine.talker.slots import SlotState
+from sonorant.engine.talker.step_rows import StepRows
 from sonorant.engine.talker.stream import NEVER, NO_SLOT, NOT_WATCHED, Stream
 from sonorant.engine.talker.timed_text import TimedText
-from sonorant.engine.talker.waiting import WaitingStreams, by_turns
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 
 NO_SCORES = "the model's scores are not finite: use other sampling settings, or another voice"
-
-LENDS_AFTER_S = 1.0  # without text; long enough that a stream fed word by word keeps its slot between two words
 
 StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | EndFront
 
@@ -71,28 +67,31 @@ class Scheduler:
         checkpoint: Checkpoint,
         num_pages: int,
         clock: Callable[[], float] = time.monotonic,
+        batch_limits: BatchLimits = ONE_STREAM,
     ) -> None:
         talker = config.talker
         self._checkpoint = checkpoint
         self._clock = clock
-        self._max_prefill_rows = talker.max_prefill_rows
         self._frames_per_token = talker.runaway_frames_per_token
         self._tts_pad_id = checkpoint.text_ids.tts_pad
         self._eos_id = checkpoint.talker.codec_eos_id
         self._capacity = Capacity(talker.num_slots, num_pages, talker.page_size, talker.max_context)
         self._timed_text = TimedText(talker.num_slots)
         self._suspects = Suspects(talker.runaway_repeated_frames or NEVER)
-        # Each open stream is in `_streams` and in one of: waiting, returning, prefilling, decoding; or it pauses
-        # (STARVED or BLOCKED), or its last frame that it may make for now is being made.
+        # Each open stream is in `_streams`, and it waits or has rows to come; or it pauses (STARVED or BLOCKED), or its
+        # last frame that it may make for now is being made.
         self._streams: dict[int, Stream] = {}
-        self._waiting = WaitingStreams(talker.num_slots, num_pages)
-        self._returning: dict[int, Stream] = {}  # admitted before `_waiting`; a dict, for cheap removal from the middle
-        self._prefilling: dict[int, Stream] = {}
-        self._decoding = DecodingStreams(talker.num_slots, checkpoint.text_ids.tts_pad)
-        self._starved: dict[int, Stream] = {}  # the one that starved first is the first
+        self._admission = Admission(self._capacity, talker.num_slots, num_pages, batch_limits.most_streams)
+        self._rows = StepRows(
+            talker.num_slots, checkpoint.text_ids.tts_pad, talker.max_prefill_rows, batch_limits.most_rows
+        )
         self._grown: dict[int, Stream] = {}  # those with pages that the runner does not know of
         self._records: list[FrameRecord] = []  # to be published with the next plan
-        self.wait_s: float | None = None  # after a plan without rows: ask again after so long if no command came before
+
+    @property
+    def wait_s(self) -> float | None:
+        """After a plan without rows: ask again after so long if no command came before."""
+        return self._admission.wait_s
 
     @property
     def num_streams(self) -> int:
@@ -145,10 +144,7 @@ class Scheduler:
         elif is_at_limit(stream):  # it had ended, but its EndStream was lost
             self._end(stream, *end_at_limit(stream))
         else:
-            if num_known and not command.in_turn:
-                self._returning[stream_id] = stream
-            else:
-                self._waiting.add(stream)
+            self._admission.add(stream)
             self._capacity.prepare(stream)
             if stream.repetition is not None:
                 self._suspects.add(stream)
@@ -171,10 +167,10 @@ class Scheduler:
     def _on_limits_changed(self, stream: Stream) -> None:
         stream.update_limits()
         match self._capacity.state(stream):
-            case SlotState.DECODE if stream in self._decoding:
-                self._decoding.changed(stream)
+            case SlotState.DECODE if self._rows.decodes(stream):
+                self._rows.changed(stream)
             case SlotState.DECODE if stream.num_started < stream.stop_at:
-                self._decoding.add(stream)
+                self._rows.decode(stream)
             case SlotState.STARVED | SlotState.BLOCKED if self._has_pages(stream):
                 self._settle(stream)
 
@@ -184,18 +180,15 @@ class Scheduler:
         """Return what to run now. If the plan has rows, the next call must be `apply`."""
         now = self._clock()
         self._admit(now)
-        stepped: list[Stream] = []
-        prefills = self._prefill_rows(stepped) if self._prefilling else []
-        decodes, streams = self._decoding.take_rows()
-        for stream in stepped:
+        prefills, first, decodes, streams = self._rows.take()
+        for stream in first:
             self._capacity.move(stream, SlotState.DECODE)
             stream.num_started = stream.num_frames + 1
             if stream.num_started < stream.stop_at:
-                self._decoding.add(stream)
-        stepped += streams
+                self._rows.decode(stream)
         grown, self._grown = self._grown, {}
         pages = [(stream.slot, stream.pages) for stream in grown.values()]
-        return StepPlan(self._take_records(), prefills, decodes, stepped, now, pages)
+        return StepPlan(self._take_records(), prefills, decodes, [*first, *streams], now, pages)
 
     def locate(
         self, plan: StepPlan, text_logits: Float32Array | None
@@ -216,7 +209,7 @@ class Scheduler:
         if positions is not None:
             self._records.append(positions)
             for stream in watched:
-                self._decoding.changed(stream)
+                self._rows.changed(stream)
 
     def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
         """Account for the result of the step and return the records for Code2Wav. They may hold `codes` itself."""
@@ -255,68 +248,33 @@ class Scheduler:
             stream.num_frames += 1
             if stream.num_frames >= stream.stop_at:
                 at_limit.append(stream)
-        for stream in at_limit:
-            self._on_limit_reached(stream)
-        for stream, detail in self._suspects.repeating(made, codes):
-            self._end(stream, FinishReason.RUNAWAY, detail)
         for stream, first in over:
             if first == BROKEN:
                 self._end(stream, FinishReason.NO_SCORES, NO_SCORES)
             else:
                 self._end(stream, FinishReason.COMPLETED)
+        for stream in at_limit:
+            if stream.is_open:  # else it has given way to one before it
+                self._on_limit_reached(stream)
+        for stream, detail in self._suspects.repeating(made, codes):
+            self._end(stream, FinishReason.RUNAWAY, detail)
         return self._take_records()
 
     def _admit(self, now: float) -> None:
-        """Admit streams in order. One that waits for pages holds up those behind it, or else it might wait forever."""
-        self.wait_s = None
-        capacity, waiting = self._capacity, self._waiting
-        while self._returning or waiting:
-            stream = next(iter(self._returning.values()), None) or waiting.first(
-                capacity.num_free_slots, capacity.num_free_pages, capacity.num_new_pages
-            )
-            if stream and capacity.admit(stream):
-                self._returning.pop(stream.stream_id, None)
-                waiting.admit(stream)
+        while True:
+            if (stream := self._admission.admit()) is not None:
                 self._begin(stream, now)
-            elif not self._take_slot_of_starved(now, None if stream else waiting.callers):
+            elif (stream := self._admission.who_yields(now)) is not None:
+                self._end(stream, FinishReason.YIELDED)
+            else:
                 return
 
     def _begin(self, stream: Stream, now: float) -> None:
-        self._prefilling[stream.stream_id] = stream
+        self._rows.prefill(stream)
         stream.started_s = now
         self._timed_text.begin(stream)
-        opened_s = stream.request.opened_s
-        self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, stream.first_frame))
-
-    def _take_slot_of_starved(self, now: float, callers: Collection[int] | None) -> bool:
-        """End the stream that has been without text for the longest, if that is long enough. Returns whether it did.
-
-        With `callers`, only one of theirs: who has to leave what is free to others can still use its own.
-        """
-        for stream in self._starved.values():
-            if callers is None or stream.request.caller in callers:
-                self.wait_s = stream.starved_s + LENDS_AFTER_S - now
-                if self.wait_s > 0:
-                    return False
-                self._end(stream, FinishReason.YIELDED)
-                return True
-        return False
-
-    def _prefill_rows(self, stepped: list[Stream]) -> list[PrefillRow]:
-        """Return the prompt rows of this step. Streams that reach the end of their prompts are added to `stepped`."""
-        rows = []
-        budget = self._max_prefill_rows
-        for stream in by_turns(self._prefilling.values()):
-            if not budget:
-                break
-            start = stream.num_rows_done
-            stop = stream.num_rows_done = min(stream.plan.num_rows, start + budget)
-            budget -= stop - start
-            rows.append(PrefillRow.of(stream, start, stop))
-            if stop == stream.plan.num_rows:
-                del self._prefilling[stream.stream_id]
-                stepped.append(stream)
-        return rows
+        opened_s, first_frame, is_batch = stream.request.opened_s, stream.first_frame, stream.is_batch
+        self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, first_frame, is_batch=is_batch))
 
     # Changes of state
 
@@ -331,17 +289,18 @@ class Scheduler:
         if not self._has_pages(stream):
             return
         self._settle(stream)
-        if stream not in self._decoding:
+        if not self._rows.decodes(stream):
             self._records.append(FlushStream(stream.stream_id, is_blocked=stream.has_text))
 
     def _has_pages(self, stream: Stream) -> bool:
         """Give a stream the pages that it lacks, or end it as YIELDED. Returns whether it is still open."""
         if stream.lacks_pages:
-            pages = self._capacity.grow(stream)
-            if not pages:
-                self._end(stream, FinishReason.YIELDED)
-                return False
-            self._waiting.grew(stream, pages)
+            while not (pages := self._capacity.grow(stream)):
+                yielding = None if stream.is_batch else self._admission.last_of_batch()
+                self._end(yielding or stream, FinishReason.YIELDED)
+                if yielding is None:
+                    return False
+            self._admission.grew(stream, pages)
             self._grown[stream.stream_id] = stream
         return True
 
@@ -352,32 +311,30 @@ class Scheduler:
         """
         if stream.num_frames < stream.stop_at:
             state = SlotState.DECODE
-            self._decoding.add(stream)
+            self._rows.decode(stream)
         elif stream.num_frames >= stream.granted_frames:
             state = SlotState.BLOCKED
         else:
             state = SlotState.STARVED
         if state is not self._capacity.state(stream):
             self._capacity.move(stream, state)
-            self._starved.pop(stream.stream_id, None)
             if state is SlotState.STARVED:
-                stream.starved_s = self._clock()
-                self._starved[stream.stream_id] = stream
+                self._admission.starves(stream, self._clock())
+            else:
+                self._admission.starves_no_more(stream)
 
     def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
         """End a stream: give back all that it holds, and send its EndStream. No stream ends in any other way."""
         del self._streams[stream.stream_id]
         stream.is_open = False
-        for group in (self._returning, self._prefilling, self._starved, self._grown):
-            group.pop(stream.stream_id, None)
-        self._decoding.discard(stream)
+        self._grown.pop(stream.stream_id, None)
+        self._rows.discard(stream)
         self._suspects.drop(stream)
+        self._admission.remove(stream)
         if stream.slot == NO_SLOT:
-            self._waiting.remove(stream)
             queue_s, generation_s = self._clock() - stream.request.opened_s, 0.0
         else:
             self._capacity.release(stream)
-            self._waiting.release(stream)
             queue_s = stream.started_s - stream.request.opened_s
             generation_s = stream.last_frame_s - stream.started_s if stream.last_frame_s else 0.0
         end = StreamEnd(reason, stream.num_frames, queue_s, generation_s, detail)
@@ -392,4 +349,4 @@ class Scheduler:
     def check_conservation(self) -> None:
         """Raise RuntimeError unless free slots and pages, and those of the open streams, are all there are."""
         self._capacity.check_conservation(self._streams.values())
-        self._waiting.check_conservation(self._streams.values())
+        self._admission.check_conservation(self._streams.values())

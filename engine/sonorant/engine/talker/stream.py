@@ -85,6 +85,10 @@ class Stream:
         self.update_limits()
 
     @property
+    def is_batch(self) -> bool:
+        return self.request.is_batch
+
+    @property
     def first_frame(self) -> int:
         """The first frame that is made here, not before."""
         return 0 if self.request.known_codes is None else len(self.request.known_codes)
