@@ -54,9 +54,10 @@ class Reservations:
         if not self.num_open[self.caller]:
             del self.num_open[self.caller]  # so that names of old callers do not pile up
 
-    def spare(self, checkpoint: str) -> int:
+    def spare(self, checkpoint: str, *, is_batch: bool) -> int:
         """Return how many places an utterance of this caller that has none yet must leave free."""
-        return self.num_kept[checkpoint] + (self.engine.info.max_streams // FOR_OTHERS if self.has_many else 0)
+        for_others = self.engine.info.max_streams // FOR_OTHERS if self.has_many or is_batch else 0
+        return self.num_kept[checkpoint] + for_others
 
 
 class Reservation:
@@ -86,7 +87,7 @@ class Reservation:
     def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
         """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
         is_kept = self._kept_at is not None
-        spare = 0 if is_kept else self._all.spare(params.checkpoint)
+        spare = 0 if is_kept else self._all.spare(params.checkpoint, is_batch=self._is_batch)
         try:
             if not is_kept and self._ticket is None and self._all.queue.is_ahead_of(self._rank):
                 raise EngineOverloaded("all streams are in use, and others wait for one; try again later")
