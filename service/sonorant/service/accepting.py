@@ -7,6 +7,7 @@ private parts of grpcio: pyproject.toml allows only the versions that are known 
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextvars import Context, copy_context
 from typing import Any
@@ -51,7 +52,8 @@ class Server(_server.Server):  # type: ignore[misc]
             served = cygrpc._handle_rpc(self._handlers, self._interceptors, call, self._loop, False)
             peer = cygrpc._ServicerContext(call, None, None, self._loop).peer()
             context = copy_context()
-            context.run(call_context.enter, call_context.CallContext(host=host_of(peer)))
+            arrived = call_context.CallContext(host=host_of(peer), arrived_s=time.monotonic())
+            context.run(call_context.enter, arrived)
             self._run(cygrpc._schedule_rpc_coro(served, call, self._loop), context)
 
     def _run(self, work: Any, context: Context) -> None:

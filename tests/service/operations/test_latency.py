@@ -3,7 +3,7 @@
 from sonorant.service.operations.latency import parts
 from sonorant.tts.v1 import speak_pb2
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import Transcript, config, end, eventually, flush, read_all, read_until, say, served
+from tests.service.harness import Transcript, config, end, eventually, flush, read_all, read_until, say, served, speak
 
 UTTERANCES = ("v", "w", "x", "y", "z")
 
@@ -29,7 +29,7 @@ async def test_the_first_samples_of_each_utterance_tell_and_done_repeats_it() ->
         stats = mine[-1].done.stats
         assert stats.first_audio_budget == first.budget
         assert all(ms >= 0 for _, ms in parts(first.budget))
-        assert first.budget.encode_ms > 0
+        assert first.budget.encode_ms > 0 and not first.budget.opening_ms
         writing_ms.append(stats.first_audio_ms - sum(ms for _, ms in parts(first.budget)))
     # The quickest of them: any may have to wait for a core.
     assert -1 < min(writing_ms) < 20, "the parts are all of it, but for the writing"
@@ -59,3 +59,12 @@ async def test_waits_are_told_apart() -> None:
         budget = transcript.done["y"].stats.first_audio_budget
         assert budget.hold_ms > 50, "for the pace"
         assert budget.text_ms < 50
+
+
+async def test_text_that_comes_with_the_call_tells_how_long_it_took_since_the_call_arrived() -> None:
+    async with served(FakeEngine()) as server:
+        opening = config()
+        opening.opening.CopyFrom(speak_pb2.Opening(utterance_id="with it", text="ab", end=True))
+        transcript = await speak(server.stub, [opening, say("cd", "later"), end("later")])
+        budgets = {name: done.stats.first_audio_budget for name, done in transcript.done.items()}
+        assert budgets["with it"].opening_ms > 0 and budgets["later"].opening_ms == 0

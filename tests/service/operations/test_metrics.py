@@ -87,7 +87,8 @@ async def test_counts_move_with_every_kind_of_call() -> None:
         assert seen['tts_utterances_total{reason="COMPLETED"}'] == 4
         assert seen["tts_first_audio_seconds_count"] == seen["tts_queue_seconds_count"] == 4
         for part in PARTS:
-            assert seen[f'tts_budget_seconds_count{{part="{part}"}}'] == 4
+            num_told = 2 if part == "opening" else 4  # the text of two came with the call
+            assert seen[f'tts_budget_seconds_count{{part="{part}"}}'] == num_told
         assert seen["tts_audio_ms_total"] == 4 * 320
         assert seen["tts_active_utterances"] == 0
         assert (await scrape(server)) == seen, "looking changes nothing"

@@ -15,7 +15,7 @@ from tests.service.speak.test_utterance import spec
 def test_the_budget_adds_up_on_the_injected_clock() -> None:
     now_s = 100.0
     state = UtteranceState("u", spec(FakeEngine()))
-    statistics = Statistics(state, WordTimes(24_000, 1.0), Playout(), lambda: now_s)
+    statistics = Statistics(state, WordTimes(24_000, 1.0), Playout(), lambda: now_s, arrived_s=99.75)
     statistics.text("Hello")
     now_s = 103.0
     budget = StreamBudget(100.5, 0.125, 0.125, 0.25, 0.125, 0.125, 0.125, 0.125)
@@ -24,6 +24,6 @@ def test_the_budget_adds_up_on_the_injected_clock() -> None:
     statistics.encoded(0.5)
     first = statistics.first_budget()
     assert first is not None
-    assert (first.text_ms, first.encode_ms) == (500.0, 750.0)
+    assert (first.opening_ms, first.text_ms, first.encode_ms) == (250.0, 500.0, 750.0)
     assert first.hold_ms == pytest.approx(3000 - 500 - 1000 - 750)
     assert statistics.first_budget() is None, "it is of the first audio only"

@@ -5,7 +5,8 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class LatencyBudget(_message.Message):
-    __slots__ = ("text_ms", "queue_ms", "prefill_ms", "step_ms", "frames_ring_ms", "codec_wait_ms", "codec_ms", "pcm_ring_ms", "encode_ms", "hold_ms")
+    __slots__ = ("opening_ms", "text_ms", "queue_ms", "prefill_ms", "step_ms", "frames_ring_ms", "codec_wait_ms", "codec_ms", "pcm_ring_ms", "encode_ms", "hold_ms")
+    OPENING_MS_FIELD_NUMBER: _ClassVar[int]
     TEXT_MS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     PREFILL_MS_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +17,7 @@ class LatencyBudget(_message.Message):
     PCM_RING_MS_FIELD_NUMBER: _ClassVar[int]
     ENCODE_MS_FIELD_NUMBER: _ClassVar[int]
     HOLD_MS_FIELD_NUMBER: _ClassVar[int]
+    opening_ms: float
     text_ms: float
     queue_ms: float
     prefill_ms: float
@@ -26,4 +28,4 @@ class LatencyBudget(_message.Message):
     pcm_ring_ms: float
     encode_ms: float
     hold_ms: float
-    def __init__(self, text_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., step_ms: _Optional[float] = ..., frames_ring_ms: _Optional[float] = ..., codec_wait_ms: _Optional[float] = ..., codec_ms: _Optional[float] = ..., pcm_ring_ms: _Optional[float] = ..., encode_ms: _Optional[float] = ..., hold_ms: _Optional[float] = ...) -> None: ...
+    def __init__(self, opening_ms: _Optional[float] = ..., text_ms: _Optional[float] = ..., queue_ms: _Optional[float] = ..., prefill_ms: _Optional[float] = ..., step_ms: _Optional[float] = ..., frames_ring_ms: _Optional[float] = ..., codec_wait_ms: _Optional[float] = ..., codec_ms: _Optional[float] = ..., pcm_ring_ms: _Optional[float] = ..., encode_ms: _Optional[float] = ..., hold_ms: _Optional[float] = ...) -> None: ...

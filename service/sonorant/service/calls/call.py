@@ -68,7 +68,8 @@ class Call:
     async def serve(self, _requests: object, rpc: Any) -> AsyncIterator[Any]:
         peer = rpc.peer()
         caller = self._context.caller if self._context.caller.name else anyone_at(peer)
-        self._context = CallContext(self._context.request_id, caller=caller, host=host_of(peer))
+        arrived_s = call_context.current().arrived_s or time.monotonic()  # those that gRPC itself accepts have none
+        self._context = CallContext(self._context.request_id, caller=caller, host=host_of(peer), arrived_s=arrived_s)
         call_context.enter(self._context)
         self._rpc, self._task = rpc, asyncio.current_task()
         # Not in a `finally`: if the call ends during a write, this generator is closed only by the garbage collector.

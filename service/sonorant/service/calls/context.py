@@ -6,7 +6,7 @@ It is set once, at the beginning of a call, and inherited by the tasks that the 
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sonorant.service.access.api_keys import ANYONE, Caller
 
@@ -17,6 +17,7 @@ class CallContext:
     session_id: str = ""
     caller: Caller = ANYONE
     host: str = ""  # where the call comes from
+    arrived_s: float = 0.0  # on the monotonic clock
 
 
 _current: ContextVar[CallContext] = ContextVar("call", default=CallContext())  # noqa: B039  frozen
@@ -38,8 +39,7 @@ def enter(context: CallContext) -> None:
 
 def enter_session(session_id: str) -> None:
     """Set the session id of the current call; the request id and the caller stay."""
-    call = _current.get()
-    _current.set(CallContext(call.request_id, session_id, call.caller, call.host))
+    _current.set(replace(_current.get(), session_id=session_id))
 
 
 def on_call_end(callback: Callable[[object], None]) -> None:

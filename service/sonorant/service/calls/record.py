@@ -122,7 +122,8 @@ class CallRecord:
 
     def _first_audio(self, utterance: _Utterance, budget: latency_pb2.LatencyBudget, at_ns: int) -> None:
         for part, ms in parts(budget):
-            self._metrics.budget_s[part].observe(ms / 1000)
+            if ms or part != "opening":  # most utterances of a session open no call
+                self._metrics.budget_s[part].observe(ms / 1000)
         if utterance.span is not None:
             add_steps(utterance.span, parts(budget), at_ns)
 

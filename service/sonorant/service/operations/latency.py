@@ -9,14 +9,15 @@ PARTS: tuple[str, ...] = tuple(field.name.removesuffix("_ms") for field in laten
 
 
 def latency_budget(
-    first_text_s: float, engine: StreamBudget, encode_s: float, sent_s: float
+    first_text_s: float, engine: StreamBudget, encode_s: float, sent_s: float, arrived_s: float | None = None
 ) -> latency_pb2.LatencyBudget:
-    """Return the budget. `engine`: of the stream that was heard first; `encode_s`: a duration. All times are of one
-    clock.
+    """Return the budget. `engine`: of the stream that was heard first; `encode_s`: a duration; `arrived_s`: when the
+    call arrived with which the text came. All times are of one clock.
     """
     text_s = engine.opened_s - first_text_s
     hold_s = sent_s - engine.opened_s - engine.total_s - encode_s
     return latency_pb2.LatencyBudget(
+        opening_ms=0.0 if arrived_s is None else (first_text_s - arrived_s) * 1000,
         text_ms=text_s * 1000,
         queue_ms=engine.queue_s * 1000,
         prefill_ms=engine.prefill_s * 1000,

@@ -243,7 +243,17 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         phrases = CallerPhrases(self._phrases, caller.name)
         reservations, part = self._reservations.of(caller.limit_key), self._loop_share.of(caller.limit_key)
         utterance = Utterance(
-            "", spec, reservations, Playout(), max_lead_ms, limit, charge, whole=whole, phrases=phrases, part=part
+            "",
+            spec,
+            reservations,
+            Playout(),
+            max_lead_ms,
+            limit,
+            charge,
+            whole=whole,
+            phrases=phrases,
+            part=part,
+            arrived_s=call_context.current().arrived_s,
         )
         call_context.on_call_end(utterance.abort)
         call_context.on_call_end(self._admission.enter(caller))

@@ -36,6 +36,7 @@ class Commands:
         """
         self.spec: SpeakSpec | None = None  # for new utterances; None = no config has come
         self.draining = False
+        self.arrived_s: float | None = None  # when the call arrived; set while text is taken that came with it
         self._turns = turns
         self._playout = playout
         self._outbox = outbox
@@ -196,6 +197,7 @@ class Commands:
             phrases=self._phrases,
             part=self._part,
             follows=self._turns.any_begun,
+            arrived_s=self.arrived_s,
         )
         self._current_id = utterance_id
         entry = self._turns.begin(utterance)

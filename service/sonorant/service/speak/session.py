@@ -15,6 +15,7 @@ from functools import partial
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.access.limits import Limits
+from sonorant.service.calls import context as call_context
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
@@ -182,10 +183,12 @@ class Session:
             self._say_go_away()
         if config.HasField("opening"):
             opening = config.opening
+            self._commands.arrived_s = call_context.current().arrived_s
             await self._text(opening.utterance_id, opening.text)
             if opening.end:
                 await self._commands.end(opening.utterance_id)
             await self._commands.start()
+            self._commands.arrived_s = None
         self.outbox.wake()
 
     async def _text(self, utterance_id: str, text: str) -> None:

@@ -20,12 +20,15 @@ class Statistics:
         word_times: WordTimes,
         playout: Playout,
         clock: Callable[[], float] = time.monotonic,
+        arrived_s: float | None = None,
     ) -> None:
+        """`arrived_s`: when the call arrived, if the text came with it."""
         self.played_ms = 0  # as the client reports
         self._state = state
         self._word_times = word_times
         self._playout = playout
         self._clock = clock
+        self._arrived_s = arrived_s
         self._first_text_s = 0.0  # when the first speakable text came; 0 = never
         self._first_audio_ms: int | None = None
         self._heard_ms: float | None = None  # set once it cannot change any more
@@ -77,7 +80,9 @@ class Statistics:
         """Return the latency budget for the first audio, and None for all later audio."""
         if self._budget is not None or self._engine_budget is None:
             return None
-        self._budget = latency_budget(self._first_text_s, self._engine_budget, self._encode_s, self._clock())
+        self._budget = latency_budget(
+            self._first_text_s, self._engine_budget, self._encode_s, self._clock(), self._arrived_s
+        )
         return self._budget
 
     def sent(self, num_samples: int) -> None:

@@ -57,10 +57,11 @@ class Utterance:
         part: Part,
         whole: bool = False,
         follows: bool = False,
+        arrived_s: float | None = None,
     ) -> None:
         """`charge`: called with a number of characters; raises LimitReached if they may not be spoken now. `part`: the
         caller's share of the event loop. `whole`: nobody hears anything before the end. `follows`: the session had
-        utterances before this one.
+        utterances before this one. `arrived_s`: when the call arrived, if the text came with it.
         """
         spec = spec.with_seed()
         self.id = utterance_id
@@ -74,7 +75,7 @@ class Utterance:
             respell=spec.lexicon.respell,
             spoken_of=self._segmenter.spoken_of,
         )
-        self.statistics = Statistics(self.state, self.word_times, playout)
+        self.statistics = Statistics(self.state, self.word_times, playout, arrived_s=arrived_s)
         self._charge = charge
         self._longer_chars = 0  # how much longer the spoken text is than the written one
         self._charged_longer_chars = 0
