@@ -14,6 +14,10 @@ from tests.fakes import FakeClock
 waiters = st.lists(st.tuples(st.sampled_from(Rank), st.sampled_from("abc")), min_size=1, max_size=30)
 
 
+def has_few() -> bool:
+    return False
+
+
 def order_of(waiters: list[tuple[Rank, str]], gone: frozenset[int] = frozenset()) -> list[int]:
     """In which order they get places, by their numbers; those that have `gone` leave before anybody gets one."""
 
@@ -22,7 +26,7 @@ def order_of(waiters: list[tuple[Rank, str]], gone: frozenset[int] = frozenset()
         with ExitStack() as inside:
             stacks = [inside.enter_context(ExitStack()) for _ in waiters]
             tickets = [
-                stack.enter_context(queue.ticket(rank, caller))
+                stack.enter_context(queue.ticket(rank, caller, has_few))
                 for stack, (rank, caller) in zip(stacks, waiters, strict=True)
             ]
             for number in gone:
@@ -70,7 +74,7 @@ def test_who_leaves_changes_nothing_for_the_others(waiters: list[tuple[Rank, str
 
 async def test_the_first_one_may_try_again_and_again_and_the_next_one_once_it_got_a_place() -> None:
     queue = PlaceQueue()
-    with queue.ticket(Rank.NEW, "a") as first, queue.ticket(Rank.NEW, "b") as second:
+    with queue.ticket(Rank.NEW, "a", has_few) as first, queue.ticket(Rank.NEW, "b", has_few) as second:
         for _ in range(3):
             await asyncio.wait_for(first.may_try.wait(), 5)
             first.may_try.clear()
@@ -82,14 +86,14 @@ async def test_the_first_one_may_try_again_and_again_and_the_next_one_once_it_go
 
 async def test_one_that_does_not_try_holds_nobody_up() -> None:
     queue = PlaceQueue()
-    with queue.ticket(Rank.NEW, "a") as first, queue.ticket(Rank.NEW, "b") as second:
+    with queue.ticket(Rank.NEW, "a", has_few) as first, queue.ticket(Rank.NEW, "b", has_few) as second:
         await asyncio.wait_for(second.may_try.wait(), 5)
         assert first.may_try.is_set()
 
 
 async def test_an_empty_queue_has_no_timer() -> None:
     queue = PlaceQueue()
-    with queue.ticket(Rank.NEW, "a"):
+    with queue.ticket(Rank.NEW, "a", has_few):
         pass
     await asyncio.sleep(2 * TRY_EVERY_S)
     assert queue._timer is None
@@ -100,7 +104,7 @@ async def test_the_wait_is_expected_by_how_quickly_places_were_given() -> None:
     queue = PlaceQueue(clock)
     assert queue.expected_wait_s(3, num_places=10) == pytest.approx(TYPICAL_UTTERANCE_S * 4 / 10)
     for _ in range(5):
-        with queue.ticket(Rank.NEW, "a") as ticket:
+        with queue.ticket(Rank.NEW, "a", has_few) as ticket:
             queue.served(ticket)
         clock.now_s += 0.5
     assert queue.expected_wait_s(3, num_places=10) == pytest.approx(0.5 * 4)
@@ -110,6 +114,16 @@ async def test_the_wait_is_expected_by_how_quickly_places_were_given() -> None:
 
 async def test_a_newcomer_waits_behind_those_of_the_same_rank_or_a_better_one() -> None:
     queue = PlaceQueue()
-    with queue.ticket(Rank.NEW, "a"):
-        assert not queue.is_ahead_of(Rank.GOES_ON)
-        assert queue.is_ahead_of(Rank.NEW) and queue.is_ahead_of(Rank.BATCH)
+    with queue.ticket(Rank.NEW, "a", has_few):
+        assert not queue.is_ahead_of(Rank.GOES_ON, has_many=True)
+        for rank in (Rank.NEW, Rank.BATCH):
+            assert queue.is_ahead_of(rank, has_many=False) and queue.is_ahead_of(rank, has_many=True)
+
+
+async def test_a_caller_who_has_many_places_holds_up_only_others_who_have() -> None:
+    queue = PlaceQueue()
+    with queue.ticket(Rank.GOES_ON, "flood", lambda: True) as first, queue.ticket(Rank.NEW, "few", has_few) as other:
+        await asyncio.wait_for(other.may_try.wait(), 5)
+        assert first.may_try.is_set()
+    with queue.ticket(Rank.GOES_ON, "flood", lambda: True):
+        assert queue.is_ahead_of(Rank.NEW, has_many=True) and not queue.is_ahead_of(Rank.NEW, has_many=False)

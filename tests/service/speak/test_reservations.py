@@ -77,3 +77,13 @@ async def test_who_gives_up_what_has_not_ended_still_has_many() -> None:
         stream.cancel()
     assert server.open_all("flood") == 20
     assert server.open_all("other") == 8
+
+
+async def test_who_waits_and_has_many_does_not_keep_others_from_what_is_kept_for_them() -> None:
+    server = Server()
+    assert server.open_all("flood") == 56
+    waiting = Reservation(server._all.of("flood"))
+    with waiting.waiting():
+        with pytest.raises(EngineOverloaded, match="others wait"):
+            server.open("flood")
+        assert server.open_all("other") == 8

@@ -1,18 +1,21 @@
 """Utterances that wait for a place in the engine, as it is full.
 
-Who goes first: ranks in order, and in a rank callers in turns. So a caller with many that wait holds nobody up. Other
-server processes have queues of their own, so whoever is first here tries again and again. One that does not try when it
-is its turn, as its client does not read or its share of the event loop is used up, lets the next one try.
+Who goes first: ranks in order, and in a rank callers in turns. So a caller with many that wait holds nobody up. Nor
+does one who has many places already: some are kept for others, so the first of these tries as well.
+
+Other server processes have queues of their own, so whoever is first here tries again and again. One that does not try
+when it is its turn, as its client does not read or its share of the event loop is used up, lets the next one try.
 """
 
 import asyncio
 import time
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import takewhile
 
 TRY_EVERY_S = 0.02
 REMEMBERED = 32  # of the latest places given, which tell how long the next ones will take
@@ -33,6 +36,7 @@ class Ticket:
     turn: int  # of the caller
     number: int
     caller: str = field(compare=False)
+    has_many: Callable[[], bool] = field(compare=False)  # whether the caller has so many places that some stay free
     may_try: asyncio.Event = field(compare=False, default_factory=asyncio.Event)
 
 
@@ -52,9 +56,13 @@ class PlaceQueue:
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def is_ahead_of(self, rank: Rank) -> bool:
-        """Whether somebody waits who goes ahead of a newcomer of this rank."""
-        return bool(self._tickets) and self._tickets[0].rank <= rank
+    def is_ahead_of(self, rank: Rank, *, has_many: bool) -> bool:
+        """Whether somebody waits who goes ahead of a newcomer of this rank.
+
+        `has_many`: the newcomer's caller has many places. Who has not takes those that are kept for it.
+        """
+        ahead = takewhile(lambda ticket: ticket.rank <= rank, self._tickets)
+        return any(has_many or not those_have_many for those_have_many in _have_many(ahead))
 
     def num_ahead(self, ticket: Ticket) -> int:
         return bisect_left(self._tickets, ticket)
@@ -72,10 +80,10 @@ class PlaceQueue:
         return pace_s * (num_ahead + 1)
 
     @contextmanager
-    def ticket(self, rank: Rank, caller: str) -> Iterator[Ticket]:
+    def ticket(self, rank: Rank, caller: str, has_many: Callable[[], bool]) -> Iterator[Ticket]:
         """Wait in the queue inside the block. Who got a place says so with `served`."""
         turn = max(self._turns[rank], self._turn_of.get((rank, caller), -1) + 1)
-        ticket = Ticket(rank, turn, self._num_joined, caller)
+        ticket = Ticket(rank, turn, self._num_joined, caller, has_many)
         self._num_joined += 1
         self._turn_of[rank, caller] = turn
         self._num_of[rank, caller] += 1
@@ -85,7 +93,8 @@ class PlaceQueue:
         try:
             yield ticket
         finally:
-            if ticket in self._tickets:
+            place = self.num_ahead(ticket)
+            if place < len(self._tickets) and self._tickets[place] is ticket:  # else it was served
                 self._leave(ticket)
 
     def served(self, ticket: Ticket) -> None:
@@ -108,7 +117,21 @@ class PlaceQueue:
         self._timer = loop.call_later(TRY_EVERY_S, self._try) if self._tickets else None
 
     def _let_try(self) -> None:
-        for ticket in self._tickets:
-            if not ticket.may_try.is_set():
+        """Let the first one try whose caller has many places, and the first one of the others."""
+        tried = set[bool]()
+        for ticket, have_many in zip(self._tickets, _have_many(self._tickets), strict=False):
+            if have_many not in tried and not ticket.may_try.is_set():
                 ticket.may_try.set()
-                return
+                tried.add(have_many)
+                if len(tried) == 2:
+                    return
+
+
+def _have_many(tickets: Iterable[Ticket]) -> Iterator[bool]:
+    """Of each ticket, whether its caller has many places. Each caller is asked once, as there may be thousands of
+    tickets."""
+    known: dict[str, bool] = {}
+    for ticket in tickets:
+        if ticket.caller not in known:
+            known[ticket.caller] = ticket.has_many()
+        yield known[ticket.caller]

@@ -89,7 +89,7 @@ class Reservation:
         is_kept = self._kept_at is not None
         spare = 0 if is_kept else self._all.spare(params.checkpoint, is_batch=self._is_batch)
         try:
-            if not is_kept and self._ticket is None and self._all.queue.is_ahead_of(self._rank):
+            if not is_kept and self._ticket is None and self._others_go_first:
                 raise EngineOverloaded("all streams are in use, and others wait for one; try again later")
             stream = self._all.engine.open(
                 params,
@@ -116,7 +116,7 @@ class Reservation:
     @contextmanager
     def waiting(self) -> Iterator[Ticket]:
         """Wait in the queue for a place inside the block. `open` may be tried when the ticket says so."""
-        with self._all.queue.ticket(self._rank, self._all.caller) as self._ticket:
+        with self._all.queue.ticket(self._rank, self._all.caller, lambda: self._all.has_many) as self._ticket:
             try:
                 yield self._ticket
             finally:
@@ -126,6 +126,10 @@ class Reservation:
         """Return how many go ahead of it, and how many seconds it will probably wait."""
         num_ahead = self._all.queue.num_ahead(ticket)
         return num_ahead, self._expected_wait_s(num_ahead)
+
+    @property
+    def _others_go_first(self) -> bool:
+        return self._all.queue.is_ahead_of(self._rank, has_many=self._all.has_many)
 
     @property
     def _rank(self) -> Rank:
