@@ -199,9 +199,11 @@ class Utterance:
         return self._segmenter.ended
 
     def pass_place_on(self, following: "Utterance", *, is_over: bool = False) -> None:
-        """Give the place in the engine to the next utterance, if it has something to say, and this one does not need it
-        any more: all of it is made, or it `is_over`."""
-        if (is_over or self._delivery.is_all_made) and following._segments.current.speakable:
+        """Give the place in the engine to the next utterance, if that has something to say to the same checkpoint, and
+        this one does not need it any more: all of it is made, or it `is_over`."""
+        is_made = is_over or self._delivery.is_all_made
+        is_same = following.state.spec.params.checkpoint == self.state.spec.params.checkpoint
+        if is_made and is_same and following._segments.current.speakable:
             self._segments.reservation.pass_on(following._segments.reservation)
 
     async def speak(self, send: Send, before_leaving: Callable[[], None] = lambda: None) -> FinishReason:
