@@ -125,6 +125,7 @@ async def serve(
         speech = TextToSpeechServicer(
             engine, chooser, admission, tasks, config.max_text_chars, limits, phrases, loop_share, num_callers
         )
+        metrics.waiting_utterances.set_function(lambda: speech.num_waiting)
         voices = VoiceServicer(engine, presets, chooser, stored, num_callers, phrases)
         add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
         readiness.update(engine, EngineState.STARTING)

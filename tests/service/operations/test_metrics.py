@@ -127,6 +127,19 @@ async def test_what_is_going_on_is_seen_while_it_goes_on() -> None:
         assert seen['grpc_server_handled_total{code="CANCELLED",method="TextToSpeechService/Speak"}'] == 1
 
 
+async def test_who_waits_for_a_place_is_counted() -> None:
+    async with served(FakeEngine(frame_s=0.02, max_streams=1), **SIDE_PORT) as server:
+        taking = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="a" * 1000))
+        await taking.read()
+        waiting = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="b", scheduling={"max_wait_ms": 60_000}))
+        assert (await waiting.read()).HasField("queued")
+        assert (await scrape(server))["tts_waiting_utterances"] == 1
+        taking.cancel()
+        while (await waiting.read()) is not grpc.aio.EOF:
+            pass
+        assert (await scrape(server))["tts_waiting_utterances"] == 0
+
+
 async def test_a_pause_within_an_utterance_is_an_underrun() -> None:
     async with served(FakeEngine(), **SIDE_PORT) as server:
         call, transcript = server.stub.Speak(), Transcript()

@@ -32,6 +32,9 @@ class Metrics:
             registry=registry,
         )
         self.active_utterances = Gauge("tts_active_utterances", "Utterances begun and not over.", registry=registry)
+        self.waiting_utterances = Gauge(
+            "tts_waiting_utterances", "Utterances that wait for a place, as the engine is full.", registry=registry
+        )
         self.utterances = Counter("tts_utterances", "Utterances that ended, by reason.", ["reason"], registry=registry)
         self.queue_s = Histogram(
             "tts_queue_seconds",
