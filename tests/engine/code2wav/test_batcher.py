@@ -9,18 +9,16 @@ import pytest
 from sonorant.engine.code2wav.batcher import GATHER, IN_HAND_FRAMES
 from sonorant.engine.code2wav.context import DecoderContext
 from sonorant.engine.code2wav.pace import DECAY, RESERVE
-from sonorant.engine.ipc.front_ids import front_of
 from sonorant.engine.ipc.messages import (
     BeginStream,
-    EndFront,
     EndStream,
     FirstChunk,
     FlushStream,
     PcmBatch,
     TextPositions,
 )
-from sonorant.engine.types import FinishReason, StreamBudget, StreamEnd
-from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames, rows
+from sonorant.engine.types import FinishReason, StreamBudget
+from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
 from tests.fakes import (
     FRAME_SAMPLES,
     begin_stream,
@@ -400,65 +398,3 @@ def test_positions_go_ahead_of_the_audio_and_wake_nobody_alone() -> None:
     positions, *_, over = [*plan.records, *batcher.apply(plan, np.zeros((1, FRAME_SAMPLES), np.int16))]
     assert isinstance(positions, TextPositions) and positions.frame_indices.tolist() == [2]
     assert isinstance(over, EndStream)
-
-
-def call_of_four_frames() -> Decoder:
-    """Stream 1 has a call of four frames under way."""
-    decoder = Decoder(num_slots=3)
-    decoder.send(begin_stream(1), frames(0, 1))
-    decoder.drain()
-    decoder.send(*(frames(index, 1) for index in range(1, 5)), FlushStream(1))
-    assert decoder.start() == [] and decoder.plan.codes.shape[1] == 4
-    return decoder
-
-
-def test_first_chunks_do_not_wait_for_the_call_under_way() -> None:
-    decoder = call_of_four_frames()
-    decoder.send(begin_stream(2), begin_stream(3), frames(0, 2, 3), frames(5, 1))
-    assert rows(decoder.urgent()) == [(2, 0, 1), (3, 0, 1)]
-    assert [first.stream_id for first in decoder.first_told] == [1, 2, 3]
-    decoder.clock.now_s += 0.01
-    decoder.send(frames(1, 2), FlushStream(2))
-    assert decoder.urgent() == [], "the listener has enough to play"
-    decoder.clock.now_s += FRAME_S * RESERVE
-    assert rows(decoder.urgent()) == [(2, 1, 1)]
-    assert rows(decoder.finish()) == [(1, 1, 4)]
-    decoder.send(FlushStream(1))
-    assert decoder.chunks() == [(1, 5, 1)]
-
-
-def test_what_is_in_the_call_under_way_is_not_decoded_beside_it() -> None:
-    decoder = Decoder()
-    decoder.send(begin_stream(1), frames(0, 1))
-    decoder.start()
-    decoder.send(frames(1, 1), FlushStream(1))
-    assert decoder.urgent() == []
-    assert rows(decoder.finish()) == [(1, 0, 1)]
-    assert decoder.chunks() == [(1, 1, 1)]
-
-
-def test_a_first_chunk_waits_for_a_slot_that_the_call_under_way_has() -> None:
-    decoder = Decoder(num_slots=1)
-    decoder.send(begin_stream(1), frames(0, 1))
-    decoder.start()
-    decoder.send(end(1), begin_stream(2), frames(0, 2))
-    assert decoder.urgent() == []
-    assert rows(decoder.finish()) == [(1, 0, 1), (1,)]
-    assert decoder.chunks() == [(2, 0, 1)]
-
-
-@pytest.mark.parametrize("reason", [FinishReason.CANCELLED, FinishReason.COMPLETED])
-def test_a_stream_that_ends_during_its_call_ends_behind_it(reason: FinishReason) -> None:
-    decoder = call_of_four_frames()
-    decoder.send(end(1, reason))
-    assert decoder.urgent() == []
-    assert rows(decoder.finish()) == [(1, 1, 4), (1,)]
-
-
-def test_a_front_that_ends_during_a_call_has_ended_when_nothing_more_comes_for_it() -> None:
-    decoder = call_of_four_frames()
-    decoder.send(begin_stream(2), frames(0, 2), EndFront(front_of(1)))
-    assert decoder.urgent() == [EndStream(2, StreamEnd(FinishReason.CANCELLED, 1, 0.0, 0.0, ""))]
-    assert decoder.fronts_ended == []
-    assert rows(decoder.finish()) == [(1, 1, 4), (1,)]
-    assert decoder.fronts_ended == [front_of(1)] and decoder.batcher.num_streams == 0
