@@ -14,7 +14,7 @@ import uvloop
 
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.explain_pb2 import ExplainRequest
-from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from tests.fuzz.http2 import SHAPES
 from tests.fuzz.messages import METHODS, random_message
 from tests.measure.forged_resumes import FORGED_RESUMES
@@ -47,6 +47,22 @@ async def hoard(address: str, rng: random.Random) -> None:
             await call.write(speak_pb2.SpeakRequest(config={}))
             await call.write(say("word"))
         await asyncio.sleep(2)
+        for call in calls:
+            call.cancel()
+
+
+async def queue_up(address: str, rng: random.Random) -> None:
+    """Hundreds of utterances that take all places and wait for more, of both priorities, and that nobody reads."""
+    async with channel(address) as here:
+        calls = [
+            Stub(here).SynthesizeStream(
+                SynthesizeStreamRequest(
+                    text=CHINESE[:400], scheduling={"max_wait_ms": 600_000, "priority": rng.randrange(3)}
+                )
+            )
+            for _ in range(300)
+        ]
+        await asyncio.sleep(3)
         for call in calls:
             call.cancel()
 
@@ -102,6 +118,7 @@ ATTACKS: tuple[Attack, ...] = (
     raw,
     raw,
     hoard,
+    queue_up,
     long_texts,
     huge_messages,
     small_parts,

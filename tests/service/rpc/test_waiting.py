@@ -99,7 +99,7 @@ async def test_newcomers_do_not_overtake_those_that_wait() -> None:
         await waiting.read()
         engine.max_streams = 2  # a place is free, and the one that waits has not tried yet
         code, message, _ = await failure(server.stub.Synthesize(SynthesizeRequest(text="c")))
-        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "others wait" in message
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "in use" in message
         while not (response := await waiting.read()).HasField("done"):
             assert response.WhichOneof("payload") in ("started", "audio")
         assert response.done.reason == COMPLETED

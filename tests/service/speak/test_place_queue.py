@@ -112,12 +112,24 @@ async def test_the_wait_is_expected_by_how_quickly_places_were_given() -> None:
     assert queue.expected_wait_s(0, num_places=10) == pytest.approx(10 / 4)
 
 
-async def test_a_newcomer_waits_behind_those_of_the_same_rank_or_a_better_one() -> None:
+async def test_a_newcomer_comes_behind_those_of_a_better_rank_and_whose_turn_is_before_it() -> None:
     queue = PlaceQueue()
-    with queue.ticket(Rank.NEW, "a", has_few):
-        assert not queue.is_ahead_of(Rank.GOES_ON, has_many=True)
-        for rank in (Rank.NEW, Rank.BATCH):
-            assert queue.is_ahead_of(rank, has_many=False) and queue.is_ahead_of(rank, has_many=True)
+    with ExitStack() as inside:
+        for _ in range(3):
+            inside.enter_context(queue.ticket(Rank.NEW, "flood", has_few))
+        ahead = {
+            (rank, caller): queue.num_ahead_of_newcomer(rank, caller, has_few)
+            for rank in Rank
+            for caller in ("flood", "other")
+        }
+    assert ahead == {
+        (Rank.GOES_ON, "flood"): 0,
+        (Rank.GOES_ON, "other"): 0,
+        (Rank.NEW, "flood"): 3,
+        (Rank.NEW, "other"): 1,  # callers take turns
+        (Rank.BATCH, "flood"): 3,
+        (Rank.BATCH, "other"): 3,
+    }
 
 
 async def test_a_caller_who_has_many_places_holds_up_only_others_who_have() -> None:
@@ -126,4 +138,5 @@ async def test_a_caller_who_has_many_places_holds_up_only_others_who_have() -> N
         await asyncio.wait_for(other.may_try.wait(), 5)
         assert first.may_try.is_set()
     with queue.ticket(Rank.GOES_ON, "flood", lambda: True):
-        assert queue.is_ahead_of(Rank.NEW, has_many=True) and not queue.is_ahead_of(Rank.NEW, has_many=False)
+        assert queue.num_ahead_of_newcomer(Rank.NEW, "other", lambda: True) == 1
+        assert queue.num_ahead_of_newcomer(Rank.NEW, "other", has_few) == 0

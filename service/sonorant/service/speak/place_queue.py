@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import takewhile
 
 TRY_EVERY_S = 0.02
 REMEMBERED = 32  # of the latest places given, which tell how long the next ones will take
@@ -56,20 +55,16 @@ class PlaceQueue:
     def __len__(self) -> int:
         return len(self._tickets)
 
-    def is_ahead_of(self, rank: Rank, *, has_many: bool) -> bool:
-        """Whether somebody waits who goes ahead of a newcomer of this rank.
-
-        `has_many`: the newcomer's caller has many places. Who has not takes those that are kept for it.
-        """
-        ahead = takewhile(lambda ticket: ticket.rank <= rank, self._tickets)
-        return any(has_many or not those_have_many for those_have_many in _have_many(ahead))
-
     def num_ahead(self, ticket: Ticket) -> int:
         return bisect_left(self._tickets, ticket)
 
-    def num_ahead_of(self, rank: Rank) -> int:
-        """How many go ahead of a newcomer of this rank, at most."""
-        return sum(ticket.rank <= rank for ticket in self._tickets)
+    def num_ahead_of_newcomer(self, rank: Rank, caller: str, has_many: Callable[[], bool]) -> int:
+        """How many go ahead of a newcomer, who therefore must leave as many places free.
+
+        Those whose callers have many places do not count if the newcomer's has not: it takes what is kept for such.
+        """
+        ahead = self._tickets[: self.num_ahead(self._new_ticket(rank, caller, has_many))]
+        return len(ahead) if not ahead or has_many() else sum(not have_many for have_many in _have_many(ahead))
 
     def expected_wait_s(self, num_ahead: int, num_places: int) -> float:
         """How long somebody has to wait who has so many ahead: by how quickly the latest of all places were given."""
@@ -82,10 +77,9 @@ class PlaceQueue:
     @contextmanager
     def ticket(self, rank: Rank, caller: str, has_many: Callable[[], bool]) -> Iterator[Ticket]:
         """Wait in the queue inside the block. Who got a place says so with `served`."""
-        turn = max(self._turns[rank], self._turn_of.get((rank, caller), -1) + 1)
-        ticket = Ticket(rank, turn, self._num_joined, caller, has_many)
+        ticket = self._new_ticket(rank, caller, has_many)
         self._num_joined += 1
-        self._turn_of[rank, caller] = turn
+        self._turn_of[rank, caller] = ticket.turn
         self._num_of[rank, caller] += 1
         insort(self._tickets, ticket)
         if self._timer is None:
@@ -103,6 +97,10 @@ class PlaceQueue:
         self._turns[ticket.rank] = max(self._turns[ticket.rank], ticket.turn)
         self._leave(ticket)
         self._let_try()
+
+    def _new_ticket(self, rank: Rank, caller: str, has_many: Callable[[], bool]) -> Ticket:
+        turn = max(self._turns[rank], self._turn_of.get((rank, caller), -1) + 1)
+        return Ticket(rank, turn, self._num_joined, caller, has_many)
 
     def _leave(self, ticket: Ticket) -> None:
         del self._tickets[self.num_ahead(ticket)]

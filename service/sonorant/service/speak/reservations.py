@@ -87,22 +87,20 @@ class Reservation:
     def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
         """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
         is_kept = self._kept_at is not None
-        spare = 0 if is_kept else self._all.spare(params.checkpoint, is_batch=self._is_batch)
+        num_ahead = 0 if is_kept or self._ticket is not None else self._num_ahead
         try:
-            if not is_kept and self._ticket is None and self._others_go_first:
-                raise EngineOverloaded("all streams are in use, and others wait for one; try again later")
             stream = self._all.engine.open(
                 params,
                 credit_frames,
                 known_codes,
-                spare=spare,
+                spare=0 if is_kept else self._all.spare(params.checkpoint, is_batch=self._is_batch) + num_ahead,
                 waits=self._follows or is_kept,
                 caller=self._all.caller_id,
                 in_turn=self._resumed and not is_kept and self._all.has_many,
                 batch=self._is_batch,
             )
         except EngineOverloaded as error:
-            error.retry_s = self._expected_wait_s(self._all.queue.num_ahead_of(self._rank))
+            error.retry_s = self._expected_wait_s(num_ahead)
             raise
         if self._ticket is not None:
             self._all.queue.served(self._ticket)
@@ -128,8 +126,9 @@ class Reservation:
         return num_ahead, self._expected_wait_s(num_ahead)
 
     @property
-    def _others_go_first(self) -> bool:
-        return self._all.queue.is_ahead_of(self._rank, has_many=self._all.has_many)
+    def _num_ahead(self) -> int:
+        """How many of those that wait go ahead of this one, which does not wait."""
+        return self._all.queue.num_ahead_of_newcomer(self._rank, self._all.caller, lambda: self._all.has_many)
 
     @property
     def _rank(self) -> Rank:
