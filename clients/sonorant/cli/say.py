@@ -62,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how far the server may be ahead of the playback; 0 = no limit, the default unless the audio is played",
     )
-    parser.add_argument("--max-wait-ms", type=whole_number, default=0, metavar="N", help="if the server is full, wait")
+    parser.add_argument(
+        "--max-wait-ms", type=whole_number, default=0, metavar="N", help="if the server is full, wait for up to N ms"
+    )
     parser.add_argument("--batch", action="store_true", help="nobody listens: let others go first")
     parser.add_argument("--subtitles", type=_subtitles, metavar="FILE", help="write subtitles: FILE.srt or FILE.vtt")
     parser.add_argument("--trace", action="store_true", help="print each message and its time to stderr")

@@ -12,7 +12,6 @@ import pytest_asyncio
 from sonorant.engine import (
     BUILTIN_VOICE_DIR,
     EngineConfig,
-    EngineOverloaded,
     EnginePool,
     EngineState,
     EngineStream,
@@ -104,20 +103,6 @@ async def test_where_others_take_all_slots_a_batch_stream_goes_on_behind_them(
     assert [opening.is_batch for opening in openings] == [True, True]
     known = openings[1].known_codes
     assert known is not None and len(known) == 12
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_the_last_eighth_of_the_places_is_for_interactive_streams(engines: EnginePool) -> None:
-    most = engines.info.max_streams
-    assert most == 2 * NUM_SLOTS
-    streams = [engines.open(wanted(engines, seed), batch=True) for seed in range(most - 1)]
-    with pytest.raises(EngineOverloaded, match="last eighth of the streams is kept for interactive callers"):
-        engines.open(wanted(engines, 0), batch=True)
-    streams.append(engines.open(wanted(engines, 0)))
-    streams.pop().cancel()
-    streams.append(engines.open(wanted(engines, 0), batch=True, waits=True))
-    for stream in streams:
-        stream.cancel()
 
 
 @dataclass(eq=False)

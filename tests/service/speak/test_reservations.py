@@ -7,6 +7,7 @@ import pytest
 
 from sonorant.engine import EngineOverloaded
 from sonorant.service.speak.reservations import Reservation, Reservations
+from sonorant.service.speak.scheduling import Scheduling
 from tests.service.fake_engine import FakeEngine
 from tests.service.speak.test_utterance import spec
 
@@ -110,3 +111,22 @@ async def test_a_newcomer_leaves_places_to_those_before_it_and_takes_one_of_more
                 server.open(caller)  # a and b go first
         free(1)
         server.open("new")
+
+
+@pytest.mark.parametrize("follows", [False, True])
+async def test_batch_utterances_leave_the_last_eighth_to_others(follows: bool) -> None:
+    server = Server()
+
+    def batch() -> Reservation:
+        return Reservation(server._all.of("batch"), follows=follows, scheduling=Scheduling(is_batch=True))
+
+    for _ in range(NUM_PLACES * 7 // 8):
+        begun = batch()
+        begun.open(server._params, 1)
+    with pytest.raises(EngineOverloaded):
+        batch().open(server._params, 1)
+    list(server.engine.live.values())[-1].cancel()  # its first sentence is over, and its place is kept
+    for number in range(NUM_PLACES // 8):
+        server.open(f"caller {number}")
+    begun.open(server._params, 1)
+    assert server.engine.batch.count(True) == NUM_PLACES * 7 // 8 + 1

@@ -12,8 +12,8 @@ class Outgoing:
         self._records: list[PcmRecord] = []
         self._positions: list[TextPositions] = []  # go out ahead of the next records; alone they would wake the service
 
-    def add(self, *records: PcmRecord) -> None:
-        self._records += records
+    def add(self, record: PcmRecord) -> None:
+        self._records.append(record)
 
     def add_positions(self, positions: TextPositions) -> None:
         self._positions.append(positions)

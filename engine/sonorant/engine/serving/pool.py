@@ -23,7 +23,6 @@ from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.judge import Judge, OwnJudge
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
-from sonorant.engine.serving.places import RESERVED_SHARE
 from sonorant.engine.serving.prepared import prepared
 from sonorant.engine.serving.routing import Load, Need, choose_model, choose_pair
 from sonorant.engine.serving.state import EngineState
@@ -265,8 +264,7 @@ class EnginePool:
         """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`.
 
         `spare` places of the checkpoint's pairs are kept free for others: raises EngineOverloaded if no more are left.
-        A `batch` stream also leaves an eighth to interactive ones. With `waits` it need not, as it goes on with what
-        has begun, and if no pair serves, the stream goes to a pair that is coming back.
+        With `waits`, if no pair serves, the stream goes to a pair that is coming back.
         """
         pairs = self._model(Need.of(params))
         loads = [pair.load() for pair in pairs]
@@ -279,12 +277,8 @@ class EnginePool:
         if index is None:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
-        room = sum(load.room for load in loads)
-        if spare and room <= spare:
+        if spare and sum(load.room for load in loads) <= spare:
             raise EngineOverloaded("all streams are in use, or kept for others; try again later")
-        spare = sum(load.max_streams for load in loads if load.serves) // RESERVED_SHARE if batch and not waits else 0
-        if spare and room <= spare:
-            raise EngineOverloaded("the last eighth of the streams is kept for interactive callers; try again later")
         return pairs[index].engine.open(params, credit_frames, known_codes, caller=caller, in_turn=in_turn, batch=batch)
 
     def info_for_codec(self, codec: str) -> EngineInfo:
