@@ -20,6 +20,7 @@ from sonorant.engine.errors import (
     UnsupportedTask,
 )
 from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
+from sonorant.engine.ipc.shared_record import SharedRecord
 from sonorant.engine.prompt.explain import Explanation
 from sonorant.engine.serving.auto import sized
 from sonorant.engine.serving.card import find_card
@@ -46,6 +47,7 @@ from sonorant.engine.settings import (
     settings_of,
     with_settings,
 )
+from sonorant.engine.shares import Shares
 from sonorant.engine.types import (
     EncodedReference,
     FinishReason,
@@ -94,6 +96,8 @@ __all__ = [
     "SamplingParams",
     "Setting",
     "SharedPairs",
+    "SharedRecord",
+    "Shares",
     "StoredStream",
     "StreamBudget",
     "StreamEnd",

@@ -10,13 +10,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any
 
 from sonorant.engine import EnginePool, EngineState
-from sonorant.service.access.admission import Admission
 from sonorant.service.access.api_keys import ANYONE, HOSTS, ApiKeys
-from sonorant.service.access.limits import OwnLimits
-from sonorant.service.access.limits_table import LimitsTable
-from sonorant.service.access.places import Places
-from sonorant.service.access.shared_limits import SharedLimits
 from sonorant.service.access.tls import server_credentials
+from sonorant.service.admission.fleet import FleetLimits
+from sonorant.service.admission.fleet_table import FleetTable
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.room import Room
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
@@ -74,11 +73,12 @@ async def serve(
         def num_callers() -> int:
             return len(keys) if keys is not None else HOSTS
 
-        admission = Admission(config.max_sessions, num_callers)
+        room = Room(Ledger(), num_callers, config.max_sessions, config.engine.encoder.max_queued_recordings)
+        sessions = room.sessions
         metrics, stalled, health = Metrics(), Stalled(), HealthServicer()
-        metrics.sessions.set_function(lambda: admission.active_sessions)
+        metrics.sessions.set_function(lambda: sessions.num_active)
         metrics.sessions_limit.set(config.max_sessions)
-        metrics.sessions_used_ratio.set_function(lambda: admission.active_sessions / config.max_sessions)
+        metrics.sessions_used_ratio.set_function(lambda: sessions.num_active / config.max_sessions)
         tracer = Tracer(config.traces) if config.traces else None
         if tracer is not None:
             parts.push_async_callback(asyncio.to_thread, tracer.close)
@@ -104,29 +104,28 @@ async def serve(
             stored = StoredVoices(open_store, config.stored_voices)
             parts.push_async_callback(asyncio.to_thread, stored.close)
         wanted = read_phrases(config.phrases) if config.phrases else []
-        shared_limits: SharedLimits | None = None
+        of_fleet: FleetLimits | None = None
         if config.voices_url and keys is not None:
-            table = LimitsTable(config.voices_url, secrets.token_hex(8))
-            shared_limits = SharedLimits(table, metrics.database_up.set)
-            parts.push_async_callback(asyncio.to_thread, shared_limits.close)
+            table = FleetTable(config.voices_url, secrets.token_hex(8))
+            of_fleet = FleetLimits(table, metrics.database_up.set, room.limits)
+            parts.push_async_callback(asyncio.to_thread, of_fleet.close)
 
         # The engine, and the services that speak through it.
         states: asyncio.Queue[EngineState] = asyncio.Queue()
         engine = await parts.enter_async_context(start_engine(states.put_nowait))
         metrics.follow(engine)
         presets = Presets(engine.infos)
-        encodings = Places("recordings", config.engine.encoder.max_queued_recordings, num_callers)
-        chooser = VoiceChooser(engine, presets, stored, encodings)
+        chooser = VoiceChooser(engine, presets, stored, room.recordings)
         parts.callback(announce, "stopped")
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
-        limits = shared_limits or OwnLimits()
+        limits = of_fleet or room.limits
         phrases = Phrases(config.phrase_cache_bytes)
         metrics.follow_phrases(phrases)
         speech = TextToSpeechServicer(
-            engine, chooser, admission, tasks, config.max_text_chars, limits, phrases, loop_share, num_callers
+            engine, chooser, sessions, tasks, config.max_text_chars, limits, phrases, loop_share, num_callers
         )
         metrics.waiting_utterances.set_function(lambda: speech.num_waiting)
-        voices = VoiceServicer(engine, presets, chooser, stored, num_callers, phrases)
+        voices = VoiceServicer(engine, presets, chooser, stored, room.uploads, phrases)
         add_services(server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
         readiness.update(engine, EngineState.STARTING)
 
@@ -166,13 +165,13 @@ async def serve(
             tell_ready()
             ready.set()
 
-        garbage = collect_garbage(lambda: admission.active_sessions == 0)
+        garbage = collect_garbage(lambda: sessions.num_active == 0)
         chores = [tasks.create_task(each) for each in (_reload(keys), _remove_expired(stored), garbage)]
         if wanted:
             chores.append(tasks.create_task(keep_wanted_phrases()))
         to_the_end = [tasks.create_task(stalled.watch())]
-        if shared_limits is not None:
-            to_the_end.append(tasks.create_task(shared_limits.keep()))
+        if of_fleet is not None:
+            to_the_end.append(tasks.create_task(of_fleet.keep()))
         following = tasks.create_task(readiness.follow(engine, states, on_ready))
         asked = tasks.create_task(drain.wait())
         gone = tasks.create_task(_until_deaf(server, crash))
@@ -187,8 +186,8 @@ async def serve(
             await asyncio.sleep(config.drain_delay_s)  # time for balancers to see it: they look now and then
         speech.go_away(round(config.drain_grace_s * 1000))
         stalled.drain()
-        if not await admission.drain(config.drain_grace_s):
-            log.warning("%d calls did not finish in time and are cut off", admission.active_sessions)
+        if not await sessions.drain(config.drain_grace_s):
+            log.warning("%d calls did not finish in time and are cut off", sessions.num_active)
         for task in to_the_end:
             task.cancel()
     return 0 if drain.is_set() else 1

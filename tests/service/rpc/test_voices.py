@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
+from sonorant.service.admission import room
 from sonorant.service.rpc import voices as voice_servicer
 from sonorant.tts.v1 import explain_pb2, speak_pb2, voice_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
@@ -191,7 +192,7 @@ async def test_uploads_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_only_so_many_bring_a_voice_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voice_servicer, "MAX_UPLOADS", 1)
+    monkeypatch.setattr(room, "MAX_UPLOADS", 1)
     async with served(FakeEngine(task="base"), voices_dir=tmp_path) as server:
         begin = clone("anna", reference={"transcript": "hello"})
         upload, create = server.voices.UploadVoice, UploadVoiceRequest(create=begin)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from sonorant.service.access.api_keys import ANYONE
-from sonorant.service.access.places import Places
+from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.permits import Permits
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotFound
 from sonorant.service.speak.requests import (
     SpeakSpec,
@@ -24,7 +25,7 @@ from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
 
 def choose(voice: voice_pb2.VoiceSelector, engine: Any, path: str) -> VoiceChoice:
     return asyncio.run(
-        VoiceChooser(engine, Presets(engine.infos), None, Places("recordings", 8, lambda: 1)).choose(
+        VoiceChooser(engine, Presets(engine.infos), None, Permits(Kind.RECORDINGS, 8, lambda: 1, Ledger())).choose(
             voice, path, ANYONE
         )
     )

@@ -1,4 +1,4 @@
-"""Recordings that wait to be encoded: one caller does not take the places of all."""
+"""Recordings that wait to be encoded: one caller does not take the permits of all."""
 
 import asyncio
 
@@ -6,7 +6,8 @@ import pytest
 
 from sonorant.engine import EncodedReference
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.places import Places
+from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.permits import Permits
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import LimitReached
@@ -33,7 +34,7 @@ class Waiting(FakeEngine):
 
 async def test_one_caller_cannot_fill_the_queue_and_who_leaves_makes_room() -> None:
     engine = Waiting()
-    chooser = VoiceChooser(engine, Presets(engine.infos), None, Places("recordings", 8, lambda: 2))
+    chooser = VoiceChooser(engine, Presets(engine.infos), None, Permits(Kind.RECORDINGS, 8, lambda: 2, Ledger()))
 
     async def clone(name: str, number: int) -> None:
         call_context.enter(CallContext(caller=Caller(name)))

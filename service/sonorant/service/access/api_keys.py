@@ -51,6 +51,11 @@ class Caller:
         """Under which name this caller's places are counted; "" = this machine, such as a proxy, which may take all."""
         return self.name or self.host
 
+    @property
+    def number(self) -> int:
+        """A hash of `limit_key`, the same in all processes; 0 for this machine."""
+        return int.from_bytes(hashlib.blake2b(self.limit_key.encode(), digest_size=7).digest()) if self.limit_key else 0
+
     def may_use(self, voice_id: str) -> bool:
         return self.voices is None or voice_id in self.voices
 

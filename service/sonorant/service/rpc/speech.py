@@ -9,9 +9,9 @@ from typing import Any
 
 from sonorant.engine import EnginePool
 from sonorant.service import __version__
-from sonorant.service.access.admission import Admission
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.limits import Limits
+from sonorant.service.admission.limits import Limits
+from sonorant.service.admission.sessions import Sessions
 from sonorant.service.audio.formats import RATES_HZ, served_encodings
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
@@ -53,7 +53,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self,
         engine: EnginePool,
         voices: VoiceChooser,
-        admission: Admission,
+        permits: Sessions,
         tasks: asyncio.TaskGroup,
         max_text_chars: int,
         limits: Limits,
@@ -62,11 +62,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         num_callers: Callable[[], int],
     ) -> None:
         """`tasks`: a group that outlives all calls; tasks of calls run in it and end with their call.
-        `num_callers`: see `Places`.
+        `num_callers`: see `Permits`.
         """
         self._engine = engine
         self._voices = voices
-        self._admission = admission
+        self._permits = permits
         self._tasks = tasks
         self._max_text_chars = max_text_chars
         self._limits = limits
@@ -141,7 +141,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     ) -> AsyncGenerator[speak_pb2.SpeakResponse, None]:
         call = call_context.current()
         resuming = any(key == RESUMING for key, _ in context.invocation_metadata() or ())
-        call_context.on_call_end(self._admission.enter(call.caller, resuming=resuming))
+        call_context.on_call_end(self._permits.enter(call.caller, resuming=resuming).give_back)
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
         session = Session(
@@ -169,7 +169,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     ) -> AsyncIterator[text_to_speech_service_pb2.DecodeResponse]:
         call = call_context.current()
         max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
-        call_context.on_call_end(self._admission.enter(call.caller))
+        call_context.on_call_end(self._permits.enter(call.caller).give_back)
         await self._limits.enter(call.caller, call_context.on_call_end)
         steps, part, spec = check_decode(request, self._engine), self._loop_share.of(call.caller.limit_key), None
         while spec is None:
@@ -186,7 +186,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
     async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse:
         call = call_context.current()
-        call_context.on_call_end(self._admission.enter(call.caller))
+        call_context.on_call_end(self._permits.enter(call.caller).give_back)
         await self._greet(context, call)
         async with self._explaining.turn():
             return await explain(
@@ -221,8 +221,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             max_text_chars=call.caller.text_limit(self._max_text_chars),
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
             max_text_chars_per_minute=call.caller.max_text_chars_per_minute or 0,
-            max_sessions=self._admission.limit(call.caller),
-            active_sessions=self._admission.active_sessions,
+            max_sessions=self._permits.limit(call.caller),
+            active_sessions=self._permits.num_on_host,
             max_streams=info.max_streams,
             active_streams=self._engine.num_streams,
         )
@@ -261,7 +261,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             arrived_s=call_context.current().arrived_s,
         )
         call_context.on_call_end(utterance.abort)
-        call_context.on_call_end(self._admission.enter(caller))
+        call_context.on_call_end(self._permits.enter(caller).give_back)
         await self._limits.enter(caller, call_context.on_call_end)
         await self._limits.prepare(caller, len(request.text))
         utterance.accept(request.text)

@@ -1,14 +1,14 @@
 """The RPC methods of voices."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import accumulate
 from typing import Any
 
 from sonorant.engine import EnginePool, InvalidSynthesis, SynthesisParams
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.places import Places
+from sonorant.service.admission.permits import Permits
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import InvalidField, VoiceNotFound, VoiceUnusable
@@ -25,7 +25,6 @@ MAX_UPLOAD_BYTES = 10 * 1024 * 1024
 UPLOAD_TIMEOUT_S = 60.0
 LINGER_S = 5.0  # how long the rest of a refused upload is read
 MAX_PAGE_BYTES = 3 * 1024 * 1024
-MAX_UPLOADS = 16  # calls that bring a voice at the same time, of all callers together
 
 
 class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignore[misc]
@@ -35,16 +34,16 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         presets: Presets,
         chooser: VoiceChooser,
         stored: StoredVoices | None,
-        num_callers: Callable[[], int],
+        uploads: Permits,
         phrases: Phrases,
     ) -> None:
-        """`stored`: None on a server that keeps no voices. `num_callers`: see `Places`."""
+        """`stored`: None on a server that keeps no voices."""
         self._engine = engine
         self._presets = presets
         self._stored = stored
         self._phrases = phrases
         self._creation = VoiceCreation(engine, presets, chooser, stored)
-        self._uploads = Places("uploads", MAX_UPLOADS, num_callers)
+        self._uploads = uploads
 
     async def ListVoices(
         self, request: voice_service_pb2.ListVoicesRequest, context: Any
@@ -115,10 +114,9 @@ class VoiceServicer(voice_service_pb2_grpc.VoiceServiceServicer):  # type: ignor
         return voice_service_pb2.ImportVoiceResponse(voice=to_proto(await self._creation.import_file(request, caller)))
 
     def _enter(self) -> Caller:
-        """Take one of the places for uploads until the call is over, and return the caller."""
+        """Take a permit for an upload until the call is over, and return the caller."""
         caller = call_context.current().caller
-        leave = self._uploads.enter(caller)
-        call_context.on_call_end(lambda _call: leave())
+        call_context.on_call_end(self._uploads.take(caller).give_back)
         return caller
 
     async def _find(self, voice_id: str) -> StoredVoice:

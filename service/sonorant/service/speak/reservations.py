@@ -23,7 +23,7 @@ class Reservations:
     """The places of all utterances of this server, seen by one caller."""
 
     engine: EnginePool
-    num_callers: Callable[[], int] = lambda: 1  # see `Places`
+    num_callers: Callable[[], int] = lambda: 1  # see `Permits`
     num_kept: Counter[str] = field(default_factory=Counter)  # kept places by checkpoint: the next stream is not open
     num_open: Counter[str] = field(default_factory=Counter)  # utterances with a place, by caller
     queue: PlaceQueue = field(default_factory=PlaceQueue)

@@ -14,7 +14,7 @@ from functools import partial
 
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.limits import Limits
+from sonorant.service.admission.limits import Limits
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.calls.requests import END_OF_REQUESTS_S

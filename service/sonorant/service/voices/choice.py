@@ -23,7 +23,7 @@ from sonorant.engine import (
     mix_embeddings,
 )
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.places import Places
+from sonorant.service.admission.permits import Permits
 from sonorant.service.calls import context as call_context
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound, VoiceUnusable
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
@@ -75,8 +75,8 @@ class _Encoded:
 
 
 class VoiceChooser:
-    def __init__(self, engine: EnginePool, presets: Presets, stored: StoredVoices | None, encodings: Places) -> None:
-        """`stored`: None on a server that keeps no voices. `encodings`: places for recordings to encode."""
+    def __init__(self, engine: EnginePool, presets: Presets, stored: StoredVoices | None, encodings: Permits) -> None:
+        """`stored`: None on a server that keeps no voices. `encodings`: for recordings to encode."""
         self._encodings = encodings
         self._engine = engine
         self._presets = presets
@@ -112,13 +112,11 @@ class VoiceChooser:
         key = await asyncio.to_thread(_digest, audio), with_codes
         encoded = self._recordings.get(key)
         if encoded is None:
-            leave = self._encodings.enter(call_context.current().caller)
             try:
-                encoded = _Encoded(await self._engine.encode_reference(audio, with_codes=with_codes))
+                with self._encodings.take(call_context.current().caller):
+                    encoded = _Encoded(await self._engine.encode_reference(audio, with_codes=with_codes))
             except InvalidRecording as error:
                 raise InvalidField(f"{path}.audio", str(error), error.reason) from error
-            finally:
-                leave()
             self._recordings.put(key, encoded)
         voice = encoded.reference
         return VoiceChoice(

@@ -1,7 +1,7 @@
-"""Limits of API keys that hold for several servers together: sessions are leased, text is borrowed in blocks.
+"""Limits of API keys that hold for several hosts together: sessions are leased, text is borrowed in blocks.
 
-A thread talks to the database, and no call waits for it longer than WAIT_S. While the database is gone, each server
-applies the limits to its own counts alone, and writes its counts once the database is back.
+A thread talks to the database, and no call waits for it longer than WAIT_S. While the database is gone, the limits hold
+for each host alone. Each server process writes its counts once the database is back.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.limits_table import LEASE_S, LimitsTable
-from sonorant.service.access.text_budget import WINDOW_S, TextBudget, too_much
+from sonorant.service.admission.fleet_table import LEASE_S, FleetTable
+from sonorant.service.admission.limits import HostLimits
+from sonorant.service.admission.text_budget import WINDOW_S, too_much
 from sonorant.service.database import DatabaseGone
 from sonorant.service.errors import LimitReached
 
@@ -35,10 +36,10 @@ class _Session:
     is_counted: bool = False  # in `_counts`; written by the thread alone
 
 
-class SharedLimits:
+class FleetLimits:
     """Belongs to an event loop. Methods named `_in_thread_...` run in the thread of the table, one after another."""
 
-    def __init__(self, table: LimitsTable, tell: Callable[[bool], None]) -> None:
+    def __init__(self, table: FleetTable, tell: Callable[[bool], None], of_host: HostLimits) -> None:
         """`tell` is called with whether the database is there, each time that was checked."""
         self._table = table
         self._tell = tell
@@ -46,7 +47,7 @@ class SharedLimits:
         self._is_there = True
         self._has_gone = asyncio.Event()  # wakes `keep`, so that it tries to reconnect sooner
         self._counts: Counter[str] = Counter()  # sessions on this server by caller; used by the thread alone
-        self._own_text = TextBudget()  # used while the database is gone
+        self._of_host = of_host  # for text, while the database is gone
         self._borrowed: Counter[str] = Counter()  # characters left; down to minus one block, if text got longer
         self._late_s: dict[str, float] = {}  # by caller: seconds until the text fits that could not be borrowed
 
@@ -81,7 +82,7 @@ class SharedLimits:
         if per_minute is None:
             return
         if not self._is_there:
-            self._own_text.take(caller, num_chars)
+            self._of_host.take(caller, num_chars)
             return
         left = self._borrowed[caller.name] - num_chars
         if left < 0 and (late_s := self._late_s.get(caller.name)) is not None:
@@ -129,7 +130,7 @@ class SharedLimits:
             log.info("the database of shared limits is back: the limits hold for all servers together again")
         elif self._is_there and not is_there:
             log.error(
-                "the database of shared limits is gone, the limits hold for each server alone: %s", error or "no answer"
+                "the database of shared limits is gone, the limits hold for each host alone: %s", error or "no answer"
             )
             self._has_gone.set()
         self._is_there = is_there

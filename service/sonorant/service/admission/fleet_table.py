@@ -7,7 +7,7 @@ but `close` raise DatabaseGone.
 from collections.abc import Mapping
 from typing import Any
 
-from sonorant.service.access.text_budget import WINDOW_S
+from sonorant.service.admission.text_budget import WINDOW_S
 from sonorant.service.database import Database
 
 LEASE_S = 30  # after this time, the sessions of a server that is gone are free again
@@ -28,7 +28,7 @@ _LEASE = (
 )
 
 
-class LimitsTable:
+class FleetTable:
     def __init__(self, url: str, server: str) -> None:
         """`server`: a name that no other server has. Raises PsycopgMissing."""
         self._server = server

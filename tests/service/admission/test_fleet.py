@@ -11,10 +11,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sonorant.service.access import shared_limits
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.limits_table import LimitsTable
-from sonorant.service.access.shared_limits import SharedLimits
+from sonorant.service.admission import fleet as fleet_limits
+from sonorant.service.admission.fleet import FleetLimits
+from sonorant.service.admission.fleet_table import FleetTable
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.limits import HostLimits
 from sonorant.service.errors import LimitReached
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
@@ -83,7 +85,7 @@ async def test_a_key_with_six_sessions_gets_six_on_three_servers(database: str, 
 
 
 async def test_leases_of_a_server_that_is_gone_end(database: str) -> None:
-    here, gone = (LimitsTable(database, name) for name in ("here", "gone"))
+    here, gone = (FleetTable(database, name) for name in ("here", "gone"))
     assert gone.lease("ada", 6, 6) and not here.lease("ada", 1, 6)
     here._database.run(lambda connection: connection.execute("UPDATE sonorant_sessions SET expire = now()"))
     assert here.lease("ada", 6, 6)
@@ -114,8 +116,8 @@ async def test_a_minutes_text_is_the_same_minute_on_three_servers(database: str,
 
 async def test_text_is_borrowed_in_blocks_and_all_at_once(database: str) -> None:
     caller = Caller("ada", max_text_chars_per_minute=600)
-    tables = [LimitsTable(database, name) for name in "ab"]
-    one, other = (SharedLimits(each, lambda is_there: None) for each in tables)
+    tables = [FleetTable(database, name) for name in "ab"]
+    one, other = (FleetLimits(each, lambda is_there: None, HostLimits(Ledger())) for each in tables)
     try:
         await one.prepare(caller, 1)
         one.take(caller, 1)
@@ -155,7 +157,7 @@ async def load(servers: list[Served]) -> AsyncIterator[Counter[float]]:
 
 async def test_a_database_that_stops_and_starts_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Presets speak, voices are UNAVAILABLE, each server goes by its own counts; all comes back by itself."""
-    monkeypatch.setattr(shared_limits, "RETRY_S", 0.05)
+    monkeypatch.setattr(fleet_limits, "RETRY_S", 0.05)
     with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
         cluster = await asyncio.to_thread(postgres.Cluster, Path(folder))
         limits = "max_sessions = 2\nmax_text_chars_per_minute = 600"
@@ -210,7 +212,7 @@ async def up(server: Served) -> float:
 
 async def test_longer_text_than_was_known_is_paid_later(database: str) -> None:
     caller = Caller("ada", max_text_chars_per_minute=600)
-    limits = SharedLimits(LimitsTable(database, "a"), lambda is_there: None)
+    limits = FleetLimits(FleetTable(database, "a"), lambda is_there: None, HostLimits(Ledger()))
     try:
         await limits.prepare(caller, 10)
         limits.take(caller, 10)

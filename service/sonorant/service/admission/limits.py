@@ -1,15 +1,16 @@
-"""The limits of API keys that may be shared by several servers: sessions at the same time, and text per minute."""
+"""The limits of API keys that several servers may share: sessions at the same time, and text per minute."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.access.text_budget import TextBudget
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.text_budget import pay
 
 
 class Limits(Protocol):
     async def enter(self, caller: Caller, on_call_end: Callable[[Callable[[object], None]], None]) -> None:
-        """Count a session that has a place on this server. `on_call_end` is given the function that uncounts it.
+        """Count a session that has a permit of this host. `on_call_end` is given the function that uncounts it.
 
         Raises LimitReached.
         """
@@ -21,11 +22,11 @@ class Limits(Protocol):
         """Charge the text to the caller's text per minute. Raises LimitReached, and then charges nothing."""
 
 
-class OwnLimits:
-    """The limits of a single server: `Admission` counts the sessions already, and the text budget is kept here."""
+class HostLimits:
+    """The limits of a single host: `Sessions` counts the sessions already, and the ledger knows the text."""
 
-    def __init__(self) -> None:
-        self._text = TextBudget()
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     async def enter(self, caller: Caller, on_call_end: Callable[[Callable[[object], None]], None]) -> None:
         pass
@@ -34,4 +35,5 @@ class OwnLimits:
         pass
 
     def take(self, caller: Caller, num_chars: int) -> None:
-        self._text.take(caller, num_chars)
+        if (per_minute := caller.max_text_chars_per_minute) is not None:
+            self._ledger.charge(caller.number, lambda now_s, paid_off_s: pay(now_s, paid_off_s, num_chars, per_minute))
