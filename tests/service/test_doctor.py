@@ -16,7 +16,8 @@ from sonorant.engine.tools.doctor import examine as engine_findings
 from sonorant.service.access.api_keys import new_key
 from sonorant.service.config import parse_args
 from sonorant.service.doctor import _voices
-from sonorant.service.voices.sqlite_store import FILES, VoiceRegistry
+from sonorant.service.voices.folder import FILES
+from sonorant.service.voices.sqlite_store import VoiceRegistry
 from tests.service.voice_values import ROOMY, about, file_of
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -84,7 +85,7 @@ def test_kept_voices_are_looked_through(tmp_path: Path) -> None:
     assert _voices(config).verdict == Verdict.FAIL and "is damaged: its file was changed" in _voices(config).text
     (tmp_path / "file").write_text("")
     unusable = _voices(parse_args(["--voices-dir", str(tmp_path / "file")], {}))
-    assert unusable.verdict == Verdict.FAIL and "File exists" in unusable.text
+    assert unusable.verdict == Verdict.FAIL and "is not a folder" in unusable.text
     assert _voices(parse_args([], {})).verdict == Verdict.PASS
 
 

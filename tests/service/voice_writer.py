@@ -6,16 +6,17 @@ python -m tests.service.voice_writer FOLDER OWNER FIRST_NUMBER
 import sys
 from pathlib import Path
 
-from sonorant.service.voices import sqlite_store
+from sonorant.service.voices import sqlite_opening
 from sonorant.service.voices.file import unpack
+from sonorant.service.voices.sqlite_store import VoiceRegistry
 from tests.service.voice_values import ROOMY, file_of
 
 DELETED_EVERY = 20  # every twentieth voice goes right after it came
 
 
 def main(folder: str, owner: str, first: str) -> None:
-    sqlite_store.BUSY_TIMEOUT_S = 120.0  # SQLite lets writers wait in no order, and disks of test machines are slow
-    registry = sqlite_store.VoiceRegistry(Path(folder))
+    sqlite_opening.BUSY_TIMEOUT_S = 120.0  # SQLite lets writers wait in no order, and disks of test machines are slow
+    registry = VoiceRegistry(Path(folder))
     number = int(first)
     while True:
         file = file_of(number)

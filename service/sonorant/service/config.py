@@ -104,7 +104,8 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sonorant-server",
-        usage="%(prog)s [SETTING...] | doctor [SETTING...] | new-key NAME | voices migrate SOURCE TARGET",
+        usage="%(prog)s [SETTING...] | doctor [SETTING...] | new-key NAME | voices migrate SOURCE TARGET | "
+        "voices rebuild FOLDER [--owner NAME]",
         description="Streaming text-to-speech over gRPC.",
         epilog=f"Each setting can also be an environment variable ({ENVIRONMENT_PREFIX}NUM_SLOTS for --num-slots), or "
         "a key of the TOML file: at its top (talker_device), or in its table without the table's name (device in "

@@ -21,7 +21,7 @@ from sonorant.service.database import without_password
 from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.operations.metrics_port import listening_socket
 from sonorant.service.settings import ServiceConfig
-from sonorant.service.voices.opening import opener
+from sonorant.service.voices.opening import NoVoicesHere, check_writable, open_to_read
 
 ENGINE_TIMEOUT_S = 120.0
 _LOOPBACK = ("127.", "localhost", "[::1]")
@@ -137,15 +137,18 @@ def _keys(config: ServiceConfig) -> Finding:
 
 
 def _voices(config: ServiceConfig) -> Finding:
-    open_store = opener(config.voices_dir, config.voices_url)
-    if open_store is None:
+    if config.voices_url is None and config.voices_dir is None:
         return Finding(
             Verdict.PASS, "voices", "none are kept; to keep those that callers make, set --voices-dir or --voices-url"
         )
     place = without_password(config.voices_url) if config.voices_url else str(config.voices_dir)
     try:
-        with closing(open_store()) as store:
+        if config.voices_dir is not None:
+            check_writable(config.voices_dir)
+        with closing(open_to_read(config.voices_url or str(config.voices_dir))) as store:
             num_voices, damages = store.check()
+    except NoVoicesHere:
+        return Finding(Verdict.PASS, "voices", f"none yet in {place}, which the server will make")
     except VoiceStoreFailed as error:
         return Finding(Verdict.FAIL, "voices", f"{place}: {error.__cause__ or error}")
     if damages:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from pathlib import Path
 
 import uvloop
 
@@ -25,8 +26,9 @@ from sonorant.service.operations.tracing import TracingMissing
 from sonorant.service.ports import CannotListen
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.speak.wanted_phrases import PhrasesFileError
-from sonorant.service.voices.migration import migrate
-from sonorant.service.voices.opening import NoVoicesHere, open_kept, open_named
+from sonorant.service.voices.migration import Migration, migrate
+from sonorant.service.voices.opening import NoVoicesHere, open_named, open_to_read, open_to_rebuild
+from sonorant.service.voices.rebuilding import Rebuilt, rebuild
 
 log = logging.getLogger("sonorant.service")
 
@@ -108,8 +110,16 @@ def main() -> None:
             code = doctor.run(config, processes.number_of(config))
         case ["voices", "migrate", source, target]:
             code = _migrate(source, target)
+        case ["voices", "rebuild", folder]:
+            code = _rebuild(folder, None)
+        case ["voices", "rebuild", folder, "--owner", owner]:
+            code = _rebuild(folder, owner)
         case ["voices", *_]:
-            print("sonorant-server: use 'voices migrate SOURCE TARGET'; each is a folder or a URL", file=sys.stderr)
+            print(
+                "sonorant-server: use 'voices migrate SOURCE TARGET', each a folder or a URL, or "
+                "'voices rebuild FOLDER [--owner NAME]'",
+                file=sys.stderr,
+            )
             code = 2
         case _:
             code = run(parse_args())
@@ -131,13 +141,29 @@ def run(config: ServiceConfig, lifeline: int | None = None, owner: socket.socket
 
 def _migrate(source: str, target: str) -> int:
     """Copy voices and return the exit status: 1 if some could not be copied."""
+
+    def copy() -> Migration:
+        with closing(open_to_read(source)) as here, closing(open_named(target)) as there:
+            return migrate(here, there)
+
+    return _reported(copy)
+
+
+def _rebuild(folder: str, owner: str | None) -> int:
+    """Add the voices of files without rows, and return the exit status: 1 if some files are left without."""
+
+    def add() -> Rebuilt:
+        with closing(open_to_rebuild(Path(folder))) as registry:
+            return rebuild(registry, owner)
+
+    return _reported(add)
+
+
+def _reported(work: Callable[[], Migration | Rebuilt]) -> int:
+    """Do the work, say what was done to stdout and what was not to stderr, and return the exit status."""
     try:
-        with closing(open_kept(source)) as here, closing(open_named(target)) as there:
-            done = migrate(here, there)
-    except NoVoicesHere as error:
-        print(f"sonorant-server: {error}", file=sys.stderr)
-        return 1
-    except VoiceStoreFailed as error:
+        done = work()
+    except (NoVoicesHere, VoiceStoreFailed) as error:
         print(f"sonorant-server: {error.__cause__ or error}", file=sys.stderr)
         return 1
     for each in done.left:

@@ -60,6 +60,9 @@ class MemoryStore:
     def remove_expired(self) -> int:
         return 0
 
+    def warning(self) -> None:
+        return None
+
     def close(self) -> None:
         pass
 

@@ -19,9 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sonorant.service import process
 from sonorant.service.errors import RequestIdReused, VoiceExists, VoiceQuotaReached, VoiceStoreFailed
+from sonorant.service.voices.folder import FILES
 from sonorant.service.voices.opening import Store, open_named
 from sonorant.service.voices.postgres_store import PostgresVoices
-from sonorant.service.voices.sqlite_store import FILES, VoiceRegistry
+from sonorant.service.voices.sqlite_store import VoiceRegistry
 from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceLimits
 from tests.service import postgres
 from tests.service.voice_values import ROOMY, about, file_of

@@ -157,6 +157,9 @@ class PostgresVoices:
             if len(rows) < PAGE:
                 return
 
+    def warning(self) -> str | None:
+        return None  # files and rows are one
+
     def check(self) -> tuple[int, list[str]]:
         """Return the number of voices of all owners, and a sentence for each that is damaged."""
         with _failures():

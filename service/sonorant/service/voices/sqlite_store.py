@@ -1,32 +1,31 @@
 """Stored voices in a folder: a SQLite database, and beside it one file per voice with its tensors.
 
-Durability: a file is written, synced and renamed before its row is inserted, and the row is committed with a full sync.
-So a voice is there as a whole or not at all, whatever is killed and when. All this happens within the write
-transaction, of which SQLite allows one at a time among all processes. So its holder may delete any file without a row.
+Durability: a file is written and synced before its row is inserted, the row is committed with a full sync, and only
+then the file gets its name. So a voice is there as a whole or not at all, whatever is killed and when. The next process
+that opens the folder finishes what a killed one began, as the file's name says (`folder.py`), within a write
+transaction, of which SQLite allows one at a time among all processes. Nothing else is deleted without a request: a file
+without a row may belong to a database that was lost.
 
 A `VoiceRegistry` belongs to the thread that made it. Any number may be open on a folder, in any processes of one host.
 """
 
 import hashlib
 import logging
-import os
-import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, VoiceStoreFailed
 from sonorant.service.voices.file import about_from_json, about_to_json
+from sonorant.service.voices.folder import FILES, VoiceFolder, new_name
 from sonorant.service.voices.limits import check_room
+from sonorant.service.voices.sqlite_opening import Use, connect, explained, is_full, lost
 from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 
 log = logging.getLogger(__name__)
 
-DATABASE = "voices.sqlite3"
-FILES = "files"
-BUSY_TIMEOUT_S = 10.0  # how long to wait for the transactions of other processes
 VERSION = 1  # of the schema
 
 _SCHEMA = """
@@ -49,19 +48,23 @@ _LIVE = "(expire_s IS NULL OR expire_s > ?)"
 
 
 class VoiceRegistry:
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Creates what is missing, and deletes files that a killed process left. Raises VoiceStoreFailed."""
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time, use: Use = Use.KEEP) -> None:
+        """Raises VoiceStoreFailed, with a sentence for the operator."""
         self._clock = clock
-        self._files = folder / FILES
-        with _failures():
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._files.mkdir(exist_ok=True, mode=0o700)
-            self._db = sqlite3.connect(folder / DATABASE, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-            _write_ahead(self._db)
-            self._db.execute("PRAGMA synchronous = FULL")
-            with self._transaction("IMMEDIATE"):
-                self._set_up(folder)
-                self._remove_orphans()
+        self._folder = VoiceFolder(folder)
+        self._db = connect(self._folder, use)
+        try:
+            with explained(self._folder):
+                if use is Use.READ:
+                    self._check_version()
+                    return
+                with self._transaction("IMMEDIATE"):
+                    self._set_up(use)
+                    self._finish_moves()
+                self._folder.refill_reserve()
+        except BaseException:
+            self._db.close()
+            raise
 
     def find(self, owner: str, voice_id: str) -> StoredVoice | None:
         with _failures():
@@ -86,34 +89,37 @@ class VoiceRegistry:
         return found
 
     def prepare(self, owner: str, voice_id: str, request: RequestKey | None, limits: VoiceLimits) -> StoredVoice | None:
+        now_s = self._clock()
         with _failures(), self._transaction("DEFERRED"):
-            made = self._repeated(owner, request)
+            made = self._repeated(owner, request, now_s)
             if made is None:
-                self._check_room(owner, voice_id, 0, limits)
+                self._check_room(owner, voice_id, 0, limits, now_s)
             return made
 
     def add(
         self, owner: str, about: VoiceAbout, file: bytes, request: RequestKey | None, limits: VoiceLimits
     ) -> StoredVoice:
-        self.remove_expired()
-        voice = StoredVoice(about, f"{secrets.token_hex(16)}.safetensors", hashlib.sha256(file).digest())
+        now_s = self._clock()
+        self._delete("expire_s <= ?", now_s)
+        voice = StoredVoice(about, new_name(owner), hashlib.sha256(file).digest())
         with _failures():
             try:
                 with self._transaction("IMMEDIATE"):
-                    if made := self._repeated(owner, request):
+                    if made := self._repeated(owner, request, now_s):
                         return made
-                    self._check_room(owner, about.voice_id, len(file), limits)
-                    self._write(voice.file, file)
+                    self._check_room(owner, about.voice_id, len(file), limits, now_s)
+                    self._folder.write(voice.file, file)
                     self._insert(owner, voice, request, len(file))
             except BaseException:
-                self._unlink([voice.file])
+                self._folder.drop([voice.file])
                 raise
+            self._folder.keep([voice.file])
         return voice
 
     def load(self, voice: StoredVoice) -> bytes | None:
         with _failures():
             try:
-                data = (self._files / voice.file).read_bytes()
+                data = self._folder.read(voice.file)
             except FileNotFoundError:
                 if self._db.execute("SELECT 1 FROM voices WHERE file = ?", (voice.file,)).fetchone() is None:
                     return None
@@ -123,23 +129,11 @@ class VoiceRegistry:
         return data
 
     def remove(self, owner: str, voice_id: str) -> bool:
-        with _failures():
-            with self._transaction("IMMEDIATE"):
-                rows = self._db.execute(
-                    "DELETE FROM voices WHERE owner = ? AND voice_id = ? RETURNING file, expire_s", (owner, voice_id)
-                ).fetchall()
-            self._unlink(file for file, _ in rows)
-        return any(expire_s is None or expire_s > self._clock() for _, expire_s in rows)
+        deleted = self._delete("owner = ? AND voice_id = ?", owner, voice_id)
+        return any(expire_s is None or expire_s > self._clock() for expire_s in deleted)
 
     def remove_expired(self) -> int:
-        with _failures():
-            if not self._db.execute("SELECT 1 FROM voices WHERE expire_s <= ?", (self._clock(),)).fetchone():
-                return 0
-            with self._transaction("IMMEDIATE"):
-                rows = self._db.execute("DELETE FROM voices WHERE expire_s <= ? RETURNING file", (self._clock(),))
-                files = [file for (file,) in rows]
-            self._unlink(files)
-        return len(files)
+        return len(self._delete("expire_s <= ?", self._clock()))
 
     def everything(self) -> Iterator[OwnedVoice]:
         """Yield all voices of all owners, as they are now."""
@@ -156,7 +150,10 @@ class VoiceRegistry:
         yield from voices
 
     def check(self) -> tuple[int, list[str]]:
-        """Return the number of voices of all owners, and a sentence for each that is damaged."""
+        """Return the number of voices of all owners, and a sentence for each that is damaged or not in the database."""
+        with explained(self._folder):
+            if damages := [said for (said,) in self._db.execute("PRAGMA quick_check(1)") if said != "ok"]:
+                raise sqlite3.DatabaseError(damages[0])
         with _failures():
             voices = [_voice(row) for row in self._db.execute("SELECT about, file, file_digest FROM voices")]
         damages = []
@@ -165,7 +162,39 @@ class VoiceRegistry:
                 self.load(voice)
             except VoiceDamaged as error:
                 damages.append(str(error))
+        if warning := self.warning():
+            damages.append(warning)
         return len(voices), damages
+
+    def warning(self) -> str | None:
+        if not (num_files := len(self.unlisted())):
+            return None
+        return (
+            f"the database does not know {num_files} of the files in {self._folder.path / FILES}; it may be older than "
+            "they are. Nothing was changed. To have these voices back: "
+            f"sonorant-server voices rebuild {self._folder.path}"
+        )
+
+    def unlisted(self) -> list[str]:
+        """Return the names of the files of voices that the database does not know, in order."""
+        with _failures():
+            names = self._folder.names()
+            names.difference_update(file for (file,) in self._db.execute("SELECT file FROM voices"))
+            return sorted(names & self._folder.names())  # others may have been deleted meanwhile
+
+    def read(self, name: str) -> bytes:
+        with _failures():
+            return self._folder.read(name)
+
+    def adopt(self, owner: str, name: str, about: VoiceAbout) -> bool:
+        """Make a file that the database does not know a voice. Return whether the owner has no other of this id."""
+        with _failures(), self._transaction("IMMEDIATE"):
+            data = self._folder.read(name)
+            voice = StoredVoice(about, name, hashlib.sha256(data).digest())
+            if self._one("owner = ? AND voice_id = ?", owner, about.voice_id):
+                return False
+            self._insert(owner, voice, None, len(data))
+            return True
 
     def close(self) -> None:
         self._db.close()
@@ -182,21 +211,58 @@ class VoiceRegistry:
                 self._db.execute("ROLLBACK")
             raise
 
-    def _set_up(self, folder: Path) -> None:
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            for statement in filter(str.strip, _SCHEMA.split(";")):
-                self._db.execute(statement)
-            self._db.execute(f"PRAGMA user_version = {VERSION}")
-        elif version != VERSION:
-            raise VoiceStoreFailed(f"{folder} was made by another version of this server (schema {version})")
+    def _set_up(self, use: Use) -> None:
+        if self._check_version():
+            return
+        if use is not Use.REBUILD and (names := self._folder.names()):
+            raise lost(self._folder, len(names))
+        for statement in filter(str.strip, _SCHEMA.split(";")):
+            self._db.execute(statement)
+        self._db.execute(f"PRAGMA user_version = {VERSION}")
 
-    def _remove_orphans(self) -> None:
-        known = {file for (file,) in self._db.execute("SELECT file FROM voices")}
-        orphans = [path.name for path in self._files.iterdir() if path.name not in known]
-        self._unlink(orphans)
-        if orphans:
-            log.info("%d files without a voice were removed", len(orphans))
+    def _check_version(self) -> int:
+        version: int
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise VoiceStoreFailed(
+                f"{self._folder.path} was made by another version of this server (schema {version}); use that one"
+            )
+        return version
+
+    def _finish_moves(self) -> None:
+        """Finish what killed processes began: a file that was being stored or deleted is kept if there is a row."""
+        if moving := self._folder.moving():
+            known = moving.intersection(file for (file,) in self._db.execute("SELECT file FROM voices"))
+            self._folder.keep(known)
+            self._folder.drop(moving - known)
+
+    def _delete(self, condition: str, *values: object) -> list[float | None]:
+        """Delete voices, and return when each would have expired. This is possible on a full disk, too."""
+        with _failures():
+            if not self._db.execute(f"SELECT 1 FROM voices WHERE {condition}", values).fetchone():
+                return []
+            try:
+                deleted = self._delete_rows(condition, values)
+            except (sqlite3.OperationalError, OSError) as error:
+                if not is_full(error) or not self._folder.give_up_reserve():
+                    raise
+                deleted = self._delete_rows(condition, values)
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # gives back what the log has grown by
+            self._folder.drop(file for file, _ in deleted)
+            self._folder.refill_reserve()
+        return [expire_s for _, expire_s in deleted]
+
+    def _delete_rows(self, condition: str, values: tuple[object, ...]) -> list[tuple[str, float | None]]:
+        deleted: list[tuple[str, float | None]] = []
+        try:
+            with self._transaction("IMMEDIATE"):
+                rows = self._db.execute(f"DELETE FROM voices WHERE {condition} RETURNING file, expire_s", values)
+                deleted = rows.fetchall()
+                self._folder.let_go(file for file, _ in deleted)
+        except BaseException:
+            self._folder.keep(file for file, _ in deleted)
+            raise
+        return deleted
 
     def _one(self, condition: str, *values: object) -> tuple[str, str, bytes, bytes | None] | None:
         row: tuple[str, str, bytes, bytes | None] | None = self._db.execute(
@@ -204,16 +270,15 @@ class VoiceRegistry:
         ).fetchone()
         return row
 
-    def _repeated(self, owner: str, request: RequestKey | None) -> StoredVoice | None:
+    def _repeated(self, owner: str, request: RequestKey | None, now_s: float) -> StoredVoice | None:
         if request is None:
             return None
-        row = self._one(f"owner = ? AND request_id = ? AND {_LIVE}", owner, request.request_id, self._clock())
+        row = self._one(f"owner = ? AND request_id = ? AND {_LIVE}", owner, request.request_id, now_s)
         if row is not None and row[3] != request.digest:
             raise RequestIdReused(request.request_id)
         return _voice(row) if row else None
 
-    def _check_room(self, owner: str, voice_id: str, num_bytes: int, limits: VoiceLimits) -> None:
-        now_s = self._clock()
+    def _check_room(self, owner: str, voice_id: str, num_bytes: int, limits: VoiceLimits, now_s: float) -> None:
         if self._one(f"owner = ? AND voice_id = ? AND {_LIVE}", owner, voice_id, now_s):
             raise VoiceExists(voice_id)
         num_voices, num_own, total = self._db.execute(
@@ -225,47 +290,15 @@ class VoiceRegistry:
     def _insert(self, owner: str, voice: StoredVoice, request: RequestKey | None, num_bytes: int) -> None:
         about, of_request = voice.about, (request.request_id, request.digest) if request else (None, None)
         values = (owner, about.voice_id, about_to_json(about), about.expire_s)
-        self._db.execute(  # it can only replace a voice that has expired just now
-            "INSERT OR REPLACE INTO voices VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        self._db.execute(
+            "INSERT INTO voices VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*values, *of_request, voice.file, voice.file_digest, num_bytes),
         )
-
-    def _write(self, name: str, data: bytes) -> None:
-        scratch = self._files / f"{name}.part"
-        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.rename(self._files / name)
-        folder = os.open(self._files, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-    def _unlink(self, names: Iterable[str]) -> None:
-        for name in names:
-            for path in (self._files / name, self._files / f"{name}.part"):
-                path.unlink(missing_ok=True)
 
 
 def _voice(row: tuple[object, ...]) -> StoredVoice:
     about, file, file_digest = row[:3]
     return StoredVoice(about_from_json(str(about)), str(file), bytes(file_digest))  # type: ignore[call-overload]
-
-
-def _write_ahead(db: sqlite3.Connection) -> None:
-    """Turn on write-ahead logging. Retries, as SQLite ignores its timeout here when several open a new database."""
-    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
-                raise
-            time.sleep(0.01)
 
 
 @contextmanager

@@ -102,4 +102,7 @@ class VoiceStore(Protocol):
     def remove_expired(self) -> int:
         """Delete expired voices and return how many there were."""
 
+    def warning(self) -> str | None:
+        """Return a sentence for the operator if voices may be missing."""
+
     def close(self) -> None: ...

@@ -1,6 +1,7 @@
 """The stored voices, for use on the event loop: a store in threads, the callers' quotas, and a cache of tensors."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from sonorant.service.errors import VoiceNotFound
 from sonorant.service.voices.cache import LruCache
 from sonorant.service.voices.file import pack, unpack
 from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceAbout, VoiceLimits, VoiceStore, VoiceTensors
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -30,6 +33,10 @@ class _Lane:
         """Run `work` in the thread. It runs to its end even if nobody waits for it any more."""
         return await asyncio.wrap_future(self._thread.submit(work, self._store))
 
+    def call_now(self, work: Callable[[VoiceStore], T]) -> T:
+        """Run `work` in the thread, and block until it is done."""
+        return self._thread.submit(work, self._store).result()
+
     def close(self) -> None:
         self._thread.submit(self._store.close).result()
         self._thread.shutdown()
@@ -48,6 +55,8 @@ class StoredVoices:
         self._config = config
         self._reads = _Lane(open_store)  # separate, so that reads do not wait for writes
         self._writes = _Lane(open_store)
+        if warning := self._writes.call_now(lambda store: store.warning()):
+            log.warning(warning)
         self._cache: LruCache[str, VoiceTensors] = LruCache(config.cache_bytes)
 
     async def find(self, caller: Caller, voice_id: str) -> StoredVoice:
