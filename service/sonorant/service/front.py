@@ -9,13 +9,14 @@ import socket
 import sys
 
 from sonorant.service import process
+from sonorant.service.handed import Handed
 
 
 def main() -> None:
-    config = pickle.load(sys.stdin.buffer)
+    handed: Handed = pickle.load(sys.stdin.buffer)
     owner = socket.socket(fileno=int(sys.argv[1]))
     owner.set_inheritable(False)
-    sys.exit(process.run(config, sys.stdin.fileno(), owner))
+    sys.exit(process.run(handed.config, sys.stdin.fileno(), owner, handed))
 
 
 if __name__ == "__main__":

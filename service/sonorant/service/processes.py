@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import Any
 
 from sonorant.engine import AUTO, EngineError, SharedPairs, find_card, shared_pairs
+from sonorant.service.handed import Handed, HostTable
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.process_metrics import any_ready, scrape
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
@@ -43,8 +44,14 @@ class ProcessEnded(Exception):
     """A server process cannot be kept running."""
 
 
-async def serve(config: ServiceConfig, drain: asyncio.Event, announce: Announce = announce_on_stdout) -> int:
-    """Serve until `drain` is set, and return the exit code. Cancelling this stops all processes at once.
+async def serve(
+    config: ServiceConfig,
+    drain: asyncio.Event,
+    announce: Announce = announce_on_stdout,
+    table: HostTable | None = None,
+) -> int:
+    """Serve until `drain` is set, and return the exit code. Cancelling this stops all processes at once. `table` is
+    handed to every server process, and its row is cleared when that has ended.
 
     Raises CannotListen, CheckpointError or EngineError, and ProcessEnded.
     """
@@ -57,7 +64,8 @@ async def serve(config: ServiceConfig, drain: asyncio.Event, announce: Announce 
         log.info("%d server processes use the same workers", config.processes)
         config = config.with_sizes(pairs.configs)
         configs = [front_config(config, number, address) for number in range(config.processes)]
-        processes = _Processes(configs, pairs, drain, announce, listening)
+        handed = [Handed(each, number, table) for number, each in enumerate(configs)]
+        processes = _Processes(handed, pairs, drain, announce, listening)
         if listening is not None:
             await stack.enter_async_context(serve_metrics(listening, processes.metrics, processes.are_ready))
         codes = await processes.run()
@@ -97,14 +105,14 @@ def _counted_up(address: str | None, number: int) -> str | None:
 class _Processes:
     def __init__(
         self,
-        configs: Sequence[ServiceConfig],
+        handed: Sequence[Handed],
         pairs: SharedPairs,
         drain: asyncio.Event,
         announce: Announce,
         metrics: socket.socket | None,
     ) -> None:
         """`metrics` listens for those who ask for metrics."""
-        self._configs = configs
+        self._handed = handed
         self._pairs = pairs
         self._drain = drain
         self._announce = announce
@@ -117,7 +125,7 @@ class _Processes:
         try:
             async with asyncio.TaskGroup() as tasks:
                 starting = tasks.create_task(self._pairs.start())
-                kept = [tasks.create_task(self._keep(number)) for number in range(len(self._configs))]
+                kept = [tasks.create_task(self._keep(number)) for number in range(len(self._handed))]
                 await asyncio.wait(kept)
                 starting.cancel()
         except ExceptionGroup as ended:  # not `except*`: Python 3.11.2 makes a group of what is raised there
@@ -161,7 +169,7 @@ class _Processes:
         """Run one process to its end, which the drain brings about; return its exit code."""
         with self._pairs.connect(number) as end:
             try:
-                process = await _start(self._configs[number], end)
+                process = await _start(self._handed[number], end)
             except OSError as error:
                 log.error("cannot start server process %d: %s", number + 1, error)
                 self._pairs.leave(number)
@@ -175,6 +183,8 @@ class _Processes:
             ending.cancel()
             await self._stop(process)
             self._pairs.leave(number)
+            if (table := self._handed[number].table) is not None:
+                table.clear(number)
 
     async def _end_at_drain(self, process: Process) -> None:
         await self._drain.wait()
@@ -183,7 +193,7 @@ class _Processes:
     async def _stop(self, process: Process) -> None:
         """End a process that still runs: in order, or at once if it is ending in order already."""
         _terminate(process)
-        config = self._configs[0]
+        config = self._handed[0].config
         try:
             async with asyncio.timeout(config.drain_delay_s + config.drain_grace_s + STOP_TIMEOUT_S):
                 await process.wait()
@@ -196,13 +206,13 @@ class _Processes:
             case "listening":
                 first = number not in self._listening
                 self._listening[number] = {"pid": pid, **told}
-                if first and len(self._listening) == len(self._configs):
+                if first and len(self._listening) == len(self._handed):
                     self._announce("listening", **self._ports(), model=told["model"])
             case "serving" if number in self._serving:
                 log.info("server process %d serves again", number + 1)
             case "serving":
                 self._serving.add(number)
-                if len(self._serving) == len(self._configs):
+                if len(self._serving) == len(self._handed):
                     self._announce("serving", port=told["port"])
                     tell_ready()
 
@@ -218,7 +228,7 @@ class _Processes:
         return {**ports, "processes": processes}
 
 
-async def _start(config: ServiceConfig, end: socket.socket) -> Process:
+async def _start(handed: Handed, end: socket.socket) -> Process:
     """Start a process in a session of its own, so that only this process gets the signals of a terminal."""
     environment = {name: value for name, value in os.environ.items() if name != NOTIFY_VARIABLE}
     process = await asyncio.create_subprocess_exec(
@@ -227,11 +237,11 @@ async def _start(config: ServiceConfig, end: socket.socket) -> Process:
         stdout=PIPE,
         env=environment,
         start_new_session=True,
-        pass_fds=[end.fileno()],
+        pass_fds=[end.fileno(), *handed.fds()],
     )
     assert process.stdin is not None
     with suppress(OSError, RuntimeError):  # it has ended already; RuntimeError is what uvloop says then
-        process.stdin.write(pickle.dumps(config))  # and left open: it closes when this process ends, however it does
+        process.stdin.write(pickle.dumps(handed))  # and left open: it closes when this process ends, however it does
     return process
 
 

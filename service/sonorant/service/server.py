@@ -20,6 +20,7 @@ from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
 from sonorant.service.errors import VoiceStoreFailed
+from sonorant.service.handed import Handed
 from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.metrics_port import serve_metrics
@@ -59,9 +60,14 @@ def announce_on_stdout(event: str, **more: object) -> None:
 
 
 async def serve(
-    config: ServiceConfig, start_engine: StartEngine, drain: asyncio.Event, announce: Announce = announce_on_stdout
+    config: ServiceConfig,
+    start_engine: StartEngine,
+    drain: asyncio.Event,
+    announce: Announce = announce_on_stdout,
+    handed: Handed | None = None,
 ) -> int:
     """Serve until `drain` is set or the engine has failed for good, finish running calls, and return the exit code.
+    `handed`: what the owner gave to this process, if there is one.
 
     Raises, before the engine is started: CannotListen; ApiKeysError, TlsError, PhrasesFileError or VoiceStoreFailed for
     their files; ChannelzMissing or TracingMissing.
