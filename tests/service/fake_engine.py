@@ -123,11 +123,12 @@ class FakeEngine(FakeWorkers):
         if not params.sampling.temperature > 0:
             raise InvalidSynthesis("temperature", "temperature must be above 0")
 
-    def explain(self, params: SynthesisParams, text: str) -> Explanation:
+    def explain(self, params: SynthesisParams, text: str, written: str | None = None) -> Explanation:
         """A token for each character."""
         self.check(params)
         return Explanation(
             text=text,
+            changes=(),
             token_ids=tuple(map(ord, text)),
             tokens=tuple(text),
             language=params.language,

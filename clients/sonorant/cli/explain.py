@@ -57,6 +57,10 @@ def explanation_lines(answer: ExplainResponse) -> list[str]:
     lines += [f"warning   {warning.message} ({warning.code})" for warning in answer.warnings]
     if answer.tokens:
         lines.append(f"text      {_quoted(answer.text)}")
+        lines += [
+            f"  at {each.text_start}: {_quoted(each.written)} becomes {_quoted(each.given) or 'nothing'}"
+            for each in answer.changes
+        ]
         lines.append(f"tokens    {len(answer.tokens)}: " + " ".join(f"{t.id} {_quoted(t.text)}" for t in answer.tokens))
         lines.append(f"prompt    {len(answer.prompt)} rows of text and codec")
         lines += [f"  {number:6}  {_quoted(row.text):16} {row.codec}" for number, row in enumerate(answer.prompt)]

@@ -1,5 +1,6 @@
 """The tables of docs/text.md, executed."""
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -39,6 +40,12 @@ def test_what_a_push_releases(tokenizer: Tokenizer, row: list[str]) -> None:
     stream = tokenizer.stream()
     ids = [stream.push(piece) for piece in pieces][-1]
     assert [spelled(tokenizer, token) for token in ids] == expected
+
+
+@pytest.mark.parametrize("row", table("bytes that the model has never learned:"), ids=lambda row: row[0])
+def test_what_a_checkpoint_that_knows_ascii_is_given(small_tokenizer: Tokenizer, row: list[str]) -> None:
+    written, given = (ast.literal_eval(cell.strip("`")) for cell in row[1:])
+    assert Tokenizer(small_tokenizer._bpe, "ascii").given(written) == given
 
 
 def spelled(tokenizer: Tokenizer, token: int) -> str:

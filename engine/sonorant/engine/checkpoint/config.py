@@ -29,6 +29,8 @@ from sonorant.engine.types import SamplingParams
 PRESETS_DIR = Path(__file__).parents[1] / "presets"
 BUILTIN_VOICE_DIR = Path(__file__).parents[1] / "builtin_voice"
 
+Characters = Literal["ascii", "unicode"]
+CHARACTERS: tuple[Characters, ...] = ("ascii", "unicode")
 TaskName = Literal["custom_voice", "voice_design", "base"]
 TASKS: tuple[TaskName, ...] = ("custom_voice", "voice_design", "base")
 MIN_NEW_TOKENS = 2  # fixed in Qwen3TTSForConditionalGeneration.generate
@@ -155,6 +157,7 @@ class Checkpoint:
     codec: CodecConfig
     speaker_encoder: SpeakerEncoderConfig | None  # None unless `task` is base
     default_sampling: SamplingParams  # generation_config.json; seed 0
+    characters: Characters  # generation_config.json: those it was trained on; all others are folded to them
 
     @property
     def frame_rate_hz(self) -> float:
@@ -201,6 +204,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
             f"{config.path}: tokenizer_type is {config.text('tokenizer_type')!r}; only {CODEC_TYPE} is supported"
         )
     talker = config.section("talker_config", TALKER_DEFAULTS)
+    generation = Section.read(folder / "generation_config.json", GENERATION_DEFAULTS)
     checkpoint = Checkpoint(
         folder=folder,
         name=folder.resolve().name,
@@ -214,7 +218,8 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         speaker_encoder=_speaker_encoder(config.section("speaker_encoder_config", SPEAKER_ENCODER_DEFAULTS))
         if task == "base"
         else None,
-        default_sampling=_default_sampling(Section.read(folder / "generation_config.json", GENERATION_DEFAULTS)),
+        default_sampling=_default_sampling(generation),
+        characters=_characters(generation),
     )
     _check_consistent(checkpoint)
     return checkpoint
@@ -370,6 +375,15 @@ def _speaker_encoder(c: Section) -> SpeakerEncoderConfig:
         attention_channels=c.size("enc_attention_channels"),
         res2net_scale=c.size("enc_res2net_scale"),
         se_channels=c.size("enc_se_channels"),
+    )
+
+
+def _characters(c: Section) -> Characters:
+    for characters in CHARACTERS:
+        if characters == c.text("text_characters"):
+            return characters
+    raise CheckpointError(
+        f"{c.path}: text_characters is {c.text('text_characters')!r}; supported are {', '.join(CHARACTERS)}"
     )
 
 

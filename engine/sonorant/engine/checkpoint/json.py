@@ -142,6 +142,8 @@ GENERATION_DEFAULTS: Json = {
     "subtalker_top_k": 50,
     "subtalker_top_p": 1.0,
     "max_new_tokens": 2048,
+    # Our own keys. They are here, as config.json is a part of the fingerprint by which stored voices know a checkpoint.
+    "text_characters": "unicode",
 }
 
 

@@ -5,10 +5,11 @@ Rows are named as in docs/text.md.
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.prompt.layout import PromptLayout, check, check_num_tokens, fit_max_frames
+from sonorant.engine.prompt.nfc import clusters, normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import resolve_language
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
@@ -31,10 +32,21 @@ class PromptRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Characters that are not given to the model as they were written. Offsets count code points of the text."""
+
+    start: int
+    end: int
+    written: str
+    given: str  # "": they are left out
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The model's input for one text. A text without tokens has no prompt: `rows` and `trailing` are empty."""
 
-    text: str  # as it is spoken: NFC, without whitespace around it
+    text: str  # as the model is given it: NFC, folded, without whitespace around it
+    changes: tuple[Change, ...]  # of the text as it was written
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]  # one for each id; bytes that are no whole character are U+FFFD
     language: str  # the checkpoint's name for it, or "auto"
@@ -46,9 +58,17 @@ class Explanation:
 
 
 def explain_prompt(
-    params: SynthesisParams, text: str, checkpoint: Checkpoint, tokenizer: Tokenizer, max_context: int
+    params: SynthesisParams,
+    text: str,
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    max_context: int,
+    written: str | None = None,
 ) -> Explanation:
-    """Explain a text. Raises InvalidSynthesis or a subclass if an utterance of this text would be refused."""
+    """Explain a text. `written`: the text before phrases in it were respelled.
+
+    Raises InvalidSynthesis or a subclass if an utterance of this text would be refused.
+    """
     check(params, checkpoint, tokenizer, max_context)
     ids = tokenizer.encode(text)
     if not params.non_streaming_mode:
@@ -63,7 +83,8 @@ def explain_prompt(
         pairs = zip(plan.text_ids, plan.codec_items, strict=True)
         rows = [PromptRow(names.text(text_id), names.codec(codec_item)) for text_id, codec_item in pairs]
     return Explanation(
-        text=unicodedata.normalize("NFC", text).strip(),
+        text=tokenizer.given(text),
+        changes=tuple(changes_of(text if written is None else written, tokenizer)),
         token_ids=tuple(ids),
         tokens=tuple(map(tokenizer.text_of, ids)),
         language=resolve_language(params.language, checkpoint) or "auto",
@@ -88,6 +109,20 @@ def speech_s(text: str) -> float:
         elif unicodedata.category(char) == "Po":
             seconds += _PAUSE_S
     return seconds
+
+
+def changes_of(text: str, tokenizer: Tokenizer) -> list[Change]:
+    """Return what becomes of each character that the model is not given as it is."""
+    fold, changes, start = tokenizer.fold(), list[Change](), 0
+    for written in clusters(text):
+        given, end = fold.push(normalize(written)), start + len(written)
+        if changes and changes[-1].end == start and given.startswith(" ") and not written[0].isspace():
+            changes[-1] = replace(changes[-1], given=changes[-1].given + " ")  # it separates two words
+            given = given[1:]
+        if given != written:
+            changes.append(Change(start, end, written, given))
+        start = end
+    return changes
 
 
 class _Names:

@@ -6,6 +6,7 @@ consonant. So the last characters are held until nothing that follows can change
 """
 
 import unicodedata
+from collections.abc import Iterator
 from itertools import chain
 
 from tokenizers import normalizers
@@ -42,6 +43,17 @@ def _is_closed(char: str) -> bool:
         return (ord(char) - 0xAC00) % 28 > 0  # a Hangul syllable that has its final consonant
     decomposed = unicodedata.normalize("NFD", char)
     return len(decomposed) == 1 and starts_afresh(char) and decomposed not in _FIRSTS
+
+
+def clusters(text: str) -> Iterator[str]:
+    """Cut a whole text into the smallest parts that can be normalized one by one."""
+    start = 0
+    for index in range(1, len(text)):
+        if starts_afresh(text[index]):
+            yield text[start:index]
+            start = index
+    if text:
+        yield text[start:]
 
 
 class NfcStream:

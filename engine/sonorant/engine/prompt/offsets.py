@@ -11,16 +11,18 @@ from sonorant.engine.prompt.tokenizer import Tokenizer
 class TokenOffsets:
     """Push the same text here as to a `TokenStream`, and add the tokens that it releases. Offsets count code points.
 
-    The tokens stand for the text in NFC, which may have fewer characters, and without the whitespace around it.
+    The tokens stand for the text as it is given to the model: in NFC and folded, which may change the number of
+    characters, and without the whitespace around it.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._num_chars = 0  # of the text
         self._open = ""  # the end of the text, which may still be composed with what follows
-        self._ends: list[int] = []  # for each character in NFC, where it ends in the text
+        self._fold = tokenizer.fold()
+        self._ends: list[int] = []  # for each character that is given, where it ends in the text
         self._has_begun = False  # whether anything but whitespace has come
-        self._num_taken = 0  # characters in NFC that tokens have covered
+        self._num_taken = 0  # given characters that tokens have covered
         self._spans: list[tuple[int, int]] = []  # for each token, its place in the text without whitespace before it
 
     def push(self, text: str) -> None:
@@ -57,17 +59,18 @@ class TokenOffsets:
     def _close(self) -> None:
         start = self._num_chars - len(self._open)
         composed = normalize(self._open)
-        first = 0
-        if not self._has_begun:
-            first = len(composed) - len(composed.lstrip())
-            self._has_begun = first < len(composed)
         # If composing changes the number of characters, they all end together.
         is_same = len(composed) == len(self._open)
-        self._ends += [start + i + 1 if is_same else self._num_chars for i in range(first, len(composed))]
+        for number, char in enumerate(composed, start + 1):
+            given = self._fold.take(char)
+            if not self._has_begun:
+                given = given.lstrip()
+                self._has_begun = bool(given)
+            self._ends += [number if is_same else self._num_chars] * len(given)
         self._open = ""
 
     def _end(self, num_chars: int) -> int:
-        """Return where the first `num_chars` characters in NFC end in the text, which is where the next one begins."""
+        """Return where the first `num_chars` given characters end in the text, which is where the next one begins."""
         if num_chars == 0:
             return self._ends[0] - 1 if self._ends else 0
         return self._ends[num_chars - 1] if num_chars <= len(self._ends) else self._num_chars

@@ -2,7 +2,8 @@
 
 Byte-level BPE over NFC text, split into pre-tokens (words with the character before them, single digits, runs of
 punctuation, runs of whitespace) by the stock Qwen2 pattern. User text never becomes control tokens: `<|im_end|>`, for
-example, is encoded as the characters it is made of. Whitespace around a text is dropped.
+example, is encoded as the characters it is made of. Whitespace around a text is dropped. Before all this, characters
+that the checkpoint was not trained on are folded to those it knows.
 """
 
 from bisect import bisect_right
@@ -14,9 +15,10 @@ from tokenizers import Tokenizer as Pipeline
 from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
 
-from sonorant.engine.checkpoint.config import PRESETS_DIR
+from sonorant.engine.checkpoint.config import PRESETS_DIR, Characters
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.prompt.nfc import NfcStream
+from sonorant.engine.prompt.characters import AsciiStream, AsIs
+from sonorant.engine.prompt.nfc import NfcStream, normalize
 
 # Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
 # `fix_mistral_regex`; the models were trained with this one.
@@ -35,8 +37,10 @@ _BLOCK_CHARS = 256  # characters of a growing pre-token processed together, so t
 class Tokenizer:
     """The text vocabulary of one checkpoint."""
 
-    def __init__(self, bpe: BPE) -> None:
+    def __init__(self, bpe: BPE, characters: Characters = "unicode") -> None:
+        """`characters`: those that the checkpoint was trained on."""
         self._bpe = bpe
+        self._characters = characters
         self._split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
         self._pipeline = Pipeline(bpe)
         self._pipeline.normalizer = NFC()
@@ -47,7 +51,7 @@ class Tokenizer:
         self.max_token_bytes = max(map(len, self._tokens))
 
     @classmethod
-    def load(cls, folder: Path) -> "Tokenizer":
+    def load(cls, folder: Path, characters: Characters = "unicode") -> "Tokenizer":
         """Read `vocab.json` and `merges.txt` of a checkpoint folder; the presets share one pair."""
         source = PRESETS_DIR / "text_tokenizer" if folder.resolve().parent == PRESETS_DIR.resolve() else folder
         vocab, merges = source / "vocab.json", source / "merges.txt"
@@ -61,7 +65,7 @@ class Tokenizer:
         missing = [byte for byte in range(0x100) if bpe.token_to_id(_byte_chars(bytes([byte]))) is None]
         if missing:
             raise CheckpointError(f"{vocab} lacks {len(missing)} of the 256 single-byte tokens; byte-level BPE has all")
-        return cls(bpe)
+        return cls(bpe, characters)
 
     @cached_property
     def newline_id(self) -> int:
@@ -70,7 +74,15 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a whole text."""
-        return self._pipeline.encode(text.strip(), add_special_tokens=False).ids
+        return self._pipeline.encode(self.given(text), add_special_tokens=False).ids
+
+    def given(self, text: str) -> str:
+        """Return a whole text as the model is given it: normalized, folded, and without whitespace around it."""
+        return self.fold().push(normalize(text)).strip()
+
+    def fold(self) -> AsciiStream | AsIs:
+        """Return what folds the characters of one NFC text, which may come in pieces."""
+        return AsciiStream() if self._characters == "ascii" else AsIs()
 
     def text_of(self, token_id: int) -> str:
         """Return the text of a token; bytes that are no whole character become U+FFFD."""
@@ -104,7 +116,7 @@ class TokenStream:
 
     A token is released once no later text can change it. Only three things are held back:
 
-    * characters that may still compose (see `NfcStream`);
+    * characters that may still compose (see `NfcStream`), or that only separate words;
     * whitespace at the end: it is dropped if the text ends here, else it belongs to what follows;
     * the tokens of the last pre-token that may still change when it grows.
 
@@ -120,6 +132,7 @@ class TokenStream:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._nfc = NfcStream()
+        self._fold = tokenizer.fold()
         self._started = False  # whether anything but whitespace has come
         self._whitespace: list[str] = []  # at the end of the text
         self._context = ""  # stands in for the last pre-token when more text is split
@@ -140,6 +153,8 @@ class TokenStream:
         return ids
 
     def _take(self, text: str) -> list[int]:
+        """Take NFC text."""
+        text = self._fold.push(text)
         if not self._started:
             text = text.lstrip()
             self._started = bool(text)

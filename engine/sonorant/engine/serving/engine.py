@@ -111,7 +111,7 @@ class Engine:
         Raises CheckpointError or EngineError if they cannot load, and leaves nothing running.
         """
         checkpoint = load_checkpoint(config.model)
-        tokenizer = Tokenizer.load(config.model)
+        tokenizer = Tokenizer.load(config.model, checkpoint.characters)
         front = front or Front(Board())
         engine = cls(config, checkpoint, tokenizer, on_state or (lambda state: None), front, number, follow)
         engine._on_state(engine.state)
@@ -151,10 +151,14 @@ class Engine:
             check_size_of_embedding(params.x_vector, self._largest_value, self._checkpoint)
         return prompt
 
-    def explain(self, params: SynthesisParams, text: str) -> Explanation:
-        """Explain the model's input for a text. Raises InvalidSynthesis if it is too long, and what `check` raises."""
+    def explain(self, params: SynthesisParams, text: str, written: str | None = None) -> Explanation:
+        """Explain the model's input for a text; `written`: the text before phrases in it were respelled.
+
+        Raises InvalidSynthesis if it is too long, and what `check` raises.
+        """
         self.check(params)
-        return explain_prompt(params, text, self._checkpoint, self._tokenizer, self._config.talker.max_context)
+        max_context = self._config.talker.max_context
+        return explain_prompt(params, text, self._checkpoint, self._tokenizer, max_context, written)
 
     def open(
         self,

@@ -245,9 +245,9 @@ class EnginePool:
         """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Opens nothing."""
         self._model(Need.of(params))[0].engine.check(params)
 
-    def explain(self, params: SynthesisParams, text: str) -> Explanation:
-        """Explain the model's input for a text. Raises InvalidSynthesis if it is too long, and what `check` raises."""
-        return self._model(Need.of(params))[0].engine.explain(params, text)
+    def explain(self, params: SynthesisParams, text: str, written: str | None = None) -> Explanation:
+        """See `Engine.explain`."""
+        return self._model(Need.of(params))[0].engine.explain(params, text, written)
 
     def open(
         self,

@@ -59,7 +59,7 @@ class InOneProcess:
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
         use_device(config.talker.device)
         self._checkpoint = checkpoint
-        self._tokenizer = Tokenizer.load(config.model)
+        self._tokenizer = Tokenizer.load(config.model, checkpoint.characters)
         self._process = OneProcess(checkpoint, config)
         self._stream_id = 0
 

@@ -102,6 +102,7 @@ def write_config(
             "subtalker_dosample": False,
             **{f"subtalker_{name}": value for name, value in sampling.items()},
             "max_new_tokens": MAX_NEW_TOKENS,
+            "text_characters": "ascii",
         },
     )
     _write_tokenizer(folder, tokenizer)

@@ -25,6 +25,18 @@ class TextToken(_message.Message):
     text: str
     def __init__(self, id: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
 
+class CharacterChange(_message.Message):
+    __slots__ = ("text_start", "text_end", "written", "given")
+    TEXT_START_FIELD_NUMBER: _ClassVar[int]
+    TEXT_END_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
+    text_start: int
+    text_end: int
+    written: str
+    given: str
+    def __init__(self, text_start: _Optional[int] = ..., text_end: _Optional[int] = ..., written: _Optional[str] = ..., given: _Optional[str] = ...) -> None: ...
+
 class PromptRow(_message.Message):
     __slots__ = ("text", "codec")
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -44,7 +56,7 @@ class Limit(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("errors", "limits", "warnings", "model", "voice_id", "language", "non_streaming_mode", "audio", "speed", "volume_gain_db", "sampling", "text", "tokens", "prompt", "trailing", "estimated_frames", "estimated_audio_ms")
+    __slots__ = ("errors", "limits", "warnings", "model", "voice_id", "language", "non_streaming_mode", "audio", "speed", "volume_gain_db", "sampling", "text", "tokens", "prompt", "trailing", "estimated_frames", "estimated_audio_ms", "changes")
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +74,7 @@ class ExplainResponse(_message.Message):
     TRAILING_FIELD_NUMBER: _ClassVar[int]
     ESTIMATED_FRAMES_FIELD_NUMBER: _ClassVar[int]
     ESTIMATED_AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
     errors: _containers.RepeatedCompositeFieldContainer[_status_pb2.Status]
     limits: _containers.RepeatedCompositeFieldContainer[Limit]
     warnings: _containers.RepeatedCompositeFieldContainer[_synthesis_pb2.Warning]
@@ -79,4 +92,5 @@ class ExplainResponse(_message.Message):
     trailing: _containers.RepeatedScalarFieldContainer[str]
     estimated_frames: int
     estimated_audio_ms: int
-    def __init__(self, errors: _Optional[_Iterable[_Union[_status_pb2.Status, _Mapping]]] = ..., limits: _Optional[_Iterable[_Union[Limit, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., model: _Optional[str] = ..., voice_id: _Optional[str] = ..., language: _Optional[str] = ..., non_streaming_mode: bool = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., sampling: _Optional[_Union[_synthesis_pb2.Sampling, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Iterable[_Union[TextToken, _Mapping]]] = ..., prompt: _Optional[_Iterable[_Union[PromptRow, _Mapping]]] = ..., trailing: _Optional[_Iterable[str]] = ..., estimated_frames: _Optional[int] = ..., estimated_audio_ms: _Optional[int] = ...) -> None: ...
+    changes: _containers.RepeatedCompositeFieldContainer[CharacterChange]
+    def __init__(self, errors: _Optional[_Iterable[_Union[_status_pb2.Status, _Mapping]]] = ..., limits: _Optional[_Iterable[_Union[Limit, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., model: _Optional[str] = ..., voice_id: _Optional[str] = ..., language: _Optional[str] = ..., non_streaming_mode: bool = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., sampling: _Optional[_Union[_synthesis_pb2.Sampling, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Iterable[_Union[TextToken, _Mapping]]] = ..., prompt: _Optional[_Iterable[_Union[PromptRow, _Mapping]]] = ..., trailing: _Optional[_Iterable[str]] = ..., estimated_frames: _Optional[int] = ..., estimated_audio_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[CharacterChange, _Mapping]]] = ...) -> None: ...

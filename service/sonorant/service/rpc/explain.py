@@ -68,9 +68,11 @@ def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -
 def _tell_prompt(
     response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: EnginePool, text: str, max_response_bytes: int
 ) -> None:
-    explanation = engine.explain(spec.params, spec.lexicon.respell(text))
+    explanation = engine.explain(spec.params, spec.lexicon.respell(text), text)
     response.language = explanation.language
     response.text = explanation.text
+    for change in explanation.changes:
+        response.changes.add(text_start=change.start, text_end=change.end, written=change.written, given=change.given)
     for token_id, token in zip(explanation.token_ids, explanation.tokens, strict=True):
         response.tokens.add(id=token_id, text=token)
     for row in explanation.rows:

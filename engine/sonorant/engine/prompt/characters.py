@@ -1,0 +1,142 @@
+"""What a checkpoint that was trained on ASCII alone is given for each character. Knows nothing of tokens.
+
+The rules go by what Unicode says of a character (category, name, compatibility form), so that they also cover those
+that nobody thought of. `docs/text.md` has them as a table.
+"""
+
+import unicodedata
+from collections.abc import Mapping
+from functools import lru_cache
+
+from anyascii import anyascii
+
+GAP = "\0"  # stands between words, in place of something that is not spoken: a blank if there are words at both sides
+
+# How symbols are said, "" = not at all. The voices that know only ASCII speak English.
+_SAID: Mapping[str, str] = {
+    "\N{SECTION SIGN}": "section",
+    "\N{DEGREE SIGN}": "degrees",
+    "\N{PLUS-MINUS SIGN}": "plus or minus",
+    "\N{SUPERSCRIPT TWO}": "squared",
+    "\N{SUPERSCRIPT THREE}": "cubed",
+    "\N{MICRO SIGN}": "micro",
+    "\N{MULTIPLICATION SIGN}": "times",
+    "\N{DIVISION SIGN}": "divided by",
+    "\N{PER MILLE SIGN}": "per mille",
+    "\N{NUMERO SIGN}": "number",
+    "\N{TRADE MARK SIGN}": "",
+    "\N{SERVICE MARK}": "",
+    "\N{INFINITY}": "infinity",
+    "\N{SQUARE ROOT}": "root",
+    "\N{ALMOST EQUAL TO}": "about",
+    "\N{NOT EQUAL TO}": "is not",
+    "\N{LESS-THAN OR EQUAL TO}": "at most",
+    "\N{GREATER-THAN OR EQUAL TO}": "at least",
+}
+_UNHEARD = frozenset(("Cc", "Cf", "Cn", "Co", "Cs"))  # control, format, unassigned, private use, surrogates
+_QUOTES = ("QUOTATION MARK", "APOSTROPHE", "PRIME", "ACUTE ACCENT", "CORNER BRACKET", "TURNED COMMA")
+_HYPHENS = ("HYPHEN", "EN DASH", "FIGURE DASH", "MINUS")
+_UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT")
+_PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
+_STOPS = frozenset(".,;:!?")
+_ENDS = _STOPS | frozenset(")%")  # stand at the end of a word, as letters and digits do
+_SIGNS = _STOPS | frozenset("'\"()-/%&@#*+=")
+
+
+def said(char: str) -> str:
+    """Return what is given for a character in NFC: ASCII and GAP, or nothing."""
+    if char.isspace():
+        return " "
+    return char if char.isascii() and char.isprintable() else _folded(char)
+
+
+@lru_cache(maxsize=4096)
+def _folded(char: str) -> str:
+    category, name = unicodedata.category(char), unicodedata.name(char, "")
+    if category in _UNHEARD:
+        return ""
+    if char in _SAID:
+        return _apart(_SAID[char])
+    if category == "Pd" or name == "MINUS SIGN":
+        return "-" if any(kind in name for kind in _HYPHENS) else " - "
+    if (category[0] in "PS" or category == "Lm") and any(quote in name for quote in _QUOTES):
+        return '"' if _is_double(name) else "'"
+    plain = unicodedata.normalize("NFKC", char)
+    if plain != char:
+        given = "".join(map(said, plain))
+        # "5½" is not 51/2, "10⁶" is not 106, and "①First" is not one word.
+        stands_apart = plain[0].isdigit() and not char.isdecimal() and "SUBSCRIPT" not in name
+        return _apart(given) if stands_apart else given
+    if category[0] in "LMN":
+        return _letter(char, category, name)
+    return _apart(name.removesuffix(" SIGN").lower()) if category == "Sc" else _sign(char, category, name)
+
+
+def _apart(given: str) -> str:
+    return f"{GAP}{given}{GAP}"
+
+
+def _is_double(name: str) -> bool:
+    is_quotation = "QUOTATION MARK" in name or "CORNER BRACKET" in name
+    return "DOUBLE" in name or (is_quotation and "SINGLE" not in name)
+
+
+def _letter(char: str, category: str, name: str) -> str:
+    """Return the Latin letters for a letter, a digit or a mark of any script."""
+    given = anyascii(char)
+    if category[0] == "M":  # a vowel sign is a letter, an accent is not
+        return given if given.isalpha() and not name.startswith("COMBINING ") else ""
+    if name.startswith("CJK "):  # each is a syllable, or a word
+        return _apart(given.lower())
+    return given.lower() if name.startswith("HANGUL ") else given
+
+
+def _sign(char: str, category: str, name: str) -> str:
+    """Return the nearest sign of ASCII that is spoken or makes a pause."""
+    given = anyascii(char).strip()
+    if "LETTER" in name and "REGIONAL INDICATOR" not in name:  # in squares and circles
+        return given if given.isalnum() else GAP
+    if "DANDA" in name:
+        return _apart(".")
+    if "ELLIPSIS" in name:
+        return "..."
+    is_silent = any(kind in name for kind in _UNSPOKEN) or category not in _PUNCTUATION
+    if is_silent or not given or not set(given) <= _SIGNS:
+        return GAP
+    return given + GAP if set(given) <= _STOPS else given
+
+
+class AsIs:
+    """Stands in for `AsciiStream` where a checkpoint knows all characters."""
+
+    def push(self, text: str) -> str:
+        return text
+
+    take = push
+
+
+class AsciiStream:
+    """Folds NFC text that comes in pieces to ASCII. However it is cut, the results, joined, are the same."""
+
+    def __init__(self) -> None:
+        self._last = ""  # the character that came out last
+        self._gap = False
+
+    def push(self, text: str) -> str:
+        """Take more text and return what it is folded to, with one blank in place of several."""
+        return "".join(map(self.take, text))
+
+    def take(self, char: str) -> str:
+        """Take one character of the text."""
+        given = ""
+        for each in said(char):
+            if each == GAP:
+                self._gap = True
+                continue
+            if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
+                given += " "
+            self._gap = False
+            if each != " " or self._last != " ":
+                given += each
+            self._last = each
+        return given

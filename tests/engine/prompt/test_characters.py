@@ -1,0 +1,125 @@
+"""Characters that a checkpoint was not trained on are folded to those it knows, however the text is cut."""
+
+import sys
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given
+
+from sonorant.engine.prompt.characters import GAP, AsciiStream, said
+from sonorant.engine.prompt.explain import changes_of
+from sonorant.engine.prompt.nfc import normalize
+from sonorant.engine.prompt.offsets import TokenOffsets
+from sonorant.engine.prompt.tokenizer import Tokenizer
+from tests.engine.prompt.texts import cut_texts, texts
+
+# Relatives of the table in docs/text.md, by its kinds.
+RELATIVES = {
+    "quotes": ("‘so’ ‚so‛ ‹so› „so‟ 〝so〞 ＂so＂ `so´", "'so' 'so' 'so' \"so\" \"so\" \"so\" `so'"),
+    "apostrophes": ("donʼt don＇t don′t ʻokina rock’n’roll", "don't don't don't 'okina rock'n'roll"),
+    "dashes": ("a–b a‒b a―b a⸺b a﹘b a－b a‐b a﹣b", "a-b a-b a - b a - b a - b a-b a-b a-b"),
+    "ellipses": ("a…b ⋯ ︙ ‥", "a...b ... ... .."),
+    "blanks": ("a\u2009b\u205fc\u1680d\x85e\x0bf\x0cg\rh\u2800i", "a b c d e f g h i"),
+    "compatible": ("ｆｕｌｌ ﬃ ﬂ 𝓈ℴ 𝔰𝔬 𝕤𝕠 ⅷ ㎏ ℡", "full ffi fl so so so viii kg TEL"),
+    "enclosed": ("⒜⒝ ⓐⓑ 🄰🄱 🅐🅑", "(a)(b) ab AB AB"),
+    "numbers": ("¼ 2¾ x³ x⁴⁵ a₁₂ ②x ⑩ ㈢", "1/4 2 3/4 x cubed x 4 5 a12 2 x 10 (san)"),
+    "accents": ("àéîõü ẵ e\u0301\u0327 Ç ş ů x\u20d7", "aeiou a e C s u x"),
+    "letters": ("øßþđıłœŋſ ŉ ʜɪ", "ossthdiloengs 'n hi"),
+    "scripts": ("Ελλάδα ქართული हिन्दी ไทย 안녕 ひらがな", "Ellada kartuli hindi aithy annyeong hiragana"),
+    "stops": ("好！好？好；好，好｡ ؛ ‼ ⁇", "hao! hao? hao; hao, hao. ; !! ??"),
+    "currencies": ("₩5 ₿5 ₴5 ￡5 5€", "won 5 bitcoin 5 hryvnia 5 pound 5 5 euro"),
+    "symbols": ("§5 ±5 ‰ № 6÷2 µm ∞", "section 5 plus or minus 5 per mille number 6 divided by 2 micro m infinity"),
+    "emoji": ("a🎉b ☃ 👩🏽‍🚀 🇫🇷 ✅ ♥\ufe0f ► ™ c©d", "a b c d"),
+    "unheard": ("a\u200c\u200e\u2066\ufff9\U000e0001\U000f0000\u0378\x00\x9fb", "ab"),
+}
+
+
+@pytest.fixture(scope="module")
+def ascii_tokenizer(small_tokenizer: Tokenizer) -> Tokenizer:
+    return Tokenizer(small_tokenizer._bpe, "ascii")
+
+
+@pytest.mark.parametrize("kind", RELATIVES)
+def test_relatives_that_no_list_has(ascii_tokenizer: Tokenizer, kind: str) -> None:
+    written, given = RELATIVES[kind]
+    assert ascii_tokenizer.given(written) == given
+
+
+def test_every_character_is_folded_to_printable_ascii() -> None:
+    for code in range(sys.maxunicode + 1):
+        given = said(chr(code))
+        assert all(char == GAP or (char.isascii() and char.isprintable()) for char in given), hex(code)
+        if chr(code).isascii() and chr(code).isprintable():
+            assert given == chr(code)
+
+
+@given(cut_texts())
+@example(["Hi\U0001f600", "there"])
+@example(["e", "\u0301", " \U0001f600", " ", "x"])
+def test_tokens_and_offsets_are_the_same_for_every_cutting(ascii_tokenizer: Tokenizer, pieces: list[str]) -> None:
+    text = "".join(pieces)
+    stream, offsets = ascii_tokenizer.stream(), TokenOffsets(ascii_tokenizer)
+    ids: list[int] = []
+    for piece in pieces:
+        offsets.push(piece)
+        ids += (new := stream.push(piece))
+        offsets.add(new)
+    offsets.add(last := stream.end())
+    assert ids + last == ascii_tokenizer.encode(text)
+    assert b"".join(map(ascii_tokenizer.bytes_of, ids + last)).decode() == ascii_tokenizer.given(text)
+    positions = [offsets.position_of(char) for char in range(len(text) + 1)]
+    assert positions == sorted(positions) and positions[-1] == len(ids + last)
+
+
+@given(texts)
+def test_what_is_given_is_ascii_without_runs_of_blanks(ascii_tokenizer: Tokenizer, text: str) -> None:
+    given = ascii_tokenizer.given(text)
+    assert given.isascii() and "  " not in given and given == given.strip()
+    assert AsciiStream().push(given) == given, "what a checkpoint knows stays as it is"
+
+
+@given(texts)
+def test_the_changes_make_what_is_given(ascii_tokenizer: Tokenizer, text: str) -> None:
+    parts: list[str] = []
+    end = 0
+    for change in changes_of(text, ascii_tokenizer):
+        assert text[change.start : change.end] == change.written != change.given
+        parts += [text[end : change.start], change.given]
+        end = change.end
+    assert "".join([*parts, text[end:]]).strip() == ascii_tokenizer.given(text)
+
+
+def test_changes_are_told_with_their_place(ascii_tokenizer: Tokenizer) -> None:
+    changes = changes_of("I\u2019m\U0001f600here, cafe\u0301", ascii_tokenizer)
+    assert [(c.start, c.end, c.written, c.given) for c in changes] == [
+        (1, 2, "\u2019", "'"),
+        (3, 4, "\U0001f600", " "),
+        (13, 15, "e\u0301", "e"),
+    ]
+
+
+@given(texts)
+def test_a_checkpoint_that_knows_all_gets_the_text_as_it_is(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.given(text) == normalize(text).strip()
+    assert all(normalize(change.written) == change.given for change in changes_of(text, tokenizer))
+
+
+def test_words_keep_their_offsets_in_the_written_text(ascii_tokenizer: Tokenizer) -> None:
+    written = "\ufeff\u201cIt\u2019s\u201d\u2014well\u2026\n\n\U0001f600 5\u00bd na\u00efve"
+    stream, offsets = ascii_tokenizer.stream(), TokenOffsets(ascii_tokenizer)
+    offsets.push(written)
+    ids = stream.push(written) + stream.end()
+    offsets.add(ids)
+    spelled = [ascii_tokenizer.text_of(token_id) for token_id in ids]
+    ends = [len("".join(spelled[:n])) for n in range(len(ids) + 1)]
+    given = ascii_tokenizer.given(written)
+    for word, plain in (("It", "It"), ("well", "well"), ("na\u00efve", "naive")):
+        place = given.index(plain)
+        token = next(n for n, (a, b) in enumerate(pairwise(ends)) if a <= place < b)
+        assert int(offsets.position_of(written.index(word))) == token
+
+
+def test_the_database_of_python_is_new_enough() -> None:
+    """An older one knows fewer characters, and would leave them out."""
+    assert tuple(map(int, unicodedata.unidata_version.split("."))) >= (14,)
