@@ -22,3 +22,9 @@ class GatewayProcess(ToldProcess):
     def resident_mb(self) -> float:
         num_pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return num_pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    @property
+    def processor_s(self) -> float:
+        """What it has used so far, in steps of 10 ms."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

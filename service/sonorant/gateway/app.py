@@ -8,11 +8,12 @@ from sonorant.gateway.cartesia.clip import tts_bytes
 from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
 from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.context import CATALOGS, CONFIG, LARGE_BODIES, METRICS, SERVERS
+from sonorant.gateway.context import CATALOGS, CONFIG, KEYS, LARGE_BODIES, METRICS, SERVERS
 from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversations, end_conversations
 from sonorant.gateway.edge import add_headers, edge
 from sonorant.gateway.health import health, metrics, ready
-from sonorant.gateway.http import MAX_BODY_BYTES, LargeBodies
+from sonorant.gateway.keys import Keys
+from sonorant.gateway.large_bodies import LargeBodies
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.openai.batch import speech_batch
 from sonorant.gateway.openai.models import model, models, root
@@ -26,10 +27,11 @@ from sonorant.gateway.static_page import page
 
 
 def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Application:
-    app = web.Application(middlewares=[edge], client_max_size=MAX_BODY_BYTES)
+    app = web.Application(middlewares=[edge])
     app[CONFIG] = config
     app[SERVERS] = servers
     app[CATALOGS] = Catalogs(servers)
+    app[KEYS] = Keys(servers)
     app[METRICS] = counts
     app[LARGE_BODIES] = LargeBodies()
     app[DRAINING] = asyncio.Event()

@@ -4,7 +4,8 @@ from aiohttp import web
 
 from sonorant.gateway.calls import Call
 from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.http import LargeBodies
+from sonorant.gateway.keys import Keys
+from sonorant.gateway.large_bodies import LargeBodies
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
@@ -12,6 +13,7 @@ from sonorant.gateway.settings import GatewayConfig
 CONFIG = web.AppKey("config", GatewayConfig)
 SERVERS = web.AppKey("servers", Servers)
 CATALOGS = web.AppKey("catalogs", Catalogs)
+KEYS = web.AppKey("keys", Keys)
 LARGE_BODIES = web.AppKey("large_bodies", LargeBodies)
 METRICS = web.AppKey("metrics", Metrics)
 

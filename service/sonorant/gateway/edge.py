@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
+from sonorant.gateway.bodies import admit
 from sonorant.gateway.calls import call_of
 from sonorant.gateway.context import CALL, CONFIG, DOOR, METRICS
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import HALF_A_PAIR
+from sonorant.gateway.json_input import HALF_A_PAIR
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         _check_origin(request)
         if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
             return web.Response(status=204)
+        if request.method == "POST" and request.match_info.http_exception is None:
+            await admit(request)
         return await handler(request)
     except Refusal as error:
         refusal = error

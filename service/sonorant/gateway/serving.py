@@ -22,6 +22,7 @@ from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
+READ_BYTES = 32 * 1024  # of a body, that wait to be read; and one chunk for each 16 of them
 LINGER_S = 2.0  # how long to wait for the rest of a body that nobody reads
 KEEPALIVE_S = 75.0  # how long a connection may have no request, or one with incomplete headers
 
@@ -80,6 +81,8 @@ class Gateway:
                 app,
                 handler_cancellation=True,  # if the caller hangs up, the call ends
                 access_log=None,
+                auto_decompress=False,  # `bodies` refuses what is compressed; it is not unpacked even to be thrown away
+                read_bufsize=READ_BYTES,
                 keepalive_timeout=KEEPALIVE_S,
                 lingering_time=LINGER_S,
                 shutdown_timeout=config.drain_grace_s,

@@ -8,12 +8,13 @@ from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
 from sonorant.gateway.calls import SUBPROTOCOL
-from sonorant.gateway.context import CALL, DOOR, METRICS, SERVERS
+from sonorant.gateway.context import CALL, DOOR, KEYS, METRICS
 from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversation
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import Patience, decode
+from sonorant.gateway.http import Patience
+from sonorant.gateway.json_input import decode
 from sonorant.gateway.json_text import JsonText, json_text
-from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
+from sonorant.gateway.turn import Turn
 
 HEARTBEAT_S = 30.0
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # as in vLLM-Omni; a recording of 3 MiB
@@ -44,21 +45,25 @@ async def _accept(request: web.Request) -> web.WebSocketResponse:
     """Accept a WebSocket. Raises Refusal, which then answers the handshake."""
     if request.app[DRAINING].is_set():
         raise Refusal(503, "this gateway is shutting down; connect again", code="draining", retry_after_s=1.0)
-    await request.app[SERVERS].unary(
-        lambda server: server.speech.GetCapabilities, GetCapabilitiesRequest(), request[CALL]
-    )
+    await request.app[KEYS].check(request[CALL])
     socket = web.WebSocketResponse(
-        protocols=(SUBPROTOCOL,), heartbeat=HEARTBEAT_S, compress=False, max_msg_size=MAX_MESSAGE_BYTES
+        protocols=(SUBPROTOCOL,), heartbeat=HEARTBEAT_S, autoping=False, compress=False, max_msg_size=MAX_MESSAGE_BYTES
     )
     await socket.prepare(request)
     return socket
 
 
-async def receive(socket: web.WebSocketResponse, timeout_s: float) -> dict[str, Any] | None:
+async def receive(socket: web.WebSocketResponse, turn: Turn, timeout_s: float) -> dict[str, Any] | None:
     """The next message, or None if the other side is gone. Raises TimeoutError, or Refusal if it is not a JSON
-    object."""
+    object. `turn`: of the caller, who may have sent thousands of messages together."""
     async with asyncio.timeout(timeout_s):
-        message = await socket.receive()
+        while True:
+            await turn.end()
+            message = await socket.receive()
+            if message.type is WSMsgType.PING:
+                await socket.pong(message.data)
+            elif message.type is not WSMsgType.PONG:
+                break
     match message.type:
         case WSMsgType.TEXT:
             data = decode(message.data)

@@ -298,9 +298,9 @@ async def test_commits_that_nobody_can_answer_yet_are_bounded(granularity: str) 
         refused = (await until(socket, "error"))[0][-1]
         assert refused["code"] in ("too_many", "too_much_text")
         await socket.send_json({"type": "input.cancel"})
-        engine.release()
         messages, _ = await until(socket, "session.done")
         assert messages[-1]["cancelled"]
+        engine.release()
 
 
 async def test_a_drain_tells_all_at_once_even_if_they_do_not_answer() -> None:

@@ -2,17 +2,18 @@
 
 from aiohttp import web
 
+from sonorant.gateway.bodies import read_json
 from sonorant.gateway.cartesia.request import Generation
 from sonorant.gateway.clip import answer_with_bytes
-from sonorant.gateway.context import CALL, CATALOGS, LARGE_BODIES
+from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.encoders import FORMATS, encoder, raw_encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import parse, read_json
+from sonorant.gateway.json_input import parse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 
 async def tts_bytes(request: web.Request) -> web.StreamResponse:
-    body = parse(Generation, await read_json(request, request.app[LARGE_BODIES]))
+    body = parse(Generation, await read_json(request))
     body.check_text()
     output = body.output_format
     config = body.to_config(await request.app[CATALOGS].get(request[CALL]))

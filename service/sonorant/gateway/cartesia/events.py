@@ -6,19 +6,21 @@ from typing import Any
 
 from aiohttp import web
 
+from sonorant.gateway.bodies import read_json
 from sonorant.gateway.cartesia.answers import chunk_head, done_message, error_message, timestamps
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.clip import spoken
-from sonorant.gateway.context import CALL, CATALOGS, LARGE_BODIES
+from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import EVENT_STREAM, Answer, parse, read_json
+from sonorant.gateway.http import EVENT_STREAM, Answer
+from sonorant.gateway.json_input import parse
 from sonorant.gateway.json_text import json_text, with_audio
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 
 async def tts_sse(request: web.Request) -> web.StreamResponse:
-    body = parse(Message, await read_json(request, request.app[LARGE_BODIES]))
+    body = parse(Message, await read_json(request))
     body.check_text()
     config = body.to_speak_config(await request.app[CATALOGS].get(request[CALL]))
     upstream = SynthesizeStreamRequest(config=config.synthesis, text=body.transcript, timestamps=config.timestamps)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from sonorant.client import synthesis_config
 from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import MAX_UINT32
+from sonorant.gateway.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_UINT32
 from sonorant.gateway.voices import resolve_voice
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
@@ -29,8 +29,10 @@ def _voice(value: Any) -> Any:
 
 class Voice(_Message):
     mode: Literal["id", "embedding"] = "id"
-    id: str | None = Field(default=None, description="A voice of GET /v1/audio/voices, or `default`.")
-    embedding: Annotated[list[float], Field(fail_fast=True)] | None = Field(default=None, max_length=8192)
+    id: str | None = Field(
+        default=None, max_length=MAX_NAME_CHARS, description="A voice of GET /v1/audio/voices, or `default`."
+    )
+    embedding: Annotated[list[float], Field(fail_fast=True)] | None = Field(default=None, max_length=MAX_EMBEDDING)
 
 
 class OutputFormat(_Message):
@@ -46,11 +48,11 @@ class GenerationConfig(_Message):
 class Generation(_Message):
     """The body of POST /tts/bytes."""
 
-    transcript: str = ""
+    transcript: str = Field(default="", max_length=MAX_TEXT_CHARS)
     voice: Annotated[Voice, BeforeValidator(_voice)] = Voice()
     output_format: OutputFormat = OutputFormat()
-    language: str | None = None
-    locale: str | None = Field(default=None, description="Another name of `language`.")
+    language: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
+    locale: str | None = Field(default=None, max_length=MAX_NAME_CHARS, description="Another name of `language`.")
     generation_config: GenerationConfig | None = Field(default=None, description="Only its `speed` is used.")
 
     def check_text(self) -> None:

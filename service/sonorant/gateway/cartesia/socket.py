@@ -16,8 +16,9 @@ from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
 from sonorant.gateway.drain import DRAINING
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import parse
+from sonorant.gateway.json_input import parse
 from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
+from sonorant.gateway.turn import Turn
 
 MAX_CONTEXTS = 8
 MAX_REMEMBERED = 256
@@ -29,6 +30,7 @@ class _Conversation:
         self._request = request
         self._socket = socket
         self._sender = Sender(request, socket)
+        self._turn = Turn()
         self._contexts: dict[str, Context] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._dead: deque[str] = deque(
@@ -45,7 +47,7 @@ class _Conversation:
             while True:
                 context_id = None
                 try:
-                    data = await receive(self._socket, IDLE_S)
+                    data = await receive(self._socket, self._turn, IDLE_S)
                     if data is None:
                         return
                     context_id = data.get("context_id")

@@ -9,11 +9,12 @@ from typing import Any
 from aiohttp import web
 from pydantic import Field
 
+from sonorant.gateway.bodies import read_json
 from sonorant.gateway.clip import spoken
-from sonorant.gateway.context import CALL, CATALOGS, LARGE_BODIES
+from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.encoders import FORMATS, encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import parse, read_json
+from sonorant.gateway.json_input import parse
 from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, VoiceFields
 from sonorant.gateway.openai.speech import check_format, usage
 from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
@@ -22,7 +23,9 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 MAX_ITEMS = 32  # as in vLLM-Omni
 MAX_AT_ONCE = 4
 MAX_AUDIO_BYTES = 32 * 1024 * 1024  # for all items together, because they are in one answer
+MAX_SENT_BYTES = 32 * 1024 * 1024  # to the server: a recording beside `items` goes there with each of them
 _WHO_SPEAKS = {"voice", "speaker"}  # two names of one field
+_KNOWN = SpeechRequest.model_fields.keys() | _WHO_SPEAKS
 
 
 class BatchRequest(VoiceFields):
@@ -35,9 +38,10 @@ class BatchRequest(VoiceFields):
 
 
 async def speech_batch(request: web.Request) -> web.Response:
-    data = await read_json(request, request.app[LARGE_BODIES])
+    data = await read_json(request)
     batch = parse(BatchRequest, data)
-    shared = {**data, "response_format": batch.response_format}
+    shared = {name: value for name, value in data.items() if name in _KNOWN}
+    shared["response_format"] = batch.response_format
     answers = _Answers(request)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(answers.of(index, merged(shared, item))) for index, item in enumerate(batch.items)]
@@ -49,8 +53,8 @@ async def speech_batch(request: web.Request) -> web.Response:
 
 def merged(shared: dict[str, Any], item: dict[str, Any]) -> dict[str, Any]:
     """An item with the shared defaults filled in. Pure."""
-    own = {name: value for name, value in item.items() if value is not None}
-    hidden = {"items"} | (_WHO_SPEAKS if own.keys() & _WHO_SPEAKS else set())
+    own = {name: value for name, value in item.items() if value is not None and name in _KNOWN}
+    hidden = _WHO_SPEAKS if own.keys() & _WHO_SPEAKS else set()
     return {**{name: value for name, value in shared.items() if name not in hidden}, **own}
 
 
@@ -60,7 +64,8 @@ class _Answers:
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
-        self._num_bytes = 0
+        self._num_bytes = 0  # of audio
+        self._num_sent = 0  # bytes of requests to the server
 
     async def of(self, index: int, fields: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -72,9 +77,13 @@ class _Answers:
     async def _spoken(self, body: SpeechRequest) -> dict[str, Any]:
         assert body.response_format is not None
         check_format(body, body.response_format)
+        if self._num_sent > MAX_SENT_BYTES:
+            message = f"ref_audio: more than {MAX_SENT_BYTES} bytes in one batch; keep the recording as a voice"
+            raise Refusal(413, message, param="ref_audio")
         app, call = self._request.app, self._request[CALL]
         config = body.to_config(await app[CATALOGS].get(call), "pcm_s16le")
         upstream = SynthesizeStreamRequest(config=config, text=body.input)
+        self._num_sent += upstream.ByteSize()
         encode = encoder(body.response_format, body.rate_hz, whole=True)
         stats = SynthesisStats(input_chars=len(body.input))
         audio = bytearray()

@@ -13,6 +13,7 @@ from sonorant.client import synthesis_config
 from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.encoders import FORMATS, NATIVE_RATE_HZ
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS
 from sonorant.gateway.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
 from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
@@ -33,7 +34,7 @@ class Reference(BaseModel):
     """SGLang-Omni's way to send a recording to clone."""
 
     audio_path: str = Field(description=f"The recording: {ONLY_DATA}.")
-    text: str | None = Field(default=None, description="What is said in it.")
+    text: str | None = Field(default=None, max_length=MAX_TEXT_CHARS, description="What is said in it.")
 
 
 class VoiceFields(BaseModel):
@@ -42,29 +43,36 @@ class VoiceFields(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, protected_namespaces=())
 
     model: str | None = Field(
-        None, description="tts-1, tts-1-hd, gpt-4o-mini-tts or the name of a checkpoint; the voice decides who speaks."
+        None,
+        max_length=MAX_NAME_CHARS,
+        description="tts-1, tts-1-hd, gpt-4o-mini-tts or the name of a checkpoint; the voice decides who speaks.",
     )
     voice: Annotated[str | None, BeforeValidator(_voice_name)] = Field(
         None,
+        max_length=MAX_NAME_CHARS,
         validation_alias=AliasChoices("voice", "speaker"),
         description="A voice of GET /v1/audio/voices, one of OpenAI's thirteen names, or `default`. "
         "An object with an `id` is accepted, too, and `speaker` is another name of the field.",
     )
     instructions: str | None = Field(
-        None, description="Style in plain language; with a VoiceDesign checkpoint, the description of the voice."
+        None,
+        max_length=MAX_TEXT_CHARS,
+        description="Style in plain language; with a VoiceDesign checkpoint, the description of the voice.",
     )
     speed: float | None = Field(default=None, description="0.5 (half as fast) to 2 (twice as fast), at the same pitch.")
     sample_rate: int | None = Field(
         None, ge=1, description="In hertz: 8000, 16000, 22050, 24000, 44100 or 48000. Default: 24000."
     )
-    language: str | None = Field(default=None, description='"English", "en", or "Auto": the model decides.')
+    language: str | None = Field(
+        default=None, max_length=MAX_NAME_CHARS, description='"English", "en", or "Auto": the model decides.'
+    )
     task_type: TaskType | None = Field(
         default=None, description="Only checked against the other fields, which already determine the task."
     )
     ref_audio: str | Annotated[list[str], Field(fail_fast=True)] | None = Field(
         default=None, description=f"A recording to clone: {ONLY_DATA}."
     )
-    ref_text: str | None = Field(default=None, description="What is said in the recording.")
+    ref_text: str | None = Field(default=None, max_length=MAX_TEXT_CHARS, description="What is said in the recording.")
     references: list[Reference] | None = Field(
         None, max_length=1, description="SGLang-Omni's form of ref_audio and ref_text."
     )
@@ -72,7 +80,7 @@ class VoiceFields(BaseModel):
         None, description="Clone only the voice, not the manner; ref_text is ignored."
     )
     speaker_embedding: Annotated[list[float], Field(fail_fast=True)] | None = Field(
-        default=None, max_length=8192, description="A speaker embedding, instead of a recording."
+        default=None, max_length=MAX_EMBEDDING, description="A speaker embedding, instead of a recording."
     )
     max_new_tokens: int | None = Field(
         default=None, ge=1, le=4096, description="Stop after this many codec frames of 80 ms."
@@ -191,7 +199,7 @@ class VoiceFields(BaseModel):
 class SpeechRequest(VoiceFields):
     """POST /v1/audio/speech."""
 
-    input: str = Field(description="The text.")
+    input: str = Field(max_length=MAX_TEXT_CHARS, description="The text.")
     response_format: ResponseFormat | None = Field(
         None, description="Default: mp3, unless the gateway was started with another one."
     )

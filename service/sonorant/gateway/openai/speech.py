@@ -7,11 +7,13 @@ from typing import Any
 
 from aiohttp import web
 
+from sonorant.gateway.bodies import read_json
 from sonorant.gateway.clip import answer_with_bytes, spoken
-from sonorant.gateway.context import CALL, CATALOGS, CONFIG, LARGE_BODIES
+from sonorant.gateway.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.encoders import FORMATS, Encoder, encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import EVENT_STREAM, Answer, parse, read_json
+from sonorant.gateway.http import EVENT_STREAM, Answer
+from sonorant.gateway.json_input import parse
 from sonorant.gateway.json_text import head_of, json_text, with_audio
 from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Mark, SynthesisStats
@@ -22,7 +24,7 @@ MAX_TIMESTAMPS_BYTES = 4096  # proxies let headers of this size through
 
 
 async def speech(request: web.Request) -> web.StreamResponse:
-    body = parse(SpeechRequest, await read_json(request, request.app[LARGE_BODIES]))
+    body = parse(SpeechRequest, await read_json(request))
     name = body.response_format or request.app[CONFIG].default_format
     audio, call = FORMATS[name], request[CALL]
     check_format(body, name)

@@ -13,15 +13,17 @@ from aiohttp import web
 from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
 from sonorant.gateway.drain import DRAINING
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import MAX_UINT32
+from sonorant.gateway.json_input import MAX_UINT32
 from sonorant.gateway.openai.stream_request import StreamConfig, parse_config
 from sonorant.gateway.openai.utterance import Utterance, error_message
 from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
+from sonorant.gateway.turn import Turn
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
 
 CONFIG_TIMEOUT_S = 10.0
 IDLE_S = 120.0
 MAX_TEXT_BYTES = 128 * 1024  # per message
+PIECE_CHARS = 8192  # that are split at a time: with many short sentences, some milliseconds
 MAX_UTTERANCES = 16  # that have begun and are not over
 
 
@@ -30,6 +32,7 @@ class _Conversation:
         self._request = request
         self._socket = socket
         self._sender = Sender(request, socket)
+        self._turn = Turn()
         self._config: StreamConfig | None = None
         self._speak_config = SpeakConfig()
         self._is_sglang = False
@@ -63,7 +66,7 @@ class _Conversation:
     async def _take_next(self) -> bool:
         """Read and handle one message; return False if no more should be read."""
         try:
-            message = await receive(self._socket, CONFIG_TIMEOUT_S if self._config is None else IDLE_S)
+            message = await receive(self._socket, self._turn, CONFIG_TIMEOUT_S if self._config is None else IDLE_S)
             if message is None:
                 raise ConnectionResetError("the other side is gone")
             return await self._take(message)
@@ -83,7 +86,7 @@ class _Conversation:
         elif self._config is None:
             raise Refusal(400, f"session.config must come first, not {str(kind)[:40]!r}", param="type")
         elif kind == "input.text":
-            self._add(message.get("text"))
+            await self._add(message.get("text"))
         elif kind == "input.commit":
             await self._commit()
         elif kind == "input.done":
@@ -120,15 +123,16 @@ class _Conversation:
     def _session_id(self) -> str:
         return self._request[CALL].request_id
 
-    def _add(self, text: Any) -> None:
+    async def _add(self, text: Any) -> None:
         if not isinstance(text, str):
             raise Refusal(400, "text: a string is needed", param="text")
         if len(text.encode(errors="surrogatepass")) > MAX_TEXT_BYTES:
             raise Refusal(
                 413, f"text: more than {MAX_TEXT_BYTES} bytes in one message; send it in pieces", param="text"
             )
-        if text:
-            self._utterance().add(text)
+        for start in range(0, len(text), PIECE_CHARS):
+            self._utterance().add(text[start : start + PIECE_CHARS])
+            await self._turn.end()
 
     async def _commit(self) -> None:
         """SGLang-Omni's `input.commit`: it is answered once all text so far was spoken."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import MAX_UINT32, parse
+from sonorant.gateway.json_input import MAX_UINT32, parse
 from sonorant.gateway.openai.request import ResponseFormat, VoiceFields
 from sonorant.gateway.openai.split import Granularity
 from sonorant.tts.v1.speak_pb2 import SpeakConfig

@@ -3,18 +3,15 @@
 The answers of the two differ, so each object has the fields of both.
 """
 
-import json
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
 
-from aiohttp import BodyPartReader, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import web
 
 from sonorant.gateway.calls import Call
-from sonorant.gateway.context import CALL, LARGE_BODIES, SERVERS
+from sonorant.gateway.context import CALL, SERVERS
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import LargeBodies, arriving, read_body
+from sonorant.gateway.forms import read_form
+from sonorant.gateway.json_input import MAX_EMBEDDING, decode
 from sonorant.gateway.voices import OPENAI_VOICES, resolve_voice, voice_id
 from sonorant.tts.v1.voice_pb2 import (
     VOICE_KIND_CLONED,
@@ -33,19 +30,9 @@ from sonorant.tts.v1.voice_service_pb2 import (
 )
 
 MAX_SAMPLE_BYTES = 8 * 1024 * 1024 - 64 * 1024  # the limit of a message to the server, less room for other fields
-MAX_FIELD_BYTES = 256 * 1024  # an embedding of 2,048 numbers, with all their digits
-FIELDS = ("name", "consent", "ref_text", "speaker_description", "speaker_embedding", "prompt")
+FIELDS = frozenset(("name", "consent", "ref_text", "speaker_description", "speaker_embedding", "prompt"))
 # OpenAI's names for the kinds that it has.
 _TYPES = {VOICE_KIND_CLONED: "audio_sample", VOICE_KIND_DESIGNED: "prompt"}
-
-
-@dataclass(slots=True)
-class _Form:
-    sample: bytes = b""
-    fields: dict[str, str] | None = None
-
-    def text(self, name: str) -> str:
-        return (self.fields or {}).get(name, "")
 
 
 async def list_voices(request: web.Request) -> web.Response:
@@ -75,7 +62,7 @@ async def get_voice(request: web.Request) -> web.Response:
 
 
 async def create_voice(request: web.Request) -> web.Response:
-    form = await _read(request, request.app[LARGE_BODIES])
+    form = await read_form(request, FIELDS, "audio_sample", MAX_SAMPLE_BYTES)
     name = voice_id(form.text("name"))
     if not name:
         raise Refusal(400, "name: a name with a letter or a digit is needed", param="name")
@@ -89,11 +76,11 @@ async def create_voice(request: web.Request) -> web.Response:
         consent=form.text("consent"),
     )
     embedding, design = form.text("speaker_embedding"), form.text("prompt")
-    if sum(map(bool, (form.sample, embedding, design))) != 1:
+    if sum(map(bool, (form.file, embedding, design))) != 1:
         message = "audio_sample, speaker_embedding, prompt: send exactly one of them"
         raise Refusal(400, message, param="audio_sample")
-    if form.sample:
-        create.reference.CopyFrom(ReferenceAudio(audio=form.sample, transcript=form.text("ref_text")))
+    if form.file:
+        create.reference.CopyFrom(ReferenceAudio(audio=form.file, transcript=form.text("ref_text")))
     elif embedding:
         create.speaker_embedding.CopyFrom(_embedding(embedding))
     else:
@@ -127,51 +114,14 @@ async def _unary(request: web.Request, method: str, message: Any) -> Any:
     return await request.app[SERVERS].unary(lambda server: getattr(server.voices, method), message, call)
 
 
-async def _read(request: web.Request, large: LargeBodies) -> _Form:
-    """Read a form. Raises Refusal."""
-    try:
-        if request.content_type == "application/x-www-form-urlencoded":
-            text = (await read_body(request, large)).decode()
-            return _Form(fields=dict(parse_qsl(text, max_num_fields=100)))
-        if request.content_type.startswith("multipart/"):
-            with large.place():
-                return await _read_parts(request)
-    except UnicodeDecodeError:
-        raise Refusal(400, "a field of the form is not UTF-8") from None
-    except (ValueError, AssertionError, HttpProcessingError) as error:
-        raise Refusal(400, f"what was sent is not a form: {error}") from None
-    raise Refusal(400, f"send a form with {', '.join(FIELDS)}, and the file audio_sample")
-
-
-async def _read_parts(request: web.Request) -> _Form:
-    form = _Form(fields={})
-    async with arriving():
-        async for part in await request.multipart():
-            if not isinstance(part, BodyPartReader):
-                raise Refusal(400, "a form within a form is not supported")
-            if part.name == "audio_sample":
-                form.sample = await _part(part, MAX_SAMPLE_BYTES)
-            elif part.name in FIELDS and form.fields is not None:
-                form.fields[part.name] = (await _part(part, MAX_FIELD_BYTES)).decode()
-            else:
-                await part.release()
-    return form
-
-
-async def _part(part: BodyPartReader, limit: int) -> bytes:
-    data = bytearray()
-    while piece := await part.read_chunk(64 * 1024):
-        data += piece
-        if len(data) > limit:
-            raise Refusal(413, f"{part.name}: more than {limit} bytes; send less", param=part.name)
-    return bytes(data)
-
-
 def _embedding(text: str) -> SpeakerEmbedding:
+    values = decode(text)
     try:
-        return SpeakerEmbedding(values=json.loads(text))
-    except (ValueError, TypeError, RecursionError):
-        message = "speaker_embedding: a JSON list of numbers is needed"
+        if not isinstance(values, list) or len(values) > MAX_EMBEDDING:
+            raise ValueError
+        return SpeakerEmbedding(values=values)
+    except (ValueError, TypeError):
+        message = f"speaker_embedding: a JSON list of at most {MAX_EMBEDDING} numbers is needed"
         raise Refusal(400, message, param="speaker_embedding") from None
 
 

@@ -14,6 +14,7 @@ from sonorant.gateway.feed import Feed
 from sonorant.gateway.http import WRITE_TIMEOUT_S
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
+from sonorant.gateway.turn import Turn
 from sonorant.gateway.voices import resolve_voice
 from sonorant.gateway.wyoming.info import info
 from sonorant.gateway.wyoming.wire import Event, NotWyoming, read_event
@@ -90,6 +91,7 @@ class _Connection:
         self._feed: Feed | None = None  # for a text that comes in pieces
         self._speaking: asyncio.Task[None] | None = None
         self._leaving = False
+        self._turn = Turn()
 
     def go_away(self) -> None:
         self._leaving = True
@@ -99,6 +101,7 @@ class _Connection:
     async def run(self) -> None:
         try:
             while not self._leaving or self._speaking is not None:
+                await self._turn.end()  # thousands of events may have arrived together
                 async with asyncio.timeout(IDLE_S):
                     event = await read_event(self._reader)
                 if event is None:
