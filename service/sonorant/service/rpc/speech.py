@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sonorant.engine import EnginePool
+from sonorant.engine import EnginePool, EngineState, EngineUnavailable
 from sonorant.service import __version__
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.limits import Limits
@@ -74,6 +74,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._phrases = phrases
         self._loop_share = loop_share
         self._sessions: set[Session] = set()
+        self._has_served = False
         self._signs = SignsOfLife()
         self._explaining = BackgroundWork()  # people read its answers, and can wait
 
@@ -141,7 +142,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     ) -> AsyncGenerator[speak_pb2.SpeakResponse, None]:
         call = call_context.current()
         resuming = any(key == RESUMING for key, _ in context.invocation_metadata() or ())
-        call_context.on_call_end(self._permits.enter(call.caller, resuming=resuming).give_back)
+        self._admit(call.caller, resuming=resuming)
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
         session = Session(
@@ -169,7 +170,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     ) -> AsyncIterator[text_to_speech_service_pb2.DecodeResponse]:
         call = call_context.current()
         max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
-        call_context.on_call_end(self._permits.enter(call.caller).give_back)
+        self._admit(call.caller)
         await self._limits.enter(call.caller, call_context.on_call_end)
         steps, part, spec = check_decode(request, self._engine), self._loop_share.of(call.caller.limit_key), None
         while spec is None:
@@ -261,7 +262,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             arrived_s=call_context.current().arrived_s,
         )
         call_context.on_call_end(utterance.abort)
-        call_context.on_call_end(self._permits.enter(caller).give_back)
+        self._admit(caller)
         await self._limits.enter(caller, call_context.on_call_end)
         await self._limits.prepare(caller, len(request.text))
         utterance.accept(request.text)
@@ -269,6 +270,14 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             await part.do(utterance.push, piece)
         await part.do(utterance.end)
         return utterance
+
+    def _admit(self, caller: Caller, *, resuming: bool = False) -> None:
+        """Take a place for this call. Until the engine has served, calls are refused: a session that was taken earlier
+        would lose the utterances that it brings along."""
+        self._has_served = self._has_served or self._engine.state is EngineState.READY
+        if not self._has_served:
+            raise EngineUnavailable(f"the engine is {self._engine.state}; try again later, or on another server")
+        call_context.on_call_end(self._permits.enter(caller, resuming=resuming).give_back)
 
     def _run(self, work: Coroutine[Any, Any, None], outbox: Outbox[Any]) -> None:
         """Run `work` in a task, which is cancelled when the call is over."""

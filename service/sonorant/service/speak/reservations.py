@@ -72,8 +72,8 @@ class Reservation:
         scheduling: Scheduling = AT_ONCE,
     ) -> None:
         """`resumed`: begun by another session, so it goes ahead of new utterances; as anyone can say so, not where its
-        caller has many. `follows`: its session had others before, so it goes ahead in the same way, and waits for
-        workers that are being replaced, as they do.
+        caller has many. `follows`: its session had others before, so it goes ahead in the same way. Both wait for
+        workers that are being replaced.
         """
         self._all = reservations
         self._resumed = resumed
@@ -94,7 +94,7 @@ class Reservation:
                 credit_frames,
                 known_codes,
                 spare=0 if is_kept else self._all.spare(params.checkpoint, is_batch=self._is_batch) + num_ahead,
-                waits=self._follows or is_kept,
+                waits=self._follows or self._resumed or is_kept,
                 caller=self._all.caller_id,
                 in_turn=self._resumed and not is_kept and self._all.has_many,
                 batch=self._is_batch,

@@ -161,7 +161,9 @@ class Session:
         if self._spec is not None:
             if config.HasField("opening"):
                 raise InvalidField("config.opening", "only the first config opens an utterance; send text")
-            self._commands.spec = replace(self._spec, utterance=spec.utterance)
+            first = self._spec.utterance
+            spoken = replace(spec.utterance, resumable=first.resumable, packs_codes=first.packs_codes)
+            self._commands.spec = replace(self._spec, utterance=spoken)
             return
         started = speak_pb2.SessionStarted(
             session_id=self._session_id,
