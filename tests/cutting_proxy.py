@@ -16,6 +16,7 @@ class CuttingProxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self._connections: set[asyncio.Task[Any]] = set()
         self.port = 0
+        self.is_down = False  # whether new connections are cut at once, as by a server that is not there
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
@@ -48,6 +49,8 @@ class CuttingProxy:
         writers = [writer]
         try:
             with suppress(OSError):
+                if self.is_down:
+                    return
                 there, to_there = await asyncio.open_connection("127.0.0.1", self._target_port)
                 writers.append(to_there)
                 self._writers.update(writers)

@@ -105,7 +105,7 @@ def _compare(plan: Plan, name: str, is_revised: bool, transcript: Transcript, ex
 
 async def _resume(stub: Any, give_up_after: int | None, on_response: Callable[[], None]) -> bytes:
     """What is heard of TEXT by who gives the call up after so many responses and goes on in another; empty: refused."""
-    journal, pcm = Journal(None), bytearray()
+    journal, pcm = Journal(), bytearray()
     requests = [journal.text("it", TEXT), journal.end("it")]
     while True:
         call = stub.Speak()

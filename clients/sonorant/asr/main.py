@@ -22,9 +22,10 @@ from sonorant.cli.stdin import stdin_lines
 from sonorant.client import audio_out
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient, synthesis_config
 from sonorant.client.errors import SpeechError, error_text, from_status
+from sonorant.client.events import Event
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
-from sonorant.client.session import Event, Session
+from sonorant.client.session import Session
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
 
 REVISABLE_LEAD_MS = 300  # short, because audio that was sent cannot be revised

@@ -10,9 +10,10 @@ from sonorant.client.errors import (
     SpeechError,
     VoiceNotFound,
 )
+from sonorant.client.events import ConnectionLost, Event, Resumed
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
-from sonorant.client.session import ALL_UTTERANCES, Event, Resumed, Session
+from sonorant.client.session import ALL_UTTERANCES, Session
 from sonorant.client.voice_methods import voice_mix
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway, Revised
@@ -26,6 +27,7 @@ __all__ = [
     "Access",
     "AccessDenied",
     "AudioChunk",
+    "ConnectionLost",
     "DecodeStarted",
     "Event",
     "FinishReason",

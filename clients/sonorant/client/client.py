@@ -25,7 +25,8 @@ from sonorant.client import clips
 from sonorant.client.access import Access
 from sonorant.client.connections import Connections
 from sonorant.client.errors import ServerUnavailable, from_rpc_error
-from sonorant.client.session import Payload, Session
+from sonorant.client.events import Payload
+from sonorant.client.session import Session
 from sonorant.client.silence_limits import max_silence_for_lead_ms
 from sonorant.client.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods

@@ -9,9 +9,11 @@ import grpc
 from sonorant.client.backoff import delays_s
 from sonorant.client.connections import Connections
 from sonorant.client.errors import ServerUnavailable, from_rpc_error
+from sonorant.client.events import Payload
 from sonorant.client.journal import Journal
+from sonorant.client.outage import RECONNECT_S
 from sonorant.client.server_search import AcceptedCall
-from sonorant.client.session import RECONNECT_S, Payload, Session
+from sonorant.client.session import Session
 from sonorant.client.silence_limits import max_silence_for_lead_ms
 from sonorant.tts.v1.speak_pb2 import SessionStarted, SpeakConfig, SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import UtteranceStarted
@@ -69,10 +71,6 @@ async def stream(
     """Yield every message of SynthesizeStream. If the server is lost, a `Resumed` follows, and the rest comes from
     another server."""
     voice = request.config.voice if request.config.HasField("voice") else None
-    journal = Journal(voice)
-    journal.text(_ID, request.text)
-    journal.end(_ID)
-    journal.finished = True
     config = SpeakConfig(
         max_lead_ms=request.max_lead_ms,
         timestamps=request.timestamps,
@@ -84,6 +82,10 @@ async def stream(
         config.scheduling.CopyFrom(request.scheduling)
     if voice is not None:
         config.synthesis.voice.CopyFrom(voice)
+    journal = Journal(config)
+    journal.text(_ID, request.text)
+    journal.end(_ID)
+    journal.finished = True
     request.max_silence_ms = config.max_silence_ms
     call = SynthesizeStreamCall(connections.stub, request)
     async with Session(connections, target, config, journal=journal, open_call=call) as session:

@@ -4,150 +4,42 @@ Pure: it sees each request before it goes out and each response as it comes in, 
 the open utterances, which the server limits, and their codes, up to a limit of its own.
 """
 
-import sys
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from sonorant.client.texts import apply, joined
-from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
+from google.rpc import code_pb2
+
+from sonorant.client.heard import MIN_CHARS, MS_PER_CHAR
+from sonorant.client.kept_utterance import KeptUtterance
+from sonorant.client.texts import joined
 from sonorant.tts.v1.speak_pb2 import (
     Cancel,
     EndUtterance,
     Flush,
     PlaybackReport,
-    Resume,
     Revise,
-    Revised,
+    SpeakConfig,
     SpeakRequest,
     SpeakResponse,
 )
-from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, SynthesisConfig, UtteranceDone, UtteranceStarted
-from sonorant.tts.v1.voice_pb2 import VoiceSelector
+from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED, FINISH_REASON_FAILED, UtteranceDone
 
-# Limit for one utterance: five minutes of speech. After a loss, a longer one is generated again from its seed.
-MAX_CODES_BYTES = 128 * 1024
+MAX_OPEN_UTTERANCES = 32  # per session, as in the contract
+MAX_GIVEN_UP = 20  # so often in a row, without audio between, an utterance is tried elsewhere
 _ALL_UTTERANCES = "*"
-
-
-class _Codes(NamedTuple):
-    """Codes as they came, but not the message, which would keep its audio. Hardly a session needs them, so they are
-    unpacked only when one does. They replace all codes of their segment from `offset` on."""
-
-    offset: int
-    data: bytes
-    num_codebooks: int
-    bits: int  # of a packed code; 0: they are not packed
-
-    @property
-    def unpacked(self) -> bytes:
-        return unpacked(self.data, self.num_codebooks, self.bits) if self.bits else self.data
-
-    @property
-    def num_bytes(self) -> int:
-        """How many there are when they are unpacked."""
-        if not self.bits:
-            return len(self.data)
-        return len(self.data) // _frame_bytes(self.num_codebooks, self.bits) * 2 * self.num_codebooks
-
-
-@dataclass(slots=True)
-class _Segment:
-    parts: list[_Codes] = field(default_factory=list)
-    complete: bool = False
-    draw: int = 0
-
-    def codes(self) -> bytes:
-        codes = bytearray()
-        for part in self.parts:
-            codes[part.offset :] = part.unpacked
-        return bytes(codes)
-
-
-@dataclass(slots=True)
-class _Utterance:
-    requests: list[SpeakRequest] = field(default_factory=list)  # text, flushes, end; revisions without an answer yet
-    text_ended: bool = False
-    # The utterance ended before its text did. The server discards the rest of the text, and so does the journal.
-    over: bool = False
-    cancelled: bool = False
-    started: UtteranceStarted | None = None
-    received_samples: int = 0
-    received_chunks: int = 0
-    segments: dict[int, _Segment] = field(default_factory=dict)
-    codes_bytes: int = 0
-    committed_chars: list[int] = field(default_factory=list)
-    played_ms: int | None = None
-    num_flushes_done: int = 0
-    marked_chars: int = 0  # up to here in the text, marks were received
-    warned: set[str] = field(default_factory=set)
-    # For a resumed utterance: which responses come a second time.
-    resumed: bool = False
-    flushes_to_skip: int = 0
-    started_again: bool = False
-    ignored: bool = False  # the server has not opened it, because an earlier utterance has the same id
-    # True = it was over before the server was lost, so the next server does not know it.
-    unknown_to_server: bool = False
-
-    def apply_revised(self, revised: Revised) -> None:
-        """Replace the first unanswered revision, and all text before it, by what the server made of it."""
-        place = next((k for k, request in enumerate(self.requests) if request.HasField("revise")), None)
-        if place is None:
-            return
-        text = self.requests[place].revise.text[revised.text_char :]
-        applied = Revise(from_char=revised.from_char, text=text)
-        self.requests[: place + 1] = apply(self.requests[:place], applied)
-        self.committed_chars = [chars for chars in self.committed_chars if chars <= revised.from_char]
-        self.marked_chars = min(self.marked_chars, revised.from_char)
-
-    def resume(self, voice: VoiceSelector | None) -> Resume:
-        assert self.started is not None
-        replay = SynthesisConfig()
-        replay.CopyFrom(self.started.replay)
-        if voice is not None and not replay.HasField("voice"):
-            replay.voice.CopyFrom(voice)  # a recording or a description, which `replay` leaves out
-        segments = [
-            SegmentCodes(segment=number, codes=segment.codes(), complete=segment.complete, draw=segment.draw)
-            for number, segment in sorted(self.segments.items())
-        ]
-        return Resume(
-            replay=replay,
-            checkpoint=self.started.checkpoint,
-            received_samples=self.received_samples,
-            received_chunks=self.received_chunks,
-            segments=segments,
-            committed_chars=self.committed_chars,
-            played_ms=self.played_ms,
-        )
-
-
-def unpacked(packed: bytes, num_codebooks: int, bits: int) -> bytes:
-    """Return packed codes in the layout of `SegmentCodes.codes`, which `Resume` needs."""
-    frame_bytes = _frame_bytes(num_codebooks, bits)
-    mask = (1 << bits) - 1
-    codes = array("H")
-    for at in range(0, len(packed), frame_bytes):
-        frame = int.from_bytes(packed[at : at + frame_bytes], "little")
-        codes.extend(frame >> shift & mask for shift in range(0, num_codebooks * bits, bits))
-    if sys.byteorder == "big":
-        codes.byteswap()
-    return codes.tobytes()
-
-
-def _frame_bytes(num_codebooks: int, bits: int) -> int:
-    return -(-num_codebooks * bits // 8)
+_HEARD = ("started", "audio", "marks", "flush_done")  # what a caller who has cancelled wants no more of
 
 
 class Journal:
     """The journal of one session. It gives utterances their ids, because a second server would count from u1 again."""
 
-    def __init__(self, voice: VoiceSelector | None) -> None:
-        self._voice = voice
-        self._open: dict[str, _Utterance] = {}
+    def __init__(self, config: SpeakConfig | None = None) -> None:
+        """`config`: with which calls begin; a later one may be set as `config`."""
+        self._first_config = self._sent_config = self.config = config or SpeakConfig()
+        self._open: dict[str, KeptUtterance] = {}
         self._current = ""
         self._num_ids = 0
         self._held_back: set[str] = set()  # opened after the server's GoAway
+        self._ms_per_char = MS_PER_CHAR
         self.server_goes_away = False
         self.finished = False
 
@@ -169,19 +61,33 @@ class Journal:
             for utterance_id, utterance in self._open.items()
         )
 
+    def must_wait(self, utterance_id: str) -> bool:
+        """Return whether a text would open one utterance more than a session may have."""
+        is_new = (utterance_id or self._current) not in self._open
+        return is_new and sum(not utterance.over for utterance in self._open.values()) >= MAX_OPEN_UTTERANCES
+
     # Actions of the caller: each method returns the request to send now, or None.
 
-    def text(self, utterance_id: str, text: str) -> SpeakRequest | None:
+    def text(self, utterance_id: str, text: str, config: SpeakConfig | None = None) -> SpeakRequest | None:
+        """`config`: of the utterance that the text opens, in place of `self.config`. Call `config_to_send` next."""
         utterance_id = utterance_id or self._current or self._new_id()
         utterance = self._open.get(utterance_id)
         if utterance is None:
-            utterance = self._open[utterance_id] = _Utterance()
+            utterance = self._open[utterance_id] = KeptUtterance(config or self.config)
             self._current = utterance_id
             if self.server_goes_away:
                 self._held_back.add(utterance_id)
         elif utterance.over:
             return None
         return self._record(utterance_id, SpeakRequest(utterance_id=utterance_id, text=text))
+
+    def config_to_send(self, request: SpeakRequest) -> SpeakRequest | None:
+        """Return the config that the server must get before this request, if it does not have it."""
+        utterance = self._open.get(request.utterance_id)
+        if utterance is None or utterance.config == self._sent_config or len(utterance.requests) > 1:
+            return None
+        self._sent_config = utterance.config
+        return SpeakRequest(config=utterance.config)
 
     def revise(self, utterance_id: str, revise: Revise) -> SpeakRequest | None:
         utterance_id = utterance_id or self._current
@@ -201,18 +107,29 @@ class Journal:
                 del self._open[utterance_id]
         return request
 
-    def cancel(self, utterance_id: str, cancel: Cancel) -> SpeakRequest | None:
+    def cancel(self, utterance_id: str, cancel: Cancel, unheard_ms: float = 0.0) -> SpeakRequest | None:
+        """`unheard_ms`: how much of the audio received the listener has not heard yet, by the clock. The server does
+        not know utterances that are held back; `drop_cancelled` has their `done`."""
         if utterance_id == _ALL_UTTERANCES:
             ids = [*self._open]
         else:
             utterance_id = utterance_id or self._current or self._newest()
             ids = [utterance_id]
+        played_ms = cancel.played_ms if cancel.HasField("played_ms") else None
         for each in ids:
             self._clear_current(each)
-            if utterance := self._open.get(each):
-                utterance.cancelled = utterance.text_ended = True
-                if utterance.over:
-                    del self._open[each]
+            utterance = self._open.get(each)
+            if utterance is None or utterance.cancelled:
+                continue
+            utterance.text_ended = True
+            if utterance.over:
+                del self._open[each]
+                continue
+            utterance.heard_ms = max(0.0, utterance.received_ms - unheard_ms)
+            if played_ms is not None:  # with "*", it is about the first one, which is playing
+                utterance.heard_ms, utterance.played_ms, played_ms = float(played_ms), played_ms, None
+        if utterance_id in self._held_back:
+            return None
         return SpeakRequest(utterance_id=utterance_id, cancel=cancel)
 
     def playback(self, utterance_id: str, report: PlaybackReport) -> SpeakRequest:
@@ -221,6 +138,21 @@ class Journal:
         return SpeakRequest(utterance_id=utterance_id, playback=report)
 
     # Responses of the server
+
+    def gives_up(self, response: SpeakResponse) -> bool:
+        """Return whether the server gives an utterance up that another one, or the same one later, can speak: it goes
+        away, or its engine is down."""
+        utterance = self._open.get(response.utterance_id)
+        if utterance is None or utterance.over or utterance.cancelled or not response.HasField("done"):
+            return False
+        if response.done.reason != FINISH_REASON_FAILED or response.done.error.code != code_pb2.UNAVAILABLE:
+            return False
+        return utterance.num_given_up < MAX_GIVEN_UP
+
+    def hold_back(self, utterance_id: str) -> None:
+        """Keep an utterance that the server has given up for another server."""
+        self._open[utterance_id].num_given_up += 1
+        self._held_back.add(utterance_id)
 
     def take(self, response: SpeakResponse) -> bool:
         """Enter a response, and return whether it is new: after a resume some responses come a second time."""
@@ -234,18 +166,15 @@ class Journal:
             case "started":
                 is_repeated, utterance.started_again = utterance.started_again, False
                 utterance.started = response.started
-                return not is_repeated
+                if is_repeated:
+                    return False
             case "audio":
-                self._take_audio(utterance, response.audio)
-                return len(response.audio.data) > 0  # the caller needs no codes
+                utterance.take_audio(response.audio)
+                if not response.audio.data:
+                    return False  # the caller needs no codes
             case "marks":
-                fresh = [mark for mark in response.marks.marks if mark.text_end > utterance.marked_chars]
-                if len(fresh) < len(response.marks.marks):
-                    del response.marks.marks[:]
-                    response.marks.marks.extend(fresh)
-                if fresh:
-                    utterance.marked_chars = fresh[-1].text_end
-                return bool(fresh)
+                if not utterance.take_marks(response.marks):
+                    return False
             case "flush_done":
                 if utterance.flushes_to_skip:
                     utterance.flushes_to_skip -= 1
@@ -263,29 +192,43 @@ class Journal:
                 utterance.warned.add(response.warning.message)
                 return not is_repeated
             case "done":
-                if utterance.text_ended:
-                    del self._open[response.utterance_id]
-                else:
-                    utterance.over = True
-                    utterance.requests.clear()
-                    utterance.segments.clear()
-        return True
+                self._done(response.utterance_id, utterance, response.done)
+        return not (utterance.cancelled and payload in _HEARD)
 
-    # After a loss
-
-    def drop_cancelled(self) -> list[SpeakResponse]:
-        """Forget the cancelled utterances, because they are not resumed. Return the `done` of each that the lost server
-        has not sent."""
-        ids = [utterance_id for utterance_id, each in self._open.items() if each.cancelled and not each.over]
-        for utterance_id in ids:
+    def _done(self, utterance_id: str, utterance: KeptUtterance, done: UtteranceDone) -> None:
+        if done.reason == FINISH_REASON_COMPLETED and len(text := utterance.text) >= MIN_CHARS:
+            self._ms_per_char = utterance.received_ms / len(text) or MS_PER_CHAR
+        if utterance.text_ended:
             del self._open[utterance_id]
-        done = UtteranceDone(reason=FINISH_REASON_CANCELLED)
-        return [SpeakResponse(utterance_id=utterance_id, done=done) for utterance_id in ids]
+        else:
+            utterance.over = True
+            utterance.requests.clear()
+            utterance.segments.clear()
+
+    # Without a server
+
+    def drop_cancelled(self, *, is_lost: bool) -> list[SpeakResponse]:
+        """Forget the cancelled utterances of which no server knows; with `is_lost`, as their server is lost, these are
+        all. Return the `done` of each."""
+        cancelled = {
+            utterance_id: each
+            for utterance_id, each in self._open.items()
+            if each.cancelled and (is_lost or utterance_id in self._held_back)
+        }
+        for utterance_id in cancelled:
+            del self._open[utterance_id]
+            self._held_back.discard(utterance_id)
+        return [
+            SpeakResponse(utterance_id=utterance_id, done=utterance.cancelled_done(self._ms_per_char))
+            for utterance_id, utterance in cancelled.items()
+            if not utterance.over
+        ]
 
     def requests_to_resend(self) -> Iterator[SpeakRequest]:
         """Yield the requests that the next server needs after the config, in order."""
         self.server_goes_away = False
         self._held_back.clear()
+        self._sent_config = self._first_config
         for utterance_id in [
             utterance_id for utterance_id, each in self._open.items() if each.over and each.text_ended
         ]:
@@ -294,29 +237,14 @@ class Journal:
             if utterance.over:
                 utterance.unknown_to_server = True
                 continue
+            if utterance.config != self._sent_config:
+                self._sent_config = utterance.config
+                yield SpeakRequest(config=utterance.config)
             if utterance.started is not None:
                 utterance.resumed = utterance.started_again = True
                 utterance.flushes_to_skip = utterance.num_flushes_done
-                yield SpeakRequest(utterance_id=utterance_id, resume=utterance.resume(self._voice))
+                yield SpeakRequest(utterance_id=utterance_id, resume=utterance.resume())
             yield from joined(utterance.requests)
-
-    def _take_audio(self, utterance: _Utterance, audio: AudioChunk) -> None:
-        if audio.data:
-            utterance.received_samples += audio.num_samples
-            utterance.received_chunks += 1
-        for part in audio.codes:
-            segment = utterance.segments.setdefault(part.segment, _Segment())
-            if part.packed and utterance.started is not None:
-                started = utterance.started
-                codes = _Codes(part.offset, part.packed, started.codebooks, started.code_bits)
-            else:
-                codes = _Codes(part.offset, part.codes, 0, 0)
-            utterance.codes_bytes += codes.num_bytes
-            segment.parts.append(codes)
-            segment.complete = segment.complete or part.complete
-            segment.draw = part.draw
-        if utterance.codes_bytes > MAX_CODES_BYTES:
-            utterance.segments.clear()
 
     def _record(self, utterance_id: str, request: SpeakRequest) -> SpeakRequest | None:
         utterance = self._open.get(utterance_id)

@@ -4,8 +4,8 @@ import time
 from collections.abc import AsyncIterable, Callable
 
 from sonorant.client.errors import from_status
+from sonorant.client.events import ConnectionLost, Event, Resumed
 from sonorant.client.playback import PlaybackMeter
-from sonorant.client.session import Event, Resumed
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,
@@ -44,6 +44,7 @@ class Listener:
         on_started: Callable[[UtteranceStarted], object] = _ignore,
         on_warning: Callable[[Warning], object] = _ignore,
         on_marks: Callable[[Marks], object] = _ignore,
+        on_lost: Callable[[ConnectionLost], object] = _ignore,
         on_resumed: Callable[[Resumed], object] = _ignore,
         on_queued: Callable[[Queued], object] = _ignore,
         on_done: Callable[[UtteranceDone, str], object] = raise_failure,
@@ -56,6 +57,7 @@ class Listener:
         self._on_started = on_started
         self._on_warning = on_warning
         self._on_marks = on_marks
+        self._on_lost = on_lost
         self._on_resumed = on_resumed
         self._on_queued = on_queued
         self._on_done = on_done
@@ -78,6 +80,8 @@ class Listener:
                 self._on_warning(payload)
             case Marks():
                 self._on_marks(payload)
+            case ConnectionLost():
+                self._on_lost(payload)
             case Resumed():
                 self._on_resumed(payload)
             case Queued():

@@ -51,9 +51,9 @@ class ResponseReader:
         if self._silence_timer is not None:
             self._silence_timer.expect_response()
 
-    def drop_audio(self) -> None:
-        """The listener has dropped the audio that was not heard yet."""
-        self._limits.drop_audio()
+    def drop_audio(self) -> float:
+        """The listener has dropped the audio that was not heard yet. Return how many seconds of it there were."""
+        return self._limits.drop_audio(asyncio.get_running_loop().time())
 
     async def read(self, call: Any) -> Any:
         """Return a response or EOF, or None if the call was silent and another server has taken the session. Raises the

@@ -46,9 +46,11 @@ class SilenceLimits:
     def add_audio(self, now_s: float, audio_s: float) -> None:
         self._heard_until_s = max(self._heard_until_s, now_s) + audio_s
 
-    def drop_audio(self) -> None:
-        """The listener has dropped the audio that was not heard yet."""
+    def drop_audio(self, now_s: float) -> float:
+        """The listener has dropped the audio that was not heard yet. Return how many seconds of it there were."""
+        unheard_s = max(0.0, self._heard_until_s - now_s)
         self._heard_until_s = 0.0
+        return unheard_s
 
     def add_alarm(self, now_s: float) -> None:
         self._alarms_s.append(now_s)

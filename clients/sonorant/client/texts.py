@@ -6,13 +6,9 @@ from sonorant.tts.v1.speak_pb2 import Revise, SpeakRequest
 
 
 def joined(requests: Sequence[SpeakRequest]) -> Iterator[SpeakRequest]:
-    """Yield the requests with successive texts joined (the server does not care how a text is cut) and with revisions
-    applied in full."""
-    done: list[SpeakRequest] = []
-    for request in requests:
-        done = apply(done, request.revise) if request.HasField("revise") else [*done, request]
+    """Yield the requests with successive texts joined: the server does not care how a text is cut."""
     text: list[SpeakRequest] = []
-    for request in done:
+    for request in requests:
         if request.HasField("text"):
             text.append(request)
             continue
@@ -20,6 +16,14 @@ def joined(requests: Sequence[SpeakRequest]) -> Iterator[SpeakRequest]:
         text = []
         yield request
     yield from _one(text)
+
+
+def text_of(requests: Sequence[SpeakRequest]) -> str:
+    """Return the text, with revisions applied in full."""
+    done: list[SpeakRequest] = []
+    for request in requests:
+        done = apply(done, request.revise) if request.HasField("revise") else [*done, request]
+    return "".join(request.text for request in done)
 
 
 def apply(requests: Sequence[SpeakRequest], revise: Revise) -> list[SpeakRequest]:

@@ -3,10 +3,21 @@
 import numpy as np
 import pytest
 
-from sonorant.client.journal import MAX_CODES_BYTES, Journal
+from sonorant.client.journal import Journal
+from sonorant.client.kept_utterance import MAX_CODES_BYTES
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
-from sonorant.tts.v1.speak_pb2 import Alive, Cancel, Committed, Flush, FlushDone, GoAway, PlaybackReport, SpeakResponse
+from sonorant.tts.v1.speak_pb2 import (
+    Alive,
+    Cancel,
+    Committed,
+    Flush,
+    FlushDone,
+    GoAway,
+    PlaybackReport,
+    SpeakConfig,
+    SpeakResponse,
+)
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_CANCELLED,
     FINISH_REASON_COMPLETED,
@@ -19,7 +30,6 @@ from sonorant.tts.v1.synthesis_pb2 import (
     UtteranceStarted,
     Warning,
 )
-from sonorant.tts.v1.voice_pb2 import VoiceSelector
 
 REPLAY = SynthesisConfig(sampling=Sampling(seed=7))
 
@@ -38,7 +48,7 @@ def audio(num_samples: int, *codes: SegmentCodes) -> SpeakResponse:
 
 
 def test_all_requests_of_an_open_utterance_are_sent_again_in_order() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     journal.text("", "two ")
     journal.flush("", Flush(flush_id=3))
@@ -64,19 +74,19 @@ def test_all_requests_of_an_open_utterance_are_sent_again_in_order() -> None:
 
 
 def test_an_utterance_that_has_not_started_is_simply_sent_again() -> None:
-    journal = Journal(None)
+    journal = Journal()
     journal.text("mine", "one")
     assert [request.WhichOneof("payload") for request in journal.requests_to_resend()] == ["text"]
 
 
 def test_a_one_shot_voice_is_added_to_the_resumed_config() -> None:
-    journal = Journal(VoiceSelector(design="a calm voice"))
+    journal = Journal(SpeakConfig(synthesis={"voice": {"design": "a calm voice"}}))
     begin(journal)
     assert next(journal.requests_to_resend()).resume.replay.voice.design == "a calm voice"
 
 
 def test_repeated_responses_are_not_new() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     first = [
         response(warning=Warning(code="SAMPLING_IGNORED", message="greedy")),
@@ -100,7 +110,7 @@ def test_packed_codes_are_sent_again_unpacked(num_codebooks: int, bits: int) -> 
     codes = (np.arange(5 * num_codebooks).reshape(5, -1) * 7919 % (1 << bits)).astype(np.int16)
     packed = CodesHeader(num_codebooks, bits, 24_000, 1920, "", "").pack(codes)
     half = len(packed) // 5 * 2
-    journal = Journal(None)
+    journal = Journal()
     journal.text("", "one")
     journal.take(response(started=UtteranceStarted(codebooks=num_codebooks, code_bits=bits)))
     journal.take(audio(1, SegmentCodes(packed=packed[:half])))
@@ -111,7 +121,7 @@ def test_packed_codes_are_sent_again_unpacked(num_codebooks: int, bits: int) -> 
 
 
 def test_a_response_is_expected_while_the_current_server_has_an_utterance_open() -> None:
-    journal = Journal(None)
+    journal = Journal()
     assert not journal.expects_response and not journal.take(SpeakResponse(alive=Alive()))
     begin(journal)
     assert journal.expects_response and not journal.take(SpeakResponse(alive=Alive()))
@@ -128,14 +138,14 @@ def test_a_response_is_expected_while_the_current_server_has_an_utterance_open()
 
 
 def test_audio_messages_with_only_codes_are_not_new() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     assert not journal.take(audio(0, SegmentCodes(codes=b"ab")))
     assert next(journal.requests_to_resend()).resume.received_chunks == 0
 
 
 def test_an_utterance_that_is_done_is_not_sent_again() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     journal.end("")
     assert journal.take(response(done=UtteranceDone(reason=FINISH_REASON_COMPLETED)))
@@ -144,7 +154,7 @@ def test_an_utterance_that_is_done_is_not_sent_again() -> None:
 
 
 def test_the_rest_of_the_text_of_an_utterance_that_ended_early_is_not_sent() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     journal.take(response(done=UtteranceDone(reason=FINISH_REASON_MAX_AUDIO)))
     assert list(journal.requests_to_resend()) == []
@@ -154,16 +164,16 @@ def test_the_rest_of_the_text_of_an_utterance_that_ended_early_is_not_sent() -> 
 
 
 def test_a_cancelled_utterance_is_not_resumed() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     journal.cancel("", Cancel())
-    (done,) = journal.drop_cancelled()
+    (done,) = journal.drop_cancelled(is_lost=True)
     assert done.utterance_id == "u1" and done.done.reason == FINISH_REASON_CANCELLED
     assert list(journal.requests_to_resend()) == []
 
 
 def test_a_server_that_goes_away_is_sent_no_new_utterance() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     journal.end("")
     journal.take(SpeakResponse(go_away=GoAway()))
@@ -179,7 +189,7 @@ def test_a_server_that_goes_away_is_sent_no_new_utterance() -> None:
 
 
 def test_codes_beyond_the_limit_are_dropped_and_only_the_seed_is_sent() -> None:
-    journal = Journal(None)
+    journal = Journal()
     begin(journal)
     for _ in range(3):
         journal.take(audio(1, SegmentCodes(codes=bytes(MAX_CODES_BYTES // 2), offset=MAX_CODES_BYTES)))

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 
 from sonorant.client.errors import SpeechError
+from sonorant.client.events import Event
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
-from sonorant.client.session import Event
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,

@@ -6,6 +6,7 @@ import pytest
 
 from sonorant.client import (
     AudioChunk,
+    ConnectionLost,
     Resumed,
     ServerUnavailable,
     SpeechClient,
@@ -48,8 +49,8 @@ async def test_text_that_is_written_while_nobody_reads_reaches_the_next_server()
             await session.send_text("kept")
             await session.finish()
             events = [event.payload async for event in session]
-    assert [type(event) for event in events] == [Resumed, AudioChunk, UtteranceDone]
-    assert events[1].num_samples == len("lost kept")
+    assert [type(event) for event in events] == [ConnectionLost, Resumed, AudioChunk, UtteranceDone]
+    assert events[2].num_samples == len("lost kept")
 
 
 async def test_a_cancelled_utterance_is_not_resumed() -> None:
@@ -79,7 +80,7 @@ async def test_a_loss_is_an_error_unless_client_and_server_can_resume(resume: bo
 
 
 async def test_a_server_that_does_not_come_back_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.client.session.RECONNECT_S", 0.3)
+    monkeypatch.setattr("sonorant.client.outage.RECONNECT_S", 0.3)
     async with scripted_server() as (target, speech):
         speech.resumable = True
         client = SpeechClient(target)

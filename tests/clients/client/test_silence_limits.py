@@ -34,7 +34,8 @@ def test_with_audio_left_the_server_is_given_up_when_little_is_left() -> None:
     session.add_audio(100.0, 1.0)
     session.add_audio(100.1, 3.0)
     assert session.give_up_at_s(100.1, 100.1) == pytest.approx(104.0 - RESERVE_S)
-    session.drop_audio()
+    assert session.drop_audio(100.5) == pytest.approx(3.5)
+    assert session.drop_audio(100.5) == 0
     assert session.give_up_at_s(100.1, 100.1) == pytest.approx(101.3 + GRACE_S)
 
 

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sonorant.client.texts import apply, joined
+from sonorant.client.texts import apply, joined, text_of
 from sonorant.tts.v1.speak_pb2 import Flush, Revise, SpeakRequest
 
 PIECES = st.text("ab ", max_size=4)
@@ -34,4 +34,6 @@ def test_text_and_flushes_after_the_position_are_dropped_and_flushes_at_it_stay(
         kept.append(each)
     revise = Revise(from_char=min(from_char, sum(len(one.text) for one in requests)), text=text)
     assert flat(apply(requests, revise)) == kept + list(text)
-    assert flat(list(joined([*requests, SpeakRequest(revise=revise), request("x")]))) == [*kept, *text, "x"]
+    revised = [*requests, SpeakRequest(revise=revise), request("x")]
+    assert text_of(revised) == "".join(each for each in [*kept, *text, "x"] if isinstance(each, str))
+    assert [one for one in joined(revised) if one.HasField("revise")] == [SpeakRequest(revise=revise)]

@@ -132,7 +132,7 @@ async def test_it_goes_on_in_another_session_too() -> None:
     )
     async with served(FakeEngine()) as server:
         for limit in range(2, 2 + len(PHRASE + REST), 2):
-            journal = Journal(None)
+            journal = Journal()
             script = [
                 journal.text("", PHRASE),
                 journal.flush("", speak_pb2.Flush(flush_id=1, carry_on=True)),

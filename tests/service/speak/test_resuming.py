@@ -63,7 +63,7 @@ async def converse(
 
 async def heard(server: Served, speak: speak_pb2.SpeakConfig, breaks_after: Iterable[int] = ()) -> list[Any]:
     """What the client's caller is told, by kind; each call breaks off after so many news, but for the last."""
-    journal = Journal(None)
+    journal = Journal()
     speak.pack_codes = True
     requests: Script = [speak_pb2.SpeakRequest(config=speak), *script(journal)]
     news: list[Any] = []
@@ -196,7 +196,7 @@ async def test_text_committed_for_want_of_more_is_committed_there_again() -> Non
     speak = config({**SENTENCES, "max_buffer_delay_ms": 10})
     engine = FakeEngine()
     async with served(engine) as server:
-        journal = Journal(None)
+        journal = Journal()
         call = server.stub.Speak()
         await call.write(speak_pb2.SpeakRequest(config=speak))
         await call.write(journal.text("", "One and "))
@@ -298,7 +298,7 @@ async def test_a_revised_text_goes_on_revised(is_answered: bool) -> None:
     engine = FakeEngine()
     async with served(engine) as server:
         engine.hold()
-        journal = Journal(None)
+        journal = Journal()
         call = server.stub.Speak()
         await call.write(speak_pb2.SpeakRequest(config=config()))
         for request in (

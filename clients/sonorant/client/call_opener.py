@@ -1,0 +1,69 @@
+"""Opens the calls of one session: the first one, and those that continue it on another server."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+
+from sonorant.client.errors import SpeechError
+from sonorant.client.server_search import Attempt
+from sonorant.client.trace import Trace
+from sonorant.tts.v1.speak_pb2 import Opening, SessionStarted, SpeakConfig, SpeakRequest
+
+RESUMING = "sonorant-resuming"  # metadata of a call that continues another one
+
+
+class CallOpener:
+    def __init__(self, target: str, config: SpeakConfig, trace: Trace | None) -> None:
+        self._target = target
+        self._config = config
+        self._trace = trace
+        # The first text and its end, which go with the config; set before the first call.
+        self.opening: Sequence[SpeakRequest] = ()
+
+    async def first(self, attempt: Attempt) -> SessionStarted:
+        """Send the first text and its end with the config, and again on their own if an older server ignores them."""
+        if not self.opening:
+            return await self._connect(attempt, self._config)
+        first = self.opening[0]
+        config = SpeakConfig(
+            opening=Opening(utterance_id=first.utterance_id, text=first.text, end=len(self.opening) > 1)
+        )
+        config.MergeFrom(self._config)
+        started = await self._connect(attempt, config)
+        if not started.takes_opening:
+            with suppress(asyncio.InvalidStateError):  # the call is over already; reading from it says why
+                for request in self.opening:
+                    await self.write(attempt.call, request)
+        return started
+
+    async def again(self, attempt: Attempt) -> SessionStarted:
+        return await self._connect(attempt, self._config, resuming=True)
+
+    async def write(self, call: Any, request: SpeakRequest) -> None:
+        if self._trace is not None:
+            self._trace.sent(request)
+        await call.write(request)
+
+    async def _connect(self, attempt: Attempt, config: SpeakConfig, *, resuming: bool = False) -> SessionStarted:
+        # Wait for the reply before sending more, so that a server that refuses can say why: grpc.aio overwrites the
+        # status of a call if a write comes after its end.
+        call = attempt.call = attempt.stub.Speak(metadata=((RESUMING, "1"),) if resuming else ())
+        try:
+            await self.write(call, SpeakRequest(config=config))
+            headers = await call.initial_metadata()
+            attempt.has_headers = True
+            if self._trace is not None:
+                self._trace.metadata("headers", headers)
+            first = await call.read()
+        except BaseException:
+            call.cancel()
+            raise
+        if first is grpc.aio.EOF:
+            raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self._target} ended the session at once")
+        if self._trace is not None:
+            self._trace.received(first)
+        started: SessionStarted = first.session
+        return started
