@@ -182,9 +182,9 @@ class RestartedServer:
 async def restart_round(client: SpeechClient, server: RestartedServer, known: list[Undisturbed], seed: int) -> None:
     """Let sessions talk, kill the server at some moment, and start it again. Raises AssertionError."""
     rng = random.Random(seed)
-    talks = [asyncio.create_task(talk(client, random.Random(rng.random()))) for _ in range(NUM_SESSIONS)]
-    await asyncio.sleep(rng.uniform(0.2, 5))
-    await server.restart()
-    for task in asyncio.as_completed(talks):
-        for turn in await task:
-            turn.check(known[turn.sentence])
+    async with asyncio.TaskGroup() as tasks:
+        talks = [tasks.create_task(talk(client, random.Random(rng.random()))) for _ in range(NUM_SESSIONS)]
+        await asyncio.sleep(rng.uniform(0.2, 5))
+        await server.restart()
+    for turn in [turn for task in talks for turn in task.result()]:
+        turn.check(known[turn.sentence])

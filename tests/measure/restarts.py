@@ -1,7 +1,7 @@
-"""Servers are killed and started again under live sessions: `python -m tests.measure.restarts [--servers 1] [--rounds 50]`.
+"""Servers are killed and started again under live sessions: `python -m tests.measure.restarts`.
 
-In each round four sessions have three turns each, half of them cut off, and at a random moment one server and all its
-workers are killed (`kill -9`) and started again. What must hold for every utterance is in `tests/e2e/restart_rounds.py`.
+In each of fifty rounds four sessions have three turns each, half of them cut off, and at a random moment one server and
+all its workers are killed (`kill -9`) and started again. `tests/e2e/restart_rounds.py` says what must hold.
 """
 
 import argparse
