@@ -107,7 +107,7 @@ async def _head(door: Door, rng: random.Random) -> int:
     body = json.dumps({"input": "Hello.", "response_format": "pcm"}).encode()
     lines = [
         f"{rng.choice(('GET', 'POST', 'DELETE', 'OPTIONS', 'HEAD'))} {rng.choice(PATHS)} HTTP/1.1",
-        *("Host: x", f"Content-Length: {len(body)}", "Content-Type: application/json"),
+        *("Host: localhost", f"Content-Length: {len(body)}", "Content-Type: application/json"),
         rng.choice(("Origin: http://[", "Origin: http://x", "Expect: 100-continue", "Transfer-Encoding: chunked")),
         rng.choice(("Authorization: Bearer \xff", "X-Request-Id: \xff", "traceparent: 00-", "Content-Encoding: gzip")),
     ]
@@ -138,7 +138,7 @@ async def _converse(door: Door, path: str, messages: list[dict[str, Any]], rng: 
     data = [_as_json(message, rng) for message in messages]
     if rng.random() < 0.3:
         frames = b"".join(_frame(each, rng) for each in data)
-        head = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
         head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
         await send(door.url.removeprefix("http://"), head.encode() + mutated(frames, rng))
         return len(data)

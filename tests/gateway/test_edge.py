@@ -12,6 +12,7 @@ import pytest
 from aiohttp import FormData
 
 from sonorant.gateway.calls import call_of
+from sonorant.gateway.hosts import Hosts
 from sonorant.gateway.log_filters import is_news
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
@@ -99,7 +100,7 @@ async def test_large_bodies_are_few_at_a_time() -> None:
     """One caller may hold as many places as are free, so that there is one for the next caller."""
     async with gateway(FakeEngine()) as door:
         port = int(door.url.rpartition(":")[2])
-        head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+        head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
         for _, writer in held:
             writer.write(head + b" " * 100_000)
@@ -123,14 +124,15 @@ HEADS = {
     "many headers": b"GET /health HTTP/1.1\r\n" + b"".join(b"X-%d: a\r\n" % n for n in range(2000)) + b"\r\n",
     "a huge path": b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
     "no http": b"\x16\x03\x01 hello\r\n\r\n",
-    "bad chunks": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
-    "two lengths": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\na",
-    "length and chunks": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+    "bad chunks": b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+    "two lengths": b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\n"
+    b"Content-Length: 1\r\nContent-Length: 2\r\n\r\na",
+    "length and chunks": b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
     b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
-    "a wrong method": b"BREW /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
-    "a bad key": b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-API-Key: \xc3\xa9\r\nConnection: close\r\n\r\n",
-    "half a key": b"GET /v1/models HTTP/1.1\r\nHost: x\r\nX-API-Key: se\0cret\r\n\r\n",
-    "no gzip": b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n"
+    "a wrong method": b"BREW /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    "a bad key": b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-API-Key: \xc3\xa9\r\nConnection: close\r\n\r\n",
+    "half a key": b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nX-API-Key: se\0cret\r\n\r\n",
+    "no gzip": b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n"
     b"Connection: close\r\n\r\n{}",
 }
 
@@ -159,7 +161,7 @@ PATHS = (
 @pytest.mark.parametrize("path", PATHS)
 async def test_paths_lead_nowhere_else(path: str) -> None:
     async with gateway(FakeEngine()) as door:
-        answer = await raw(door, f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        answer = await raw(door, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         assert 400 <= status_of(answer) < 500 and b"root:" not in answer
 
 
@@ -200,7 +202,7 @@ async def test_heads_that_never_end_are_given_up_and_hold_nobody_up(monkeypatch:
             assert await asyncio.wait_for(raw(door, sent), 5) == b""
         kinds = b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x"
         heads = [
-            b"POST /v1/audio/%b HTTP/1.1\r\nHost: x\r\nContent-Type: %b\r\n" % (path, kind)
+            b"POST /v1/audio/%b HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\n" % (path, kind)
             for path, kind in ((b"speech", b"application/json"), *((b"voices", kind) for kind in kinds))
         ]
         slow = [raw(door, head + b"Content-Length: 100\r\nConnection: close\r\n\r\n{") for head in heads]
@@ -239,11 +241,56 @@ async def test_pages_of_others_may_not_call_unless_they_are_named() -> None:
                 assert taken in response.headers["Access-Control-Allow-Headers"]
 
 
+REBOUND = "GET /v1/models", "POST /v1/audio/speech", "DELETE /v1/audio/voices/ada", "GET /tts/websocket", "GET /"
+
+
+@pytest.mark.parametrize("request_line", REBOUND)
+async def test_a_name_of_a_stranger_that_means_this_machine_leads_nowhere(request_line: str) -> None:
+    """The page is then of the same origin; its name is all that tells it apart."""
+    async with gateway(FakeEngine()) as door:
+        port = door.url.rpartition(":")[2]
+        host = f"evil.example:{port}"
+        head = f"{request_line} HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\nConnection: close\r\n\r\n"
+        answer = await raw(door, head.encode())
+        assert status_of(answer) == 421 and b"--allowed-host evil.example" in answer, answer
+
+
+HOSTS = {
+    "127.0.0.1:80": True,
+    "LocalHost.:8000": True,
+    "me.localhost": True,
+    "[::1]:8000": True,
+    "192.168.0.7": True,
+    "tts.example.org:443": True,
+    "": True,
+    "evil.example": False,
+    "127.0.0.1.evil.example:8000": False,
+    "localhost.evil.example": False,
+    "evillocalhost": False,
+    "[evil.example]": False,
+    "tts.example.org.evil.example": False,
+    "xtts.example.org": False,
+    "\xff": False,
+}
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_a_gateway_answers_to_its_own_names(host: str) -> None:
+    async with gateway(FakeEngine(), allowed_hosts=("TTS.example.org",)) as door:
+        head = f"GET /health HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        assert status_of(await raw(door, head.encode("latin-1"))) == (200 if HOSTS[host] else 421)
+
+
+def test_a_name_to_listen_on_is_known_and_any_may_be() -> None:
+    assert Hosts("tts.example.org:8000", ()).has("tts.example.org")
+    assert Hosts("[::]:8000", ("*",)).has("whatever.example")
+
+
 @pytest.mark.parametrize("origin", [b"http://[x", b"null", b"http://\xff", b"\xed\xa0\x80"])
 @pytest.mark.parametrize("allowed", [(), ("*",)])
 async def test_pages_without_a_name_are_pages_of_others(origin: bytes, allowed: tuple[str, ...]) -> None:
     async with gateway(FakeEngine(), cors_origins=allowed) as door:
-        head = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\nOrigin: %b\r\n\r\n" % origin
+        head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nOrigin: %b\r\n\r\n" % origin
         answer = await raw(door, head)
         assert status_of(answer) == (200 if allowed and origin.isascii() else 403), answer
 
@@ -281,7 +328,7 @@ async def deaf(door: Door) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     await asyncio.get_running_loop().sock_connect(listener, ("127.0.0.1", int(door.url.rpartition(":")[2])))
     reader, writer = await asyncio.open_connection(sock=listener, limit=8192)
     body = json.dumps({"input": "word " * 800, "response_format": "pcm", "sample_rate": 48_000}).encode()
-    writer.write(b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    writer.write(b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     assert status_of(await reader.readuntil(b"\r\n\r\n")) == 200
     return reader, writer
 

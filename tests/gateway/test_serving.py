@@ -224,10 +224,12 @@ async def test_a_thousand_idle_sockets_are_small(tmp_path: Path) -> None:
 
 async def test_the_page_and_its_files_are_served_and_load_nothing_of_others() -> None:
     async with gateway(FakeEngine()) as door:
-        for path, kind in (("/", "html"), ("/page.js", "javascript"), ("/page.css", "css")):
+        for path, kind in (("/", "html"), ("/page.js", "javascript"), ("/page.css", "css"), ("/docs", "html")):
             async with door.http.get(path) as response:
                 assert response.status == 200 and response.content_type.endswith(kind)
-                assert response.headers["Content-Security-Policy"].startswith("default-src 'self'")
+                policy = response.headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'self'") and "script-src" not in policy, "no script in a page"
+            assert "frame-ancestors 'none'" in policy, "no page of others shows this one, to have it clicked"
 
 
 async def test_the_document_names_every_path_and_every_field() -> None:

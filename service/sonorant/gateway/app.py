@@ -8,10 +8,11 @@ from sonorant.gateway.cartesia.clip import tts_bytes
 from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
 from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.context import CATALOGS, CONFIG, KEYS, LARGE_BODIES, METRICS, SERVERS
+from sonorant.gateway.context import CATALOGS, CONFIG, HOSTS, KEYS, LARGE_BODIES, METRICS, SERVERS
 from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversations, end_conversations
 from sonorant.gateway.edge import add_headers, edge
 from sonorant.gateway.health import health, metrics, ready
+from sonorant.gateway.hosts import Hosts
 from sonorant.gateway.keys import Keys
 from sonorant.gateway.large_bodies import LargeBodies
 from sonorant.gateway.metrics import Metrics
@@ -20,15 +21,16 @@ from sonorant.gateway.openai.models import model, models, root
 from sonorant.gateway.openai.speech import speech
 from sonorant.gateway.openai.stream import speech_stream
 from sonorant.gateway.openai.voices import create_voice, delete_voice, get_voice, list_voices, open_webui_voices
-from sonorant.gateway.openapi import docs, openapi
+from sonorant.gateway.openapi import openapi
 from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
-from sonorant.gateway.static_page import page
+from sonorant.gateway.static_page import docs, page
 
 
 def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Application:
     app = web.Application(middlewares=[edge])
     app[CONFIG] = config
+    app[HOSTS] = Hosts(config.listen, config.allowed_hosts)
     app[SERVERS] = servers
     app[CATALOGS] = Catalogs(servers)
     app[KEYS] = Keys(servers)

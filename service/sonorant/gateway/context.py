@@ -4,6 +4,7 @@ from aiohttp import web
 
 from sonorant.gateway.calls import Call
 from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.hosts import Hosts
 from sonorant.gateway.keys import Keys
 from sonorant.gateway.large_bodies import LargeBodies
 from sonorant.gateway.metrics import Metrics
@@ -11,6 +12,7 @@ from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
 
 CONFIG = web.AppKey("config", GatewayConfig)
+HOSTS = web.AppKey("hosts", Hosts)
 SERVERS = web.AppKey("servers", Servers)
 CATALOGS = web.AppKey("catalogs", Catalogs)
 KEYS = web.AppKey("keys", Keys)

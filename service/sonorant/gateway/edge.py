@@ -1,4 +1,4 @@
-"""The middleware around every request: identifies the caller, checks the page's origin, and formats errors."""
+"""The middleware around every request: checks host and origin, identifies the caller, and formats errors."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -7,7 +7,7 @@ from aiohttp import web
 
 from sonorant.gateway.bodies import admit
 from sonorant.gateway.calls import call_of
-from sonorant.gateway.context import CALL, CONFIG, DOOR, METRICS
+from sonorant.gateway.context import CALL, CONFIG, DOOR, HOSTS, METRICS
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.json_input import HALF_A_PAIR
 
@@ -36,6 +36,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         protocols = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
         request[CALL] = call_of(request.headers, protocols)
+        _check_host(request)
         _check_origin(request)
         if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
             return web.Response(status=204)
@@ -89,6 +90,15 @@ def _allowed_headers(request: web.Request) -> str:
     """The headers that the page asks to send: SDKs describe their platform in headers of their own."""
     wanted = request.headers.get("Access-Control-Request-Headers", "")
     return wanted if wanted and wanted.isascii() else _ALLOWED_HEADERS
+
+
+def _check_host(request: web.Request) -> None:
+    """Raise Refusal for a name that this gateway does not have."""
+    host = request.headers.get("Host", "")
+    if not request.app[HOSTS].has(host):
+        name = host.partition(":")[0][:100]
+        message = f"{name!r} is not a name of this gateway; if it should be, start it with --allowed-host {name}"
+        raise Refusal(421, message, code="host_not_allowed")
 
 
 def _check_origin(request: web.Request) -> None:

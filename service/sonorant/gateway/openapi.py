@@ -1,7 +1,6 @@
 """/openapi.json, a description of all HTTP paths, made from the models that parse the requests; /docs shows it."""
 
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -15,13 +14,14 @@ from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.gateway.openai.stream_request import StreamConfig
 
 _REF = "#/components/schemas/{model}"
-_DOCS = Path(__file__).with_name("docs.html")
 _ERRORS = {
     "400": "A field is wrong; `param` names it.",
     "401": "The API key is missing or unknown.",
     "403": "The API key may not use this voice, or the page may not call.",
     "404": "No such model or voice.",
     "413": "Too large.",
+    "415": "The body is compressed.",
+    "421": "The gateway does not know the name by which it was called; see `--allowed-host`.",
     "429": "The server is full, or a limit is reached; `Retry-After` says when to retry.",
     "503": "No server is ready; try again.",
 }
@@ -62,10 +62,6 @@ def document() -> dict[str, Any]:
 
 async def openapi(request: web.Request) -> web.Response:
     return web.json_response(document())
-
-
-async def docs(request: web.Request) -> web.StreamResponse:
-    return web.FileResponse(_DOCS)
 
 
 def _paths() -> dict[str, Any]:

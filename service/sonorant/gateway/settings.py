@@ -19,6 +19,7 @@ class GatewayConfig:
     processes: int = 1
     default_format: str = "mp3"  # of POST /v1/audio/speech
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()  # names of this gateway, beside that of `listen`
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     max_connections: int = 10_000  # per process
@@ -81,6 +82,13 @@ def parse_args(argv: Sequence[str] | None = None) -> GatewayConfig:
         help="web origin whose pages may call, such as https://example.org, or * for all; may be repeated",
     )
     add(
+        "--allowed-host",
+        action="append",
+        metavar="NAME",
+        help="a DNS name by which this gateway is called; may be repeated; * = any name. Addresses, localhost and the "
+        "host of --listen always are. A request for another name may come from a stranger's web page, and is refused",
+    )
+    add(
         "--tls-certificate",
         type=Path,
         metavar="FILE",
@@ -112,6 +120,7 @@ def parse_args(argv: Sequence[str] | None = None) -> GatewayConfig:
         processes=known.processes,
         default_format=known.default_format,
         cors_origins=tuple(known.cors_origin or ()),
+        allowed_hosts=tuple(known.allowed_host or ()),
         tls_certificate=known.tls_certificate,
         tls_key=known.tls_key,
         max_connections=known.max_connections,
