@@ -92,22 +92,22 @@ bench: setup ## start a server, put load on it, and measure at the client (ARGS=
 
 train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/built-in-voice.md)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
-	@$(BIN)/python -m sonorant.engine.training --out voice-training $(ARGS)
+	@$(BIN)/python -m sonorant.training --out voice-training $(ARGS)
 
 judge-voice: setup ## judge the voice with a speech recognizer (ARGS="--model DIR"; default: the built-in one)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@mkdir -p voice-training
 	@for lines in everyday held-out; do \
-	  $(BIN)/python -m sonorant.engine.training.evaluation.sentences $$lines >voice-training/$$lines.tsv && \
+	  $(BIN)/python -m sonorant.training.evaluation.sentences $$lines >voice-training/$$lines.tsv && \
 	  $(BIN)/python -m sonorant.cli.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
-	  $(BIN)/python -m sonorant.engine.training.evaluation.judge voice-training/$$lines || exit 1; done
+	  $(BIN)/python -m sonorant.training.evaluation.judge voice-training/$$lines || exit 1; done
 
 judge-clones: setup ## measure how similar clones are to their references (ARGS="--model DIR"; default: the built-in one)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
-	@clones=voice-training/clones; $(BIN)/python -m sonorant.engine.training.evaluation.clones write $$clones && \
+	@clones=voice-training/clones; $(BIN)/python -m sonorant.training.evaluation.clones write $$clones && \
 	for way in embedding transcripts; do \
 	  $(BIN)/python -m sonorant.cli.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
 	    $$(test $$way = embedding || echo --transcripts) $(or $(ARGS),--model builtin_base) && \
-	  $(BIN)/python -m sonorant.engine.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
+	  $(BIN)/python -m sonorant.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 
 check: lint test test-slow ## run lint and all tests that need no GPU

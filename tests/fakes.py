@@ -14,11 +14,11 @@ from typing import TypeVar
 import numpy as np
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
-from sonorant.engine.code2wav.context import DecoderContext
+from sonorant.engine.code2wav.schedule.context import DecoderContext
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import PeerGone, QueueChannel
 from sonorant.engine.ipc.messages import BeginStream, FrameBatch, OpenStream
-from sonorant.engine.talker.rows import DecodeRow, PrefillRow
+from sonorant.engine.talker.schedule.rows import DecodeRow, PrefillRow
 from sonorant.engine.types import FinishReason, Int16Array, PassCounts, PromptPlan, SamplingParams
 
 T = TypeVar("T")

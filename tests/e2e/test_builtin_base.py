@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sonorant.client import SpeechClient, synthesis_config
-from sonorant.engine.training.evaluation.acoustics import median_pitch_hz
+from sonorant.training.evaluation.acoustics import median_pitch_hz
 from tests.e2e.server_process import ServerProcess
 
 SAID = "The weather is fine today, so we are going to the park."

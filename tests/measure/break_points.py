@@ -15,9 +15,9 @@ import torch
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, load_checkpoint, resolve_model
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.talker.run.runner import TalkerRunner
 from tests.engine.talker.driver import prepare
-from tests.engine.talker.test_known_frames import Setup, make
+from tests.engine.talker.schedule.test_known_frames import Setup, make
 
 TEXT = "The quick brown fox jumps over the lazy dog and speaks slowly of the world today."
 

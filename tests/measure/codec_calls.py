@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonorant.engine.code2wav.batcher import Batcher
-from sonorant.engine.code2wav.plan import DecodePlan
+from sonorant.engine.code2wav.schedule.batcher import Batcher
+from sonorant.engine.code2wav.schedule.plan import DecodePlan
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch, PcmBatch, PcmRecord
 from sonorant.engine.types import FinishReason, StreamEnd

@@ -24,7 +24,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceS
 from tests.e2e.server_process import ServerProcess
 from tests.spoken_words import RATE_HZ, Span, true_spans, words
 
-HELD_OUT = Path("engine/sonorant/engine/training/evaluation/held_out.tsv")
+HELD_OUT = Path("engine/training/sonorant/training/evaluation/held_out.tsv")
 REFERENCE = "The weather is fine today, so we are going to the park."
 VOICES = ("rms", "slt", "clone of rms", "clone of slt", "clone of rms, by its sound alone")
 MODES = {"words": TimestampMode.TIMESTAMP_MODE_WORD, "progress": TimestampMode.TIMESTAMP_MODE_PROGRESS}

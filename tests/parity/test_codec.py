@@ -10,7 +10,7 @@ import soundfile
 
 from sonorant.engine import offline
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.recording import read_recording
 from sonorant.engine.model.reference import ReferenceEncoder

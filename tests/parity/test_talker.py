@@ -10,7 +10,7 @@ import pytest
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.talker.run.runner import TalkerRunner
 from tests.engine.talker.driver import prepare, run_alone
 from tests.parity.make_goldens import SIZES, voice
 from tests.tiny_checkpoint import write_tiny_checkpoint

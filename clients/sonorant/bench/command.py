@@ -13,13 +13,13 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
-from sonorant.bench import report
 from sonorant.bench.arguments import check, loads_of, processes_of, speech_of, targets_of
 from sonorant.bench.client_processes import ClientProcesses, client_processes
-from sonorant.bench.environment import config_hash, environment
 from sonorant.bench.loads import Load, Target
+from sonorant.bench.reporting import report
+from sonorant.bench.reporting.environment import config_hash, environment
+from sonorant.bench.reporting.statistics import Row, row
 from sonorant.bench.speakers import UtteranceFailed
-from sonorant.bench.statistics import Row, row
 from sonorant.client.client import SpeechClient
 from sonorant.client.local_server import ServerFailed, local_server
 
@@ -166,7 +166,7 @@ def _rate(rate: float | None) -> str:
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
     try:
-        from sonorant.bench.plots import plot  # matplotlib is an extra, and slow to import
+        from sonorant.bench.reporting.plots import plot  # matplotlib is an extra, and slow to import
     except ImportError:
         raise ValueError("--plot needs matplotlib: pip install 'sonorant[bench]'") from None
     plot(rows, path)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sonorant.bench import report, texts
-from sonorant.bench.environment import environment
+from sonorant.bench import texts
 from sonorant.bench.loads import Load
 from sonorant.bench.measure import Measured, Outcome
-from sonorant.bench.statistics import Row, row
+from sonorant.bench.reporting import report
+from sonorant.bench.reporting.environment import environment
+from sonorant.bench.reporting.statistics import Row, row
 from sonorant.client.playback import PlaybackMeter
 
 Speak = Callable[[Sequence[str]], tuple[Sequence[Any], int]]  # texts -> their samples in [-1, 1], sample rate

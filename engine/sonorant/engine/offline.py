@@ -18,7 +18,7 @@ import soundfile
 from tqdm import tqdm
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint, resolve_model
-from sonorant.engine.code2wav.runner import PCM_SCALE
+from sonorant.engine.code2wav.run.runner import PCM_SCALE
 from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat
 from sonorant.engine.encoder.recording import read_recording
 from sonorant.engine.errors import EngineError, InvalidSynthesis, StreamFailed

@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.code2wav.batcher import Batcher
 from sonorant.engine.code2wav.decoding import turn as code2wav_turn
-from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.code2wav.run.runner import Code2WavRunner
+from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import QueueChannel
 from sonorant.engine.ipc.messages import FrameBatch, FrameRecord, OpenStream, PcmRecord, Shutdown
-from sonorant.engine.talker.runner import TalkerRunner
-from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.run.runner import TalkerRunner
+from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Stepping
 
 

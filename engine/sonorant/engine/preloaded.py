@@ -4,10 +4,10 @@ No import here may initialize CUDA, which does not survive a fork.
 """
 
 import sonorant.engine.code2wav.process
-import sonorant.engine.code2wav.runner
+import sonorant.engine.code2wav.run.runner
 import sonorant.engine.encoder.process
 import sonorant.engine.model.memory
 import sonorant.engine.model.reference
 import sonorant.engine.talker.process
-import sonorant.engine.talker.runner
-import sonorant.engine.talker.speech_sample  # noqa: F401
+import sonorant.engine.talker.run.runner
+import sonorant.engine.talker.run.speech_sample  # noqa: F401

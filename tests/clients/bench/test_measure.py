@@ -9,7 +9,7 @@ import pytest
 from sonorant.bench.grpc_speech import grpc_speaker
 from sonorant.bench.loads import Load, LoadKind, Protocol, Share, Speech, Target
 from sonorant.bench.measure import Measured, measure
-from sonorant.bench.statistics import Row, row
+from sonorant.bench.reporting.statistics import Row, row
 from tests.cutting_proxy import CuttingProxy
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served

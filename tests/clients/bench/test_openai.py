@@ -14,7 +14,7 @@ from aiohttp import web
 from sonorant.bench.loads import Load, Share, Speech, Target
 from sonorant.bench.measure import measure
 from sonorant.bench.openai_speech import openai_speaker
-from sonorant.bench.statistics import Row, row
+from sonorant.bench.reporting.statistics import Row, row
 
 FIRST_S, LATE_S = 0.1, 0.15
 CHUNK = (np.resize([3000, -3000], 2400)).astype("<i2").tobytes()  # 0.1 s

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from sonorant.engine.code2wav.batcher import Batcher, FrameStreamRecord
-from sonorant.engine.code2wav.context import DecoderContext
-from sonorant.engine.code2wav.plan import NO_CODES, DecodePlan
+from sonorant.engine.code2wav.schedule.batcher import Batcher, FrameStreamRecord
+from sonorant.engine.code2wav.schedule.context import DecoderContext
+from sonorant.engine.code2wav.schedule.plan import NO_CODES, DecodePlan
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import (
     EndFront,

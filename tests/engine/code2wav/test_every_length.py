@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.code2wav.batcher import Batcher
 from sonorant.engine.code2wav.decoding import turn
-from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.code2wav.run.runner import Code2WavRunner
+from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import QueueChannel
 from sonorant.engine.ipc.messages import PcmBatch, PcmRecord

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
-from sonorant.engine.code2wav import runner as runner_module
-from sonorant.engine.code2wav.runner import Code2WavRunner, runner_in_fitting_format
+from sonorant.engine.code2wav.run import runner as runner_module
+from sonorant.engine.code2wav.run.runner import Code2WavRunner, runner_in_fitting_format
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch
-from sonorant.engine.talker.runner import TalkerRunner
-from sonorant.engine.talker.speech_sample import NUM_FRAMES, speech_sample
+from sonorant.engine.talker.run.runner import TalkerRunner
+from sonorant.engine.talker.run.speech_sample import NUM_FRAMES, speech_sample
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
@@ -49,7 +49,7 @@ def test_a_format_that_agrees_stays(checkpoint: Checkpoint, config: EngineConfig
 def test_one_that_does_not_goes(
     checkpoint: Checkpoint, config: EngineConfig, sample: FrameBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sonorant.engine.code2wav.formats.MIN_AGREEMENT_DB", 300.0)
+    monkeypatch.setattr("sonorant.engine.code2wav.schedule.formats.MIN_AGREEMENT_DB", 300.0)
     # The CPU has no tf32; float32 stands in for it, and 300 dB are too much for 16 bits of PCM.
     monkeypatch.setattr(
         runner_module, "Code2WavRunner", lambda c, made: Code2WavRunner(c, made.but(code2wav_dtype="float32"))

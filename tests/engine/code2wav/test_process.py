@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sonorant.engine.code2wav.batcher import Batcher
 from sonorant.engine.code2wav.process import main, run
+from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import PeerGone, QueueChannel
 from sonorant.engine.ipc.heartbeat import Heartbeat

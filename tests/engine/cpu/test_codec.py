@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.code2wav import runner as runner_module
-from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.code2wav.run import runner as runner_module
+from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav
 from sonorant.engine.cpu.library import library

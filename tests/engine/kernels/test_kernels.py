@@ -13,23 +13,23 @@ from sonorant.engine.model.attention import paged_attention as plain_attention
 from sonorant.engine.model.layers import Attention, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.sampling import Sampling, choose, is_drawable, penalize_repetition, uniforms
 from sonorant.engine.model.talker import sum_frame
-from sonorant.engine.talker.kv_cache import KVCache
-from sonorant.engine.talker.slot_state import SlotArrays
+from sonorant.engine.talker.run.kv_cache import KVCache
+from sonorant.engine.talker.run.slot_state import SlotArrays
 from tests.fakes import published_checkpoint
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from sonorant.engine.kernels import attention
-from sonorant.engine.kernels.attention import HeadNorm, Places, paged_attention
-from sonorant.engine.kernels.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
-from sonorant.engine.kernels.frame_attention import frame_attention
-from sonorant.engine.kernels.linear import linear
-from sonorant.engine.kernels.linear_row import Norm
+from sonorant.engine.kernels.gemm.linear import linear
+from sonorant.engine.kernels.gemm.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
-from sonorant.engine.kernels.sampling import Draws, FirstBook
-from sonorant.engine.kernels.sampling import choose as fused_choose
-from sonorant.engine.kernels.slots import begin_slots, slot_columns
 from sonorant.engine.kernels.swiglu import swiglu
+from sonorant.engine.kernels.talker import attention
+from sonorant.engine.kernels.talker.attention import HeadNorm, Places, paged_attention
+from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
+from sonorant.engine.kernels.talker.frame_attention import frame_attention
+from sonorant.engine.kernels.talker.sampling import Draws, FirstBook
+from sonorant.engine.kernels.talker.sampling import choose as fused_choose
+from sonorant.engine.kernels.talker.slots import begin_slots, slot_columns
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 # The interpreter rounds to bfloat16 by cutting off.

@@ -8,9 +8,9 @@ import pytest
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, load_checkpoint, resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.model.alignment import path_shares
-from sonorant.engine.talker.runner import TalkerRunner
-from sonorant.engine.training.talker.losses import GUIDED_LAYERS
+from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.types import Float32Array
+from sonorant.training.talker.losses import GUIDED_LAYERS
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 NUM_FRAMES, NUM_TOKENS = 40, 12

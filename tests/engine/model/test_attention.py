@@ -9,7 +9,7 @@ from torch import Tensor
 from sonorant.engine.checkpoint.config import TransformerConfig
 from sonorant.engine.model.attention import PagedRows, frame_attention, paged_attention
 from sonorant.engine.model.layers import Attention, JoinedAttention, RotaryTable
-from sonorant.engine.talker.kv_cache import KVCache, Span
+from sonorant.engine.talker.run.kv_cache import KVCache, Span
 
 HEADS, KV_HEADS, HEAD_DIM, PAGE_SIZE = 6, 2, 8, 4
 STACK = TransformerConfig(

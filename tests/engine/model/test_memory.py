@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
-from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.memory import CUDA_BYTES, MemoryNeed, check_fit, code2wav_need, free_bytes, talker_need
-from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.talker.run.runner import TalkerRunner
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ from torch import nn
 
 from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.model.code2wav import Code2Wav
-from sonorant.engine.model.codec_encoder import CodecEncoder
+from sonorant.engine.model.codec.code2wav import Code2Wav
+from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.verify import verify_checkpoint

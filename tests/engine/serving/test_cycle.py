@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonorant.engine.code2wav import process as code2wav_process
-from sonorant.engine.code2wav.batcher import Batcher
+from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.front_ids import front_of, new_ids
 from sonorant.engine.ipc.heartbeat import Heartbeat
@@ -30,8 +30,8 @@ from sonorant.engine.ipc.messages import (
     Shutdown,
 )
 from sonorant.engine.talker import process as talker_process
-from sonorant.engine.talker.batch_limits import ONE_STREAM, BatchLimits
-from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
+from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import FinishReason, StreamEnd
 from tests.fakes import (

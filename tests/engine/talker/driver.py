@@ -9,8 +9,8 @@ import numpy as np
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
-from sonorant.engine.talker.rows import DecodeRow, PrefillRow
-from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.talker.run.runner import TalkerRunner
+from sonorant.engine.talker.schedule.rows import DecodeRow, PrefillRow
 from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams, SynthesisParams
 
 PAGE_SIZE = 16

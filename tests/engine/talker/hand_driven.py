@@ -6,9 +6,9 @@ import numpy as np
 
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import EndStream, FrameRecord
-from sonorant.engine.talker.batch_limits import ONE_STREAM, BatchLimits
-from sonorant.engine.talker.rows import DecodeRows, StepPlan
-from sonorant.engine.talker.scheduler import Scheduler, StreamCommand
+from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
+from sonorant.engine.talker.schedule.rows import DecodeRows, StepPlan
+from sonorant.engine.talker.schedule.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
 from tests.fakes import FakeClock, published_checkpoint
 

@@ -24,7 +24,7 @@ from sonorant.engine.ipc.messages import (
     Shutdown,
 )
 from sonorant.engine.talker.process import main, run
-from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import FinishReason, Int16Array, PromptPlan
 from tests.fakes import DepartingChannel, FakeTalkerRunner, open_stream, published_checkpoint

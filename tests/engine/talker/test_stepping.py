@@ -10,13 +10,13 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import QueueChannel
 from sonorant.engine.ipc.messages import EndStream, FrameBatch, FrameRecord, OpenStream
-from sonorant.engine.talker.runner import TalkerRunner
-from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.run.runner import TalkerRunner
+from sonorant.engine.talker.schedule.scheduler import Scheduler
+from sonorant.engine.talker.schedule.stream import NEVER
 from sonorant.engine.talker.stepping import Runner, Stepping
-from sonorant.engine.talker.stream import NEVER
 from sonorant.engine.types import FinishReason, Int16Array
 from tests.engine.talker.driver import Utterance
-from tests.engine.talker.test_fused import PAGES_PER_SLOT, checkpoint, new_runner, utterances
+from tests.engine.talker.run.test_fused import PAGES_PER_SLOT, checkpoint, new_runner, utterances
 from tests.fakes import FakeTalkerRunner, open_stream, published_checkpoint
 
 __all__ = ["checkpoint"]  # the fixture
@@ -125,7 +125,7 @@ def assert_the_same(checkpoint: Checkpoint, device: str, num_slots: int, made: l
 
 @pytest.mark.slow
 def test_nobody_waits_for_a_device_that_has_failed(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
+    monkeypatch.setattr("sonorant.engine.kernels.talker.attention.WARPS_WANTED", 1)  # each costs milliseconds here
     steps: Any = new_runner(checkpoint, "cpu", 1, fused=True)._steps
 
     def fail() -> bool:
@@ -139,7 +139,7 @@ def test_nobody_waits_for_a_device_that_has_failed(checkpoint: Checkpoint, monke
 
 @pytest.mark.slow
 def test_fused_steps_say_the_same(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.engine.kernels.attention.WARPS_WANTED", 1)  # each costs milliseconds here
+    monkeypatch.setattr("sonorant.engine.kernels.talker.attention.WARPS_WANTED", 1)  # each costs milliseconds here
     assert_the_same(checkpoint, "cpu", 1, utterances(checkpoint, 2, 3))
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.talker.runaway import Repetition
+from sonorant.engine.talker.schedule.runaway import Repetition
 from sonorant.service.speak.signs import BAD_OVER, BAD_SAID, MAX_PERIOD, SUSPECT_SAID, TAIL_FRAMES, Signs
 
 FRAME = 4  # samples

@@ -122,7 +122,7 @@ class CodecDecoderConfig:
 @dataclass(frozen=True, slots=True)
 class CodecConfig:
     decoder: CodecDecoderConfig
-    encoder: Json  # as in the file; sonorant.engine.model.codec_encoder_config interprets it
+    encoder: Json  # as in the file; sonorant.engine.model.codec.codec_encoder_config interprets it
     encoder_valid_num_quantizers: int
     input_sample_rate: int
     output_sample_rate: int

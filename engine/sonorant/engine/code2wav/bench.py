@@ -22,7 +22,7 @@ from sonorant.engine.checkpoint.config import (
     TransformerConfig,
     load_checkpoint,
 )
-from sonorant.engine.code2wav.runner import Code2WavRunner
+from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import CODEC_FORMATS, EngineConfig
 from sonorant.engine.types import Int16Array
 

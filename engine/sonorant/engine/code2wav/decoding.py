@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sonorant.engine.code2wav.batcher import Batcher
-from sonorant.engine.code2wav.plan import DecodePlan
+from sonorant.engine.code2wav.schedule.batcher import Batcher
+from sonorant.engine.code2wav.schedule.plan import DecodePlan
 from sonorant.engine.ipc.channel import Outbox
 from sonorant.engine.ipc.heartbeat import Step
 from sonorant.engine.ipc.messages import PcmRecord
@@ -26,7 +26,7 @@ class Call(Protocol):
 
 
 class Runner(Protocol):
-    """The part of `sonorant.engine.code2wav.runner.Code2WavRunner` that calls need."""
+    """The part of `sonorant.engine.code2wav.run.runner.Code2WavRunner` that calls need."""
 
     @property
     def passes(self) -> PassCounts:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from multiprocessing.connection import Connection
 
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.code2wav.batcher import Batcher
 from sonorant.engine.code2wav.decoding import Runner, turn
-from sonorant.engine.code2wav.formats import FASTEST_FIRST
+from sonorant.engine.code2wav.schedule.batcher import Batcher
+from sonorant.engine.code2wav.schedule.formats import FASTEST_FIRST
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
@@ -65,7 +65,7 @@ def main(
 def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batcher, Runner], Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
-    from sonorant.engine.code2wav.runner import Code2WavRunner, runner_in_fitting_format
+    from sonorant.engine.code2wav.run.runner import Code2WavRunner, runner_in_fitting_format
     from sonorant.engine.cuda import use_device
     from sonorant.engine.model.memory import check_fit, code2wav_need, free_bytes
 

@@ -1,6 +1,6 @@
 // Code2Wav on the CPU, for models so small that calling an operation costs more than its work.
 //
-// The arithmetic is that of `sonorant.engine.model.code2wav` in float32. Activations are [positions, channels], so the
+// The arithmetic is that of `sonorant.engine.model.codec.code2wav` in float32. Activations are [positions, channels], so the
 // channels of a position are adjacent. A stream's past stays in its slot of the caller's state: the last inputs of each
 // convolution, keys and values. A position's result does not depend on its chunk or on other streams. Channels must be
 // multiples of LANES; `sonorant.engine.cpu.codec` checks it. Python's lock is not held during calls.

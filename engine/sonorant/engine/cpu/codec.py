@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sonorant.engine.cpu.library import LANES, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
 from sonorant.engine.cpu.library import CodecState as Slots
-from sonorant.engine.model.code2wav import (
+from sonorant.engine.model.codec.code2wav import (
     CausalConv,
     CausalTransposedConv,
     Code2Wav,
@@ -21,8 +21,8 @@ from sonorant.engine.model.code2wav import (
     SnakeBeta,
     UpsamplingBlock,
 )
-from sonorant.engine.model.code2wav_state import CodecState, Tail
-from sonorant.engine.model.code2wav_transformer import TransformerLayer
+from sonorant.engine.model.codec.code2wav_state import CodecState, Tail
+from sonorant.engine.model.codec.code2wav_transformer import TransformerLayer
 
 MOST_WEIGHTS = 32_000_000  # with more, torch is as fast, because it shares products among threads
 

@@ -79,9 +79,9 @@ def load(
     blocks_per_cluster: int = 1,
     shared_bytes: int = 0,
 ) -> CudaKernel:
-    """Return the kernel that a file of this folder defines under the file's name, compiled with these macros."""
+    """Return the kernel that a file of this package defines under the file's name, compiled with these macros."""
     major, minor = _capability(device)
-    name = file.removesuffix(".cu")
+    name = Path(file).stem
     code = compiled(file, macros, f"sm_{major}{minor}a")
     function = _checked(driver.cuModuleGetFunction(_checked(driver.cuModuleLoadData(code)), name.encode()))
     size = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -90,7 +90,7 @@ def load(
 
 
 def compiled(file: str, macros: Mapping[str, int], architecture: str) -> bytes:
-    """Return the machine code of a file of this folder. Raises RuntimeError with what the compiler says."""
+    """Return the machine code of a file of this package. Raises RuntimeError with what the compiler says."""
     folder = Path(__file__).parent
     source = (folder / file).read_text()
     headers = {path.name: path.read_text() for path in sorted(folder.glob("*.cuh"))}

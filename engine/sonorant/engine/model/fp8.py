@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from sonorant.engine.kernels.fp8 import round_in_place
+from sonorant.engine.kernels.gemm.fp8 import round_in_place
 from sonorant.engine.model.talker import Talker
 
 SCALE_BYTES = 4

@@ -11,13 +11,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from sonorant.engine.kernels.attention import HeadNorm
-from sonorant.engine.kernels.fp8 import Fp8Weight
-from sonorant.engine.kernels.frame_attention import frame_attention
-from sonorant.engine.kernels.linear import linear, linear_before_norm
-from sonorant.engine.kernels.linear_many_rows import Scaled
-from sonorant.engine.kernels.linear_row import Norm
+from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
+from sonorant.engine.kernels.gemm.linear import linear, linear_before_norm
+from sonorant.engine.kernels.gemm.linear_many_rows import Scaled
+from sonorant.engine.kernels.gemm.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
+from sonorant.engine.kernels.talker.attention import HeadNorm
+from sonorant.engine.kernels.talker.frame_attention import frame_attention
 from sonorant.engine.model.code_predictor import CodePredictor
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 

@@ -10,7 +10,7 @@ from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.errors import EngineError
-from sonorant.engine.model.code2wav import Code2Wav
+from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.fp8 import fp8_bytes
 from sonorant.engine.model.talker import Talker
 

@@ -12,7 +12,7 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.errors import InvalidSynthesis, UnsupportedTask
-from sonorant.engine.model.codec_encoder import CodecEncoder
+from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.mel import HOP_SAMPLES, PADDING_SAMPLES, MelSpectrogram
 from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.weights import TensorFile, init_random, load_module

@@ -8,8 +8,8 @@ from torch import nn
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.model.code2wav import UNUSED_TENSORS, Code2Wav
-from sonorant.engine.model.codec_encoder import CodecEncoder
+from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.weights import TensorFile, check_tensors, listed

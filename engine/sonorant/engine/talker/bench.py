@@ -22,8 +22,8 @@ import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
 from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat, WeightsName
-from sonorant.engine.talker.rows import DecodeRow, PrefillRow
-from sonorant.engine.talker.runner import TalkerRunner
+from sonorant.engine.talker.run.runner import TalkerRunner
+from sonorant.engine.talker.schedule.rows import DecodeRow, PrefillRow
 from sonorant.engine.types import PromptPlan
 
 WARM_UP_STEPS = 5

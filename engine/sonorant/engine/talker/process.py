@@ -1,7 +1,7 @@
 """The talker process: commands in, steps of the model, frames out. The loop knows its channels and runner by interface.
 
 An exception in a step ends the process, see sonorant.engine.ipc.worker. Faults of single streams are found before a
-step, see sonorant.engine.talker.faults.
+step, see sonorant.engine.talker.schedule.faults.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +25,9 @@ from sonorant.engine.ipc.messages import (
     StoredRecord,
 )
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
-from sonorant.engine.talker.batch_limits import BatchLimits
 from sonorant.engine.talker.first_chunk import FirstChunkWait
-from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.schedule.batch_limits import BatchLimits
+from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Runner, Stepping
 
 
@@ -106,8 +106,8 @@ def _load(
     from sonorant.engine.cuda import find_device, use_device
     from sonorant.engine.model.alignment import AlignmentHead
     from sonorant.engine.model.memory import check_fit, free_bytes, talker_need
-    from sonorant.engine.talker.runner import TalkerRunner
-    from sonorant.engine.talker.speech_sample import speech_sample
+    from sonorant.engine.talker.run.runner import TalkerRunner
+    from sonorant.engine.talker.run.speech_sample import speech_sample
 
     torch.set_num_threads(config.threads("talker"))
     device = use_device(config.talker.device)

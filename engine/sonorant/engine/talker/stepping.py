@@ -12,15 +12,15 @@ from typing import Protocol
 from sonorant.engine.ipc.channel import Outbox
 from sonorant.engine.ipc.heartbeat import Step
 from sonorant.engine.ipc.messages import FrameRecord
-from sonorant.engine.talker.rows import DecodeRows, PrefillRow, StepPlan
-from sonorant.engine.talker.scheduler import Scheduler
+from sonorant.engine.talker.schedule.rows import DecodeRows, PrefillRow, StepPlan
+from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 MANY_STREAMS = 32
 
 
 class Runner(Protocol):
-    """The part of `sonorant.engine.talker.runner.TalkerRunner` that steps need."""
+    """The part of `sonorant.engine.talker.run.runner.TalkerRunner` that steps need."""
 
     @property
     def passes(self) -> PassCounts:

@@ -1,0 +1,262 @@
+"""Runs the decoder on its device: owns the weights and the state of every slot; one call decodes frames of some slots.
+
+Knows slots, not streams, and does not decide what is decoded when.
+
+On CUDA there are two lanes (`lane.py`). Urgent chunks are decoded beside the call under way, and ahead of it where both
+want the same multiprocessor, as a listener is waiting for them. Their graphs have memory of their own. Slots are
+changed in their lane, and each call waits for the changes made so far.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.code2wav.run.lane import Call, Lane, Network
+from sonorant.engine.code2wav.schedule.context import DecoderContext
+from sonorant.engine.code2wav.schedule.formats import agreement_db, choose_format
+from sonorant.engine.code2wav.schedule.passes import row_sizes
+from sonorant.engine.config import CodecDtypeName, EngineConfig
+from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
+from sonorant.engine.cpu.library import library
+from sonorant.engine.cuda import bucket_sizes, find_device
+from sonorant.engine.errors import EngineError
+from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.codec.code2wav_state import CodecState
+from sonorant.engine.model.weights import TensorFile, init_random, load_module
+from sonorant.engine.types import Float32Array, Int16Array, PassCounts
+
+log = logging.getLogger(__name__)
+
+PCM_SCALE = 32767.0
+
+# Frames of all rows together in one pass, which bounds the memory of its activations (about 5 MB per frame in the
+# published size).
+MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
+
+# Frames of a row that one call of `remember` should take. On the CPU, such a call costs as much as decoding one or two
+# frames, and each further frame adds little. On CUDA, the frames are decoded like others, with the same graphs.
+REMEMBERED_FRAMES = {"cpu": 128, "cuda": 32}
+
+# Urgent chunks in one pass; more at once are rare, and take a second pass.
+MOST_URGENT_ROWS = 32
+
+TIMED_CALLS = 3
+
+_DTYPES: dict[CodecDtypeName, torch.dtype] = {
+    "float32": torch.float32,
+    "tf32": torch.float32,
+    "float16": torch.float16,
+}
+
+
+class Decoder(Protocol):
+    """The network, made of plain torch operations, of compiled functions or of fused kernels."""
+
+    def new_state(self, num_slots: int) -> CodecState: ...
+
+    def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor: ...
+
+
+class Code2WavRunner:
+    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False) -> None:
+        self.frame_samples = checkpoint.codec.frame_samples
+        self.num_slots = config.talker.num_slots
+        self.passes = PassCounts()
+        self._pcm_dtype = torch.float32 if float_output else torch.int16
+        self._device = find_device(config.code2wav.device)
+        self._matmul = "tf32" if config.code2wav.dtype == "tf32" else "ieee"
+        if self._matmul == "tf32" and self._device.type == "cpu":
+            raise EngineError("code2wav_dtype tf32 needs a CUDA device; use float32")
+        self.format = config.code2wav.dtype
+        dtype = _DTYPES[self.format]
+        decoder = _load(checkpoint, config, self._device, dtype)
+        self.context = DecoderContext(decoder.receptive_frames, REMEMBERED_FRAMES[self._device.type])
+        self._num_codebooks = checkpoint.codec.decoder.num_quantizers
+        with torch.inference_mode():
+            is_fused = dtype == torch.float16 and self._device.type == "cuda"
+            is_small = self._device.type == "cpu" and dtype == torch.float32 and fits(decoder)
+            plain = _compiled(decoder) if is_small else decoder
+            self._decoder: Decoder = _fused(decoder) if is_fused else plain
+            self._state = self._decoder.new_state(config.num_codec_states)
+            if self._device.type == "cuda":
+                self._main, self._urgent = self._lanes(config)
+            else:
+                self._main = self._urgent = Lane(self._network(), {})
+        self._remembering = plain if self._device.type == "cpu" else None
+        self._warm_up(config.code2wav.chunk_ramp)
+
+    @property
+    def pass_sizes(self) -> Sequence[int]:
+        """The numbers of frames that a row may have in one pass, ascending."""
+        return self._main.pass_sizes
+
+    def reset(self, slot: int, num_frames: int = 0) -> None:
+        """Forget the stream that the slot had before. The next one is decoded from frame `num_frames` on.
+
+        If that is not 0, the state is right only after `context.receptive_frames` frames, and the audio of these is
+        wrong.
+        """
+        with torch.inference_mode(), self._urgent.current():
+            self._state.reset(slot, num_frames)
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy the state of slot `source` to slot `target`."""
+        with torch.inference_mode(), self._urgent.current():
+            self._state.copy(source, target)
+
+    def decode(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Decode the next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
+        return self.start(slots, codes).samples()
+
+    def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
+        """Start what `decode` does. On the CPU it is over then; otherwise do not start another one before it is."""
+        self._main.wait_for(self._urgent)
+        return self._main.start(slots, codes)
+
+    def decode_urgent(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
+        """Decode chunks as long as first ones, as `decode` does, while a call of other slots is under way."""
+        return self._urgent.start(slots, codes).samples()
+
+    @torch.inference_mode()
+    def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
+        """Take the frames into the slots' state as `decode` does, without making audio."""
+        if self._remembering is None:
+            self.decode(slots, codes)
+            return
+        self.passes.add(len(slots), len(slots))
+        self._remembering.remember(torch.from_numpy(codes.astype(np.int64)), self._state, torch.tensor(slots))
+
+    def speak(self, codes: Int16Array) -> Float32Array:  # [frames, codebooks]
+        """Decode a whole speech at once; samples are in +-1. It uses slot 0: call it only when there are no streams."""
+        samples: Float32Array = self.decode([0], codes[None])[0].astype(np.float32)
+        self.reset(0)
+        return samples if self._pcm_dtype.is_floating_point else samples / np.float32(PCM_SCALE)
+
+    def frame_time(self) -> float:
+        """Measure the seconds that a frame of one stream takes in full calls. Call it only while there are no streams:
+        it changes their slots."""
+        num_frames = self.pass_sizes[-1]
+        num_rows = min(self.num_slots, self._main.row_sizes(num_frames)[-1])
+        codes = np.zeros((num_rows, num_frames, self._num_codebooks), np.int16)
+        times_s = []
+        for _ in range(TIMED_CALLS):
+            began_s = time.perf_counter()
+            self.decode(range(num_rows), codes)
+            times_s.append(time.perf_counter() - began_s)
+        # The quickest counts: other work on the GPU, such as the talker getting ready, may have slowed the others.
+        return min(times_s) / codes[..., 0].size
+
+    def _step(self, num_frames: int, columns: Tensor) -> Tensor:
+        """Run one pass. `columns` [1 + frames * codebooks, rows] int64: the slot and the codes of each row."""
+        codes = columns[1:].T.reshape(-1, num_frames, self._num_codebooks)
+        with _float32_products(self._matmul):
+            samples = self._decoder.step(codes, self._state, columns[0]).float()
+        return samples if self._pcm_dtype.is_floating_point else samples.mul_(PCM_SCALE).round_().to(self._pcm_dtype)
+
+    def _network(self) -> Network:
+        return Network(
+            self._step,
+            self._num_codebooks,
+            self.frame_samples,
+            self._pcm_dtype,
+            self._device,
+            MAX_PASS_FRAMES[self._device.type],
+            self.passes,
+        )
+
+    def _lanes(self, config: EngineConfig) -> tuple[Lane, Lane]:
+        """Return the lane of most calls, and that of urgent chunks, with passes of a few shapes."""
+        started_s = time.monotonic()
+        network = self._network()
+        padding_slot, first_frames = config.num_codec_states - 1, config.code2wav.chunk_ramp[0]
+        sizes = bucket_sizes(config.code2wav.max_decode_batch)
+        shapes = {
+            num_frames: row_sizes(sizes, num_frames, network.max_pass_frames)
+            for num_frames in {1, *config.code2wav.chunk_ramp}
+        }
+        urgent_shapes = {first_frames: [size for size in sizes if size <= MOST_URGENT_ROWS]}
+        is_cuda = self._device.type == "cuda"
+        stream = torch.cuda.Stream(self._device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
+        main, urgent = Lane(network, shapes, padding_slot), Lane(network, urgent_shapes, padding_slot, stream)
+        if not config.enforce_eager:
+            num_graphs = main.capture() + urgent.capture()
+            torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
+            log.info("captured %d graphs in %.1f s", num_graphs, time.monotonic() - started_s)
+        return main, urgent
+
+    def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
+        """Make the first call of each shape, which is slow, so that it does not delay a stream's first audio."""
+        for num_frames in sorted(set(chunk_sizes)):
+            self.decode([0], np.zeros((1, num_frames, self._num_codebooks), np.int16))
+        self.reset(0)
+
+
+def runner_in_fitting_format(
+    runner: Code2WavRunner, checkpoint: Checkpoint, config: EngineConfig, codes: Int16Array
+) -> tuple[Code2WavRunner, str]:
+    """Return `runner` if its samples of `codes` [frames, codebooks] agree with those of float32, else a runner in a
+    slower format; and a text that says why."""
+    decoder = _load(checkpoint, config, runner._device, torch.float32)
+    with torch.inference_mode(), _float32_products("ieee"):
+        columns = torch.from_numpy(codes.astype(np.int64)).to(runner._device)[None]
+        samples = decoder.step(columns, decoder.new_state(1), torch.zeros(1, dtype=torch.int64, device=runner._device))
+    reference: Float32Array = samples[0].cpu().numpy()
+    del decoder, samples
+    made: dict[CodecDtypeName, Code2WavRunner] = {runner.format: runner}
+
+    def runner_in(name: CodecDtypeName) -> Code2WavRunner:
+        if name not in made:
+            made.clear()
+            made[name] = Code2WavRunner(checkpoint, config.but(code2wav_dtype=name))
+        return made[name]
+
+    name, why = choose_format(lambda name: agreement_db(runner_in(name).speak(codes), reference))
+    return runner_in(name), why
+
+
+def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Code2Wav:
+    """Return the decoder with its weights, ready to `step`."""
+    with torch.device("meta"):
+        decoder = Code2Wav(checkpoint.codec.decoder)
+    if config.load_format == "dummy":
+        init_random(decoder, device, dtype, config.seed)
+        decoder.damp_random_weights()
+    else:
+        file = TensorFile(checkpoint.folder / "speech_tokenizer" / "model.safetensors")
+        load_module(decoder, file, "decoder.", device, dtype, optional_unused=UNUSED_TENSORS)
+    with torch.inference_mode():
+        decoder.prepare()
+    return decoder
+
+
+def _compiled(decoder: Code2Wav) -> "Code2Wav | CompiledCode2Wav":
+    functions = library()
+    return decoder if functions is None else CompiledCode2Wav(functions, decoder)
+
+
+def _fused(decoder: Code2Wav) -> Decoder:
+    from sonorant.engine.model.codec.code2wav_fused import (
+        FusedCode2Wav,  # here, because Triton comes with CUDA builds of torch only
+    )
+
+    return FusedCode2Wav(decoder)
+
+
+@contextmanager
+def _float32_products(precision: str) -> Iterator[None]:
+    """Set how CUDA multiplies float32 inside the block: "ieee", or "tf32" with 10 bits of mantissa. PyTorch's default
+    is tf32 for convolutions only."""
+    convolutions, products = torch.backends.cudnn.conv, torch.backends.cuda.matmul  # type: ignore[attr-defined]
+    kept = convolutions.fp32_precision, products.fp32_precision
+    convolutions.fp32_precision = products.fp32_precision = precision
+    try:
+        yield
+    finally:
+        convolutions.fp32_precision, products.fp32_precision = kept

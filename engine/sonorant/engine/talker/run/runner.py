@@ -1,0 +1,165 @@
+"""Runs the talker and the code predictor: one `step` takes pieces of prompts and decode rows, and returns frames.
+
+Owns the weights, the KV pages and what is kept of each slot between steps: the last frame's embedding, the ids sampled
+so far and the sampling parameters. Knows nothing of streams, text or credit: the scheduler decides which rows run.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu.library import library
+from sonorant.engine.cpu.model import fits
+from sonorant.engine.cuda import compute_dtype, find_device
+from sonorant.engine.model.alignment import AlignmentHead, find_alignment_head
+from sonorant.engine.model.fp8 import round_weights
+from sonorant.engine.model.talker import Talker
+from sonorant.engine.model.verify import verify_checkpoint
+from sonorant.engine.model.weights import TensorFile, init_random, load_module
+from sonorant.engine.talker.run.compiled import CompiledSteps
+from sonorant.engine.talker.run.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
+from sonorant.engine.talker.run.plain import PlainSteps
+from sonorant.engine.talker.run.slot_state import SlotArrays
+from sonorant.engine.talker.run.speech_sample import whole_sample
+from sonorant.engine.talker.schedule.rows import DecodeRow, DecodeRows, PrefillRow
+from sonorant.engine.types import NO_ID, Float32Array, Int16Array, PassCounts, PromptPlan, SamplingParams
+
+if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
+    from sonorant.engine.talker.run.fused import FusedSteps
+
+
+class TalkerRunner:
+    """Runs steps of fused kernels and graphs on CUDA, of compiled functions for small models on the CPU, of plain torch
+    operations otherwise. For tests, `fused` chooses fused (True) or plain (False) steps on any device."""
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        config: EngineConfig,
+        *,
+        fused: bool | None = None,
+        finds_alignment: bool = False,
+        alignment_head: AlignmentHead | None = None,
+    ) -> None:
+        """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it."""
+        self._pad_text_id = checkpoint.text_ids.tts_pad
+        device = find_device(config.talker.device)
+        dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
+        talker = _load(checkpoint, config, device, dtype)
+        self.num_pages = fitting_num_pages(
+            checkpoint, config, dtype, memory_budget_bytes(device, config.talker.kv_memory_share)
+        )
+        self._cache = KVCache(
+            checkpoint.talker.stack,
+            num_pages=self.num_pages,
+            page_size=config.talker.page_size,
+            num_slots=config.talker.num_slots,
+            max_context=config.talker.max_context,
+            device=device,
+            dtype=dtype,
+        )
+        self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
+        parts = (talker, checkpoint, config, self._cache, self._slots)
+        functions = library() if fused is None and device.type == "cpu" and fits(checkpoint, dtype) else None
+        simple = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
+        self._steps: PlainSteps | CompiledSteps | FusedSteps = simple
+        self._frames: Int16Array  # of the last step, if steps are not asynchronous
+        self.alignment_head = alignment_head
+        num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
+        if finds_alignment and (sample := whole_sample(self.step, checkpoint, config, num_positions)):
+            prompt, codes = sample
+            self.alignment_head = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
+        simple.alignment_head = self.alignment_head
+        if device.type == "cuda" if fused is None else fused:
+            self._steps = _fused_steps()(*parts, self.alignment_head)
+        self._warm_up(checkpoint.default_sampling)
+
+    @property
+    def passes(self) -> PassCounts:
+        return self._steps.passes
+
+    @property
+    def text_logits(self) -> Float32Array | None:
+        """The alignment head's logits of the step started last, [decode rows that are watched, WINDOW]; None without
+        such a head. Waits until they are known, which is before the step is over."""
+        return self._steps.text_logits
+
+    @torch.inference_mode()
+    def assign(self, slot: int, pages: Sequence[int]) -> None:
+        """Give a slot these pages, from position 0 on, in place of those it had."""
+        self._cache.assign(slot, pages)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether a step that was started goes on while the host does something else, and a second one may be started
+        behind it."""
+        return not isinstance(self._steps, PlainSteps | CompiledSteps)
+
+    @torch.inference_mode()
+    def start(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> None:
+        """Start a step. Prefills that reach the end of their prompt sample a frame, and so do all decodes."""
+        if begun := [row for row in prefills if row.begins]:
+            self._steps.begin(begun)
+        rows = DecodeRows.of(decodes)
+        if isinstance(self._steps, PlainSteps | CompiledSteps):
+            self._frames = self._steps.step(prefills, rows)
+        else:
+            self._steps.start(prefills, rows)
+
+    @torch.inference_mode()
+    def finish(self) -> Int16Array:
+        """Wait for the step started first, and return its frames [rows that sample, codebooks], prefills first.
+
+        The first code is BROKEN in a row whose scores are not finite.
+        """
+        if isinstance(self._steps, PlainSteps | CompiledSteps):
+            return self._frames
+        return self._steps.finish()
+
+    def wait_until_nearly_over(self) -> None:
+        """Wait until there is just enough time left to decide the next step before the one started last is over."""
+        if not isinstance(self._steps, PlainSteps | CompiledSteps):
+            self._steps.wait_until_nearly_over()
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
+        """Start a step and finish it."""
+        self.start(prefills, decodes)
+        return self.finish()
+
+    @torch.inference_mode()
+    def step_times(self) -> dict[int, float]:
+        """Measure the seconds that a frame takes, by rows; empty if steps are not fused. Call it only while there are
+        no streams."""
+        return {} if isinstance(self._steps, PlainSteps | CompiledSteps) else self._steps.step_times()
+
+    def _warm_up(self, sampling: SamplingParams) -> None:
+        """Make a frame with each kind of step, so that the first stream need not wait for libraries and allocators."""
+        plan = PromptPlan((self._pad_text_id,), (NO_ID,), trailing=(), text_ended=True, num_text_tokens=1)
+        prompt = PrefillRow(0, (0,), plan, 0, 1, sampling, x_vector=None, reference_codes=None, allow_eos=False)
+        self.step([prompt], [])
+        self.step([], [DecodeRow(0, self._pad_text_id, position=1, frame_index=1, allow_eos=False)])
+
+
+def _fused_steps() -> "type[FusedSteps]":
+    from sonorant.engine.talker.run.fused import FusedSteps
+
+    return FusedSteps
+
+
+def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Talker:
+    with torch.device("meta"):
+        talker = Talker(checkpoint)
+    if config.load_format == "dummy":
+        init_random(talker, device, dtype, config.seed)
+    else:
+        verify_checkpoint(checkpoint)
+        load_module(talker, TensorFile(checkpoint.folder / "model.safetensors"), "talker.", device, dtype)
+    talker.prepare()
+    if config.talker.weights == "fp8":
+        round_weights(talker)
+    return talker

@@ -1,0 +1,95 @@
+"""The streams that start a frame in each step, and the columns of their rows. Pure.
+
+The columns are kept from step to step and advanced all at once: a step may have two thousand rows, and to build each
+anew takes as long as a tenth of the step.
+"""
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from sonorant.engine.talker.schedule.rows import DecodeRow, DecodeRows
+from sonorant.engine.talker.schedule.stream import Stream
+
+SLOT, TEXT_ID, POSITION, FRAME, ALLOW_EOS, WATCHED = range(len(DecodeRow._fields))
+NO_ROWS = DecodeRows.of([])
+
+
+class DecodingStreams(Collection[Stream]):
+    """Iterates over the streams in the order of their rows, which changes when one is removed."""
+
+    def __init__(self, num_slots: int, pad_text_id: int) -> None:
+        self._columns = np.empty((len(DecodeRow._fields), num_slots), np.int64)
+        self._eos_from = np.empty(num_slots, np.int64)
+        self._stop_at = np.empty(num_slots, np.int64)
+        self._pad_text_id = pad_text_id
+        self._streams: list[Stream] = []
+        self._rows: dict[int, int] = {}  # by stream id
+        self._reading: dict[int, Stream] = {}  # those with text ids still to be fed
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(self._streams)
+
+    def __contains__(self, stream: object) -> bool:
+        return isinstance(stream, Stream) and stream.stream_id in self._rows
+
+    def add(self, stream: Stream) -> None:
+        """Go on with frame `num_started` of a stream, which may be made now."""
+        row = self._rows[stream.stream_id] = len(self._streams)
+        self._streams.append(stream)
+        frame = stream.num_started
+        self._columns[:, row] = (
+            stream.slot, self._pad_text_id, stream.first_position + frame, frame, 0, stream.watched
+        )  # fmt: skip
+        self._eos_from[row], self._stop_at[row] = stream.eos_from, stream.stop_at
+        if frame <= len(stream.trailing):
+            self._reading[stream.stream_id] = stream
+
+    def discard(self, stream: Stream) -> None:
+        """Remove a stream, if it is there. The last one takes its row."""
+        row = self._rows.pop(stream.stream_id, None)
+        if row is None:
+            return
+        self._reading.pop(stream.stream_id, None)
+        last = self._streams.pop()
+        if last is not stream:
+            end = len(self._streams)
+            self._streams[row] = last
+            self._rows[last.stream_id] = row
+            self._columns[:, row] = self._columns[:, end]
+            self._eos_from[row], self._stop_at[row] = self._eos_from[end], self._stop_at[end]
+
+    def changed(self, stream: Stream) -> None:
+        """Note that the stream's limits or `watched` may have changed. Its text may only have been added to."""
+        row = self._rows.get(stream.stream_id)
+        if row is not None:
+            self._eos_from[row], self._stop_at[row] = stream.eos_from, stream.stop_at
+            self._columns[WATCHED, row] = stream.watched
+
+    def take_rows(self) -> tuple[DecodeRows, list[Stream]]:
+        """Return the rows of the next step and their streams. Those that may not make a frame after it leave."""
+        if not self._streams:
+            return NO_ROWS, []
+        for stream in list(self._reading.values()):
+            row = self._rows[stream.stream_id]
+            place = int(self._columns[FRAME, row]) - 1
+            if place < len(stream.trailing):
+                self._columns[TEXT_ID, row] = stream.trailing[place]
+            else:  # its text has ended, or it would not be here
+                self._columns[TEXT_ID, row] = self._pad_text_id
+                del self._reading[stream.stream_id]
+        count = len(self._streams)
+        columns = self._columns[:, :count]
+        np.greater_equal(columns[FRAME], self._eos_from[:count], out=columns[ALLOW_EOS], casting="unsafe")
+        rows, streams = DecodeRows(columns.copy()), self._streams.copy()
+        columns[POSITION : FRAME + 1] += 1
+        are_over = columns[FRAME] >= self._stop_at[:count]
+        if are_over.any():
+            frames = columns[FRAME].copy()
+            for row in np.flatnonzero(are_over).tolist():
+                streams[row].num_started = int(frames[row])
+                self.discard(streams[row])
+        return rows, streams

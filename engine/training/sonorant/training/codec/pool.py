@@ -1,0 +1,71 @@
+"""Keeps the teacher's speech on the device, and draws random crops of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sonorant.training.alignment import PHONES_PER_FRAME
+from sonorant.training.audio import PEAK, resample_16_to_24_khz
+from sonorant.training.shards import Shard
+
+FRAME_SAMPLES = 1920
+STEPS_PER_FRAME = PHONES_PER_FRAME  # crops begin at multiples of 20 ms
+
+
+class SpeechPool:
+    """Sentences end to end; grows shard by shard up to `max_frames`."""
+
+    def __init__(self, device: torch.device, max_frames: int, held_out: frozenset[int]) -> None:
+        self._samples = torch.empty(max_frames, FRAME_SAMPLES, dtype=torch.int16, device=device)
+        self._phones = torch.empty(max_frames, PHONES_PER_FRAME, dtype=torch.int8, device=device)
+        self._starts: list[int] = []
+        self._held_out = held_out
+        self._taken: set[str] = set()
+        self.device, self.num_frames = device, 0
+
+    def poll(self, folder: Path, max_shards: int) -> int:
+        """Load up to `max_shards` new shards of the folder; return how many."""
+        new = [path for path in sorted(folder.glob("?????.npz")) if path.name not in self._taken][:max_shards]
+        for path in new:
+            self._taken.add(path.name)
+            self._append(Shard.load(path))
+        return len(new)
+
+    def crops(self, num_frames: int, number: int, at_starts: float) -> tuple[Tensor, Tensor]:
+        """Draw samples [number, num_frames * 1920] in -1..1 and their phones [number, num_frames * 4].
+
+        `at_starts`: the share of crops that begin where a sentence begins.
+        """
+        last = (self.num_frames - num_frames) * STEPS_PER_FRAME
+        anywhere = torch.randint(last, (number,), device=self.device)
+        starts = torch.tensor(self._starts, device=self.device)
+        begun = starts[torch.randint(len(starts), (number,), device=self.device)] * STEPS_PER_FRAME
+        first = torch.where(torch.rand(number, device=self.device) < at_starts, begun.clamp(max=last), anywhere)
+        step_samples = FRAME_SAMPLES // STEPS_PER_FRAME
+        span = torch.arange(num_frames * FRAME_SAMPLES, device=self.device)
+        samples = self._samples.flatten()[first[:, None] * step_samples + span]
+        phones = self._phones.flatten()[first[:, None] + torch.arange(num_frames * STEPS_PER_FRAME, device=self.device)]
+        return samples.float() * (PEAK / 32768), phones.long()
+
+    def _append(self, shard: Shard) -> None:
+        keep = [i for i, row in enumerate(shard.rows) if row not in self._held_out]
+        ends = np.cumsum(shard.num_frames)
+        frames = np.concatenate([np.arange(ends[i] - shard.num_frames[i], ends[i]) for i in keep])
+        if self.num_frames + len(frames) > len(self._samples):
+            return
+        audio = torch.from_numpy(shard.audio).to(self.device).float()
+        samples = resample_16_to_24_khz(audio[None])[0].round().clamp(-32768, 32767).to(torch.int16)
+        chosen = torch.from_numpy(frames).to(self.device)
+        end = self.num_frames + len(frames)
+        self._samples[self.num_frames : end] = samples.view(-1, FRAME_SAMPLES)[chosen]
+        phones = torch.from_numpy(shard.phones).to(self.device).view(-1, PHONES_PER_FRAME)
+        self._phones[self.num_frames : end] = phones[chosen]
+        self._starts += _starts(self.num_frames, shard.num_frames[keep])
+        self.num_frames = end
+
+
+def _starts(first: int, lengths: Sequence[int] | np.ndarray) -> list[int]:
+    return [first + int(n) for n in np.concatenate([[0], np.cumsum(lengths)[:-1]])]

@@ -1,0 +1,39 @@
+"""The sentences of the evaluation, which the text stage keeps out of training.
+
+`python -m sonorant.training.evaluation.sentences everyday` (or `held-out`) prints them in the form that
+`sonorant.cli.recite` reads.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sonorant.training.flite import VOICES
+
+_FOLDER = Path(__file__).parent
+
+
+def everyday_sentences() -> Sequence[str]:
+    """Six to ten words each, written by hand for the evaluation."""
+    return _FOLDER.joinpath("everyday.txt").read_text(encoding="utf-8").splitlines()
+
+
+def held_out_sentences() -> Sequence[tuple[str, str]]:
+    """(kind, text) of 200 sentences from the sources of the training text."""
+    lines = _FOLDER.joinpath("held_out.tsv").read_text(encoding="utf-8").splitlines()
+    return [(kind, text) for kind, text in (line.split("\t") for line in lines)]
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["everyday"]:
+            lines = [(VOICES[0], text) for text in everyday_sentences()]
+        case ["held-out"]:
+            lines = [(VOICES[i % 2], text) for i, (_, text) in enumerate(held_out_sentences())]
+        case _:
+            sys.exit("name the sentences to print: everyday or held-out")
+    print("\n".join(f"{voice}\t{text}" for voice, text in lines))
+
+
+if __name__ == "__main__":
+    main()

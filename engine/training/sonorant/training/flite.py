@@ -1,0 +1,180 @@
+"""The teacher: libflite, called through ctypes. Returns speech with the time and the word of every phone.
+
+Needs the shared libraries of flite and of its voices (Debian: `apt install libflite1`). Knows nothing of codec frames.
+"""
+
+import ctypes
+from ctypes import CDLL, POINTER, RTLD_GLOBAL, Structure, c_char_p, c_float, c_int, c_short, c_void_p, cast
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import soxr
+
+from sonorant.engine.errors import EngineError
+from sonorant.engine.types import Int16Array
+from sonorant.training.speakers import Speaker
+
+VOICES = ("rms", "slt")  # those of the custom_voice checkpoint; the first is its default
+_PHONE_NAMES = """
+    pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh
+"""
+PHONES = tuple(_PHONE_NAMES.split())
+SAMPLE_RATE_HZ = 16000
+F0_DEVIATION = 0.11  # standard deviation of a made speaker's pitch, as a share of the pitch
+MADE_LEVEL = 2800.0  # root mean square of all made speakers' samples, so that loudness is no trait
+_PEAK = 30000.0
+_PHONE_IDS = {name: index for index, name in enumerate(PHONES)}
+
+
+class TeacherUnavailable(EngineError):
+    """libflite or one of its voices cannot be loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    samples: Int16Array
+    phones: tuple[int, ...]  # indices of PHONES; "pau" for silence
+    ends_s: tuple[float, ...]  # when each phone ends
+    words: tuple[int, ...]  # index of each phone's word, counting the whitespace tokens that are spoken; -1 in silence
+
+
+class _Wave(Structure):
+    _fields_ = (
+        ("type", c_char_p),
+        ("sample_rate", c_int),
+        ("num_samples", c_int),
+        ("num_channels", c_int),
+        ("samples", POINTER(c_short)),
+    )
+
+
+class _Voice(Structure):
+    _fields_ = (("name", c_char_p), ("features", c_void_p))
+
+
+class Flite:
+    """The process's flite. Not thread-safe, because the library is not."""
+
+    def __init__(self) -> None:
+        # The voices use symbols of the language and lexicon libraries, hence the order and RTLD_GLOBAL.
+        self._lib = _load("libflite.so.1")
+        for name in ("libflite_usenglish.so.1", "libflite_cmulex.so.1"):
+            _load(name)
+        _declare(self._lib)
+        self._lib.flite_init()
+        self._voices = {name: _register(name) for name in VOICES}
+
+    def speak(self, text: str, speaker_name: str) -> Speech | None:
+        """Return the speech of `text`, or None if flite finds nothing to say in it.
+
+        `speaker_name`: a voice or a made speaker (training.speakers).
+        """
+        speaker = Speaker.parse(speaker_name)
+        if speaker.f0_hz is None:
+            return self._synthesize(text, speaker.voice)
+        # The speech is then played faster by the formant ratio, so ask flite for lower pitch and longer durations.
+        f0_hz = speaker.f0_hz / speaker.formants
+        wanted = {
+            b"int_f0_target_mean": f0_hz,
+            b"int_f0_target_stddev": f0_hz * F0_DEVIATION,
+            b"duration_stretch": speaker.stretch * speaker.formants,
+        }
+        features = cast(self._voice(speaker.voice), POINTER(_Voice)).contents.features
+        for name, value in wanted.items():
+            self._lib.feat_set_float(features, name, value)
+        speech = self._synthesize(text, speaker.voice)
+        for name in wanted:
+            self._lib.feat_remove(features, name)
+        return _played_faster(speech, speaker.formants) if speech else None
+
+    def _voice(self, name: str) -> int:
+        if name not in self._voices:
+            self._voices[name] = _register(name)
+        return self._voices[name]
+
+    def _synthesize(self, text: str, voice: str) -> Speech | None:
+        utterance = self._lib.flite_synth_text(text.encode("ascii", "ignore"), self._voice(voice))
+        if not utterance:
+            return None
+        try:
+            wave = self._lib.utt_wave(utterance)
+            if not wave or wave.contents.num_samples == 0:
+                return None
+            if wave.contents.sample_rate != SAMPLE_RATE_HZ:
+                raise TeacherUnavailable(
+                    f"voice {voice} speaks at {wave.contents.sample_rate} Hz, not {SAMPLE_RATE_HZ}"
+                )
+            samples = np.ctypeslib.as_array(wave.contents.samples, (wave.contents.num_samples,)).copy()
+            return Speech(samples, *self._segments(utterance))
+        finally:
+            self._lib.delete_utterance(utterance)
+
+    def _segments(self, utterance: int) -> tuple[tuple[int, ...], tuple[float, ...], tuple[int, ...]]:
+        lib = self._lib
+        phones, ends_s, words = [], [], []
+        word, last_token = -1, None
+        segment = lib.relation_head(lib.utt_relation(utterance, b"Segment"))
+        while segment:
+            token = self._token_of(segment)
+            if token and not (last_token and lib.item_equal(token, last_token)):
+                word, last_token = word + 1, token
+            phones.append(_PHONE_IDS.get(lib.item_feat_string(segment, b"name").decode(), 0))
+            ends_s.append(lib.item_feat_float(segment, b"end"))
+            words.append(word if token else -1)
+            segment = lib.item_next(segment)
+        return tuple(phones), tuple(ends_s), tuple(words)
+
+    def _token_of(self, segment: int) -> int | None:
+        """Segment -> syllable -> word -> whitespace token; None for silence."""
+        lib = self._lib
+        item: int | None = lib.item_as(segment, b"SylStructure")
+        for _ in range(2):
+            item = lib.item_parent(item) if item else None
+        item = lib.item_as(item, b"Token") if item else None
+        return lib.item_parent(item) if item else None
+
+
+def _played_faster(speech: Speech, ratio: float) -> Speech:
+    samples = soxr.resample(speech.samples.astype(np.float32), SAMPLE_RATE_HZ * ratio, SAMPLE_RATE_HZ, quality="HQ")
+    level, peak = float(np.sqrt(np.square(samples).mean())), float(np.abs(samples).max())
+    gain = min(MADE_LEVEL / max(level, 1.0), _PEAK / max(peak, 1.0))
+    return Speech(
+        (samples * gain).astype(np.int16), speech.phones, tuple(end / ratio for end in speech.ends_s), speech.words
+    )
+
+
+def _load(name: str) -> CDLL:
+    try:
+        return CDLL(name, mode=RTLD_GLOBAL)
+    except OSError as error:
+        raise TeacherUnavailable(f"{name} cannot be loaded ({error}); on Debian: apt install libflite1") from error
+
+
+def _register(voice: str) -> int:
+    register = _load(f"libflite_cmu_us_{voice}.so.1")[f"register_cmu_us_{voice}"]
+    register.restype, register.argtypes = c_void_p, (c_char_p,)
+    return int(register(None))
+
+
+def _declare(lib: CDLL) -> None:
+    signatures: dict[str, tuple[Any, tuple[Any, ...]]] = {
+        "flite_init": (c_int, ()),
+        "feat_set_float": (None, (c_void_p, c_char_p, c_float)),
+        "feat_remove": (c_int, (c_void_p, c_char_p)),
+        "flite_synth_text": (c_void_p, (c_char_p, c_void_p)),
+        "utt_wave": (POINTER(_Wave), (c_void_p,)),
+        "utt_relation": (c_void_p, (c_void_p, c_char_p)),
+        "delete_utterance": (None, (c_void_p,)),
+        "relation_head": (c_void_p, (c_void_p,)),
+        "item_next": (c_void_p, (c_void_p,)),
+        "item_parent": (c_void_p, (c_void_p,)),
+        "item_as": (c_void_p, (c_void_p, c_char_p)),
+        "item_equal": (c_int, (c_void_p, c_void_p)),
+        "item_feat_string": (ctypes.c_char_p, (c_void_p, c_char_p)),
+        "item_feat_float": (c_float, (c_void_p, c_char_p)),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = lib[name]
+        function.restype, function.argtypes = result, arguments
+        setattr(lib, name, function)

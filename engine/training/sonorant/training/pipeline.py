@@ -1,0 +1,189 @@
+"""Runs the stages in order. Each has a limited time, and continues where it was stopped."""
+
+import json
+import logging
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from sonorant.training.codec.encode import encode_all
+from sonorant.training.codec.export import write_codec_config
+from sonorant.training.codec.train import CodecTraining, train_codec, train_decoder
+from sonorant.training.evaluation.sentences import everyday_sentences, held_out_sentences
+from sonorant.training.export import write_config
+from sonorant.training.flite import VOICES
+from sonorant.training.plots import plot_talker
+from sonorant.training.sentences import FILE_NAME, read_sentences
+from sonorant.training.settings import TrainingSettings
+from sonorant.training.speakers import many_speakers, two_voices
+from sonorant.training.talker.train import train_talker
+from sonorant.training.teacher import speak_all
+from sonorant.training.text.corpus import write_corpus
+from sonorant.training.text.vocabulary import train_tokenizer
+
+logger = logging.getLogger(__name__)
+
+Stage = Literal["text", "codec", "decoder", "talker"]
+# Without `decoder`, which trains the decoder of another run's codec further.
+DEFAULT_STAGES: Sequence[Stage] = ("text", "codec", "talker")
+FIRST_VOICE_SHARE = 0.7
+LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
+TOKENIZER_FILE = "tokenizer.json"
+TOKENIZER_TEXTS = 100_000  # of the list; with more, the 1024 tokens stay the same
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    folder: Path
+    settings: TrainingSettings
+    stages: Sequence[Stage]
+    device: torch.device
+    ends_at_s: float  # time.time() at which everything must be done
+    teacher_processes: int
+    codec_from: Path | None  # a checkpoint whose codec is used if none is trained
+    seed: int
+    eager: bool  # neither compiled nor captured: slower, for debugging
+
+    @property
+    def text(self) -> Path:
+        return self.folder / "text"
+
+    @property
+    def audio(self) -> Path:
+        return self.folder / "audio"
+
+    @property
+    def codes(self) -> Path:
+        return self.folder / "codes"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def codec(self) -> Path:
+        return self.checkpoint / "speech_tokenizer"
+
+
+def run_stages(run: Run) -> None:
+    settings = run.settings
+    if "text" in run.stages:
+        write_text(run)
+    if "codec" in run.stages:
+        write_codec_config(run.codec, settings.codec)
+    elif run.codec_from:
+        shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
+    if {"talker", "codec", "decoder"} & set(run.stages):
+        write_config(run.checkpoint, settings.talker, settings.speakers, run.text, run.codec)
+        _with_teacher(run)
+
+
+def write_text(run: Run) -> None:
+    if (run.text / FILE_NAME).exists() and (run.text / TOKENIZER_FILE).exists():
+        logger.info("the sentence list exists already")
+        return
+    settings = run.settings
+    held_out = held_out_sentences()
+    write_corpus(
+        run.text,
+        num_sentences=settings.num_sentences,
+        held_out=held_out[: settings.num_held_out],
+        exclude=(*everyday_sentences(), *(text for _, text in held_out)),
+        speakers=many_speakers(settings.speakers.sentences_each, run.seed)
+        if settings.speakers
+        else two_voices(settings.num_held_out, FIRST_VOICE_SHARE, VOICES, run.seed),
+        seed=run.seed,
+    )
+    texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
+    train_tokenizer(texts, settings.vocabulary, run.text / TOKENIZER_FILE)
+
+
+def _with_teacher(run: Run) -> None:
+    """Train while the teacher speaks, each in a process of its own. Once there are codes, encoding and the talker's
+    training run beside the decoder's. The talker's process starts at once, because it takes long to prepare."""
+    spawn = get_context("spawn")
+    stop, spoken = spawn.Event(), spawn.Event()
+    shards = (run.text, run.audio, run.codes, run.settings.sentences_per_shard)
+    teacher = spawn.Process(target=speak_all, args=(*shards, run.teacher_processes, spoken, stop), name="teacher")
+    references_each = run.settings.speakers.references_each if run.settings.speakers else 0
+    encoder = spawn.Process(
+        target=encode_all,
+        args=(run.checkpoint, run.audio, run.codes, references_each, run.device, spoken, stop),
+        name="encoder",
+    )
+    talker = spawn.Process(target=_train_talker, args=(run,), name="talker")
+    started: list[SpawnProcess] = []
+
+    def start(process: SpawnProcess) -> None:
+        process.start()
+        started.append(process)
+
+    def start_encoder() -> None:
+        if "talker" in run.stages:
+            start(encoder)
+
+    start(teacher)
+    try:
+        if "talker" in run.stages:
+            start(talker)
+        if "codec" in run.stages:
+            train_codec(_codec_training(run, started), start_encoder)
+        else:
+            start_encoder()
+        if "decoder" in run.stages:
+            train_decoder(_codec_training(run, started))
+        while talker in started and talker.exitcode is None:
+            _check(started)
+            talker.join(timeout=1.0)
+        _check(started)
+    finally:
+        stop.set()
+        if talker in started:
+            talker.terminate()  # it has finished, or another process has failed
+        for process in started:
+            process.join()
+    _check([process for process in started if process is not talker])
+
+
+def _codec_training(run: Run, processes: Sequence[SpawnProcess]) -> CodecTraining:
+    return CodecTraining(
+        checkpoint=run.checkpoint,
+        settings=run.settings.codec,
+        run_folder=run.folder,
+        audio=run.audio,
+        held_out=frozenset(range(run.settings.num_held_out)),
+        device=run.device,
+        watch=lambda: _check(processes),
+        ends_at_s=run.ends_at_s,
+        seed=run.seed,
+    )
+
+
+def _train_talker(run: Run) -> None:
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    history = train_talker(
+        run.checkpoint,
+        run.text,
+        run.codes,
+        run.settings.talker,
+        run.device,
+        ends_at_s=run.ends_at_s,
+        seed=run.seed,
+        eager=run.eager,
+    )
+    (run.folder / "talker-history.json").write_text(json.dumps(asdict(history)))
+    plot_talker(history, run.folder / "talker.png")
+
+
+def _check(processes: Sequence[SpawnProcess]) -> None:
+    for process in processes:
+        if process.exitcode:
+            raise RuntimeError(
+                f"the {process.name} process failed with exit status {process.exitcode}; its log says why"
+            )

@@ -1,0 +1,155 @@
+"""Products of up to 16 rows in CUDA C++: how they are shared out, that they compile, and on a GPU what comes out."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
+
+from sonorant.engine.kernels.gemm.fp8 import Fp8Weight, round_in_place
+from sonorant.engine.kernels.gemm.linear_row import Norm
+from sonorant.engine.kernels.gemm.linear_rows import MAX_ROWS, Product, Tiling, fits, linear_rows
+from sonorant.engine.model.layers import RMSNorm
+
+# Size in, size out, is SwiGLU: layers of the 1.7B talker, then those of the 0.6B talker and of both code predictors.
+SHAPES = (
+    (2048, 4096, False),
+    (2048, 2048, False),
+    (2048, 6144, True),
+    (6144, 2048, False),
+    (1024, 4096, False),
+    (2048, 1024, False),
+    (1024, 3072, True),
+    (3072, 1024, False),
+    (1024, 2048, False),
+)
+NUM_ROWS = (1, 2, 7, 16)
+
+
+@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
+@pytest.mark.parametrize("may_split", [False, True])
+def test_all_inputs_and_outputs_are_shared_out_equally(
+    size_in: int, size_out: int, is_swiglu: bool, may_split: bool
+) -> None:
+    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=may_split)
+    assert tiling is not None
+    assert size_in % (tiling.split * tiling.warps * 32) == 0
+    assert size_out % (tiling.tiles * 8 // (2 if is_swiglu else 1)) == 0
+    assert tiling.split == 1 or may_split
+
+
+def test_sizes_that_cannot_be_shared_out() -> None:
+    assert Tiling.of(60, 2048, is_swiglu=False, may_split=True) is None
+    assert Tiling.of(64, 40, is_swiglu=False, may_split=True) is None
+
+
+@pytest.mark.parametrize("is_float16", [False, True])
+@pytest.mark.parametrize("size_in, size_out, is_swiglu", [SHAPES[2], SHAPES[7], SHAPES[8]])
+def test_the_kernel_compiles(
+    size_in: int, size_out: int, is_swiglu: bool, is_float16: bool, monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
+    from sonorant.engine.kernels.cuda_code import compiled
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    may_split = size_out == 1024
+    product = Product(size_in, size_out, not may_split, is_swiglu, may_split, is_float16)
+    tiling = product.tiling()
+    assert tiling is not None
+    macros = product.macros(tiling)
+    code = compiled("gemm/linear_rows.cu", macros, "sm_90a")
+    assert code == compiled("gemm/linear_rows.cu", macros, "sm_90a")  # kept
+    with pytest.raises(RuntimeError, match="inputs are shared equally"):
+        compiled("gemm/linear_rows.cu", macros | {"IN": 40}, "sm_90a")
+
+
+@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
+def test_weights_of_one_byte_change_neither_sums_nor_their_order(
+    size_in: int, size_out: int, is_swiglu: bool, monkeypatch: pytest.MonkeyPatch,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:  # fmt: skip
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
+    from sonorant.engine.kernels.cuda_code import compiled
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    for may_split in (False, True):
+        tilings = []
+        for is_fp8 in (False, True):
+            tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=may_split, is_fp8=is_fp8)
+            assert tiling is not None
+            tilings.append(tiling)
+        two_bytes, one_byte = tilings
+        assert one_byte.ahead >= two_bytes.ahead
+        assert replace(one_byte, ahead=two_bytes.ahead) == two_bytes
+        for is_float16 in (False, True) if is_swiglu else (False,):
+            product = Product(size_in, size_out, not may_split, is_swiglu, may_split, is_float16, is_fp8=True)
+            assert product.tiling() == one_byte
+            assert compiled("gemm/linear_rows.cu", product.macros(one_byte), "sm_90a")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
+@torch.inference_mode()
+def test_weights_of_one_byte_give_the_same_bits(
+    dtype: torch.dtype, size_in: int, size_out: int, is_swiglu: bool
+) -> None:
+    weight = (torch.randn(size_out * (2 if is_swiglu else 1), size_in, device="cuda") * size_in**-0.5).to(dtype)
+    weight[1] *= 0.01
+    weight[2, ::2] *= 2.0**-9  # subnormal values
+    weight[3] = 0.0
+    round_in_place(weight)
+    fp8 = Fp8Weight.of(weight)
+    assert fp8 is not None
+    norm = Norm((torch.rand(size_in, device="cuda") + 0.5).to(dtype), 1e-6)
+    rows = torch.randn(MAX_ROWS, size_in, device="cuda").to(dtype)
+    residuals = torch.randn(MAX_ROWS, size_out, device="cuda").to(dtype)
+    for has_norm, has_residual, num_rows in itertools.product((False, True), (False, True), NUM_ROWS):
+        x, residual = rows[:num_rows], residuals[:num_rows]
+        assert fits(x, weight, is_swiglu=is_swiglu)
+        two_bytes, one_byte = (
+            linear_rows(
+                x, weight, norm=norm if has_norm else None, residual=residual if has_residual else None,
+                is_swiglu=is_swiglu, fp8=each,
+            )
+            for each in (None, fp8)
+        )  # fmt: skip
+        assert torch.equal(one_byte, two_bytes), (num_rows, has_norm, has_residual)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
+@torch.inference_mode()
+def test_products_equal_the_plain_ones(dtype: torch.dtype, size_in: int, size_out: int, is_swiglu: bool) -> None:
+    torch.manual_seed(size_in + size_out)
+    weight = (torch.randn(size_out * (2 if is_swiglu else 1), size_in, device="cuda") * size_in**-0.5).to(dtype)
+    plain_norm = RMSNorm(size_in, 1e-6)
+    plain_norm.weight = torch.nn.Parameter((torch.rand(size_in, device="cuda") + 0.5).to(dtype), requires_grad=False)
+    norm = Norm(plain_norm.weight, plain_norm.eps)
+    rows = torch.randn(MAX_ROWS, size_in, device="cuda").to(dtype)
+    residuals = torch.randn(MAX_ROWS, size_out, device="cuda").to(dtype)
+    for has_norm, has_residual in itertools.product((False, True), repeat=2):
+        expected = plain_norm(rows).double() if has_norm else rows.double()
+        expected = expected @ weight.double().T
+        if is_swiglu:
+            gate, up = expected.chunk(2, 1)
+            expected = F.silu(gate) * up
+        if has_residual:
+            expected += residuals
+        first = None
+        for num_rows in NUM_ROWS:
+            x, residual = rows[:num_rows], residuals[:num_rows]
+            assert fits(x, weight, is_swiglu=is_swiglu)
+            ours = linear_rows(
+                x, weight, norm=norm if has_norm else None, residual=residual if has_residual else None,
+                is_swiglu=is_swiglu,
+            )  # fmt: skip
+            error = (ours.double() - expected[:num_rows]).norm() / expected[:num_rows].norm()
+            assert error < (6e-3 if dtype == torch.bfloat16 else 1e-3)
+            first = ours[0].clone() if first is None else first
+            assert torch.equal(ours[0], first), "a row is the same beside any others"

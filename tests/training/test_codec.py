@@ -1,0 +1,93 @@
+"""The training-time forms compute what the serving forms do."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
+from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.weights import TensorFile, load_module
+from sonorant.training.audio import resample_16_to_24_khz
+from sonorant.training.codec.decoder import decode_latents
+from sonorant.training.codec.encode import load_encoder
+from sonorant.training.codec.export import write_codec_weights
+from sonorant.training.codec.quantizer import BookGroup
+from sonorant.training.codec.reload import load_codec
+from sonorant.training.codec.settings import FULL_CODEC
+from sonorant.training.codec.spectra import SAMPLE_RATE_HZ, SpectralDistance
+
+CPU = torch.device("cpu")
+
+
+def load_decoder(checkpoint: Checkpoint) -> Code2Wav:
+    decoder = Code2Wav(checkpoint.codec.decoder)
+    file = TensorFile(BUILTIN_VOICE_DIR / "speech_tokenizer" / "model.safetensors")
+    load_module(decoder, file, "decoder.", CPU, torch.float32, optional_unused=UNUSED_TENSORS)
+    return decoder
+
+
+@torch.no_grad()
+def test_whole_crops_decode_as_streams_do(checkpoint: Checkpoint) -> None:
+    plain, serving = load_decoder(checkpoint), load_decoder(checkpoint)
+    serving.prepare()
+    c = checkpoint.codec.decoder
+    codes = torch.randint(c.codebook_size, (2, 20, c.num_quantizers), generator=torch.Generator().manual_seed(0))
+    streamed = serving.step(codes, serving.new_state(2), torch.arange(2))
+    samples, latents = decode_latents(plain, serving.quantizer(codes).transpose(1, 2))
+    assert latents.shape == (2, c.latent_dim, 80)
+    assert torch.allclose(samples.clamp(-1, 1), streamed, atol=1e-4)
+
+
+@torch.no_grad()
+def test_batches_encode_as_single_recordings_do() -> None:
+    encoder = load_encoder(BUILTIN_VOICE_DIR, CPU)
+    noise = torch.randn(2, 10 * 1920, generator=torch.Generator().manual_seed(0)) * 0.1
+    noise[1, 6 * 1920 :] = 0
+    batch = encoder.encode(noise)
+    assert torch.equal(batch[0], encoder(noise[0]))
+    assert torch.equal(batch[1, :6], encoder(noise[1, : 6 * 1920]))
+
+
+def test_resampling_keeps_a_tone() -> None:
+    seconds = np.arange(16000) / 16000
+    tone = torch.from_numpy(np.sin(2 * np.pi * 1000 * seconds)).float()[None]
+    wanted = np.sin(2 * np.pi * 1000 * np.arange(24000) / 24000)
+    made = resample_16_to_24_khz(tone)[0].numpy()
+    assert made.shape == (24000,)
+    assert np.abs(made - wanted)[200:-200].max() < 2e-3
+
+
+def test_books_learn_to_keep_what_they_are_shown() -> None:
+    torch.manual_seed(0)
+    vectors = torch.randn(1, 400, 4)
+    started, moved = (BookGroup(num_books=2, num_codes=8, vector_dim=4, in_dim=4, out_dim=4) for _ in range(2))
+    started.start(vectors[0])
+    for step in range(100):
+        moved.quantize(vectors, decay=0.9, revive=step % 10 == 0)
+    for group in (started, moved):
+        kept, commitment = group.quantize(vectors, decay=None, revive=False)
+        assert (kept - vectors).square().mean() < 0.35 * vectors.square().mean()
+        assert 0 < commitment < 0.7
+
+
+def test_a_codec_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    write_codec_weights(tmp_path, *load_codec(BUILTIN_VOICE_DIR, FULL_CODEC), decoder=None)
+    before = load_file(BUILTIN_VOICE_DIR / "speech_tokenizer" / "model.safetensors")
+    after = load_file(tmp_path / "model.safetensors")
+    assert after.keys() == before.keys()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
+
+
+def test_another_pitch_is_far_in_the_low_spectrum_and_near_in_mels() -> None:
+    times = torch.arange(SAMPLE_RATE_HZ) / SAMPLE_RATE_HZ
+    harmonics = torch.arange(1, 30)[:, None]
+
+    def voice(f0_hz: float) -> torch.Tensor:
+        return 0.3 * (torch.sin(2 * torch.pi * f0_hz * harmonics * times) / harmonics).sum(0, keepdim=True)
+
+    distance = SpectralDistance()
+    mel, low = distance(voice(110), voice(130))
+    assert low > 2 * mel / 6  # mels are a sum over six windows
+    assert sum(distance(voice(110), voice(110))) == 0
