@@ -16,26 +16,26 @@ RESUMING = "sonorant-resuming"  # metadata of a call that continues another one
 
 
 class CallOpener:
-    def __init__(self, target: str, config: SpeakConfig, trace: Trace | None) -> None:
+    def __init__(self, target: str, config: SpeakConfig, trace: Trace | None, opening: Sequence[SpeakRequest]) -> None:
+        """`opening`: the first text and its end, which go with the config."""
         self._target = target
         self._config = config
         self._trace = trace
-        # The first text and its end, which go with the config; set before the first call.
-        self.opening: Sequence[SpeakRequest] = ()
+        self._opening = opening
 
     async def first(self, attempt: Attempt) -> SessionStarted:
         """Send the first text and its end with the config, and again on their own if an older server ignores them."""
-        if not self.opening:
+        if not self._opening:
             return await self._connect(attempt, self._config)
-        first = self.opening[0]
+        first = self._opening[0]
         config = SpeakConfig(
-            opening=Opening(utterance_id=first.utterance_id, text=first.text, end=len(self.opening) > 1)
+            opening=Opening(utterance_id=first.utterance_id, text=first.text, end=len(self._opening) > 1)
         )
         config.MergeFrom(self._config)
         started = await self._connect(attempt, config)
         if not started.takes_opening:
             with suppress(asyncio.InvalidStateError):  # the call is over already; reading from it says why
-                for request in self.opening:
+                for request in self._opening:
                     await self.write(attempt.call, request)
         return started
 

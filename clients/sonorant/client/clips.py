@@ -48,10 +48,17 @@ class SynthesizeStreamCall:
     def __init__(self, stub: Any, request: SynthesizeStreamRequest) -> None:
         self._stub = stub
         self._call: Any = stub.SynthesizeStream(request)
+        self._first: Any = None  # the first response, once `begin` has read it
         self.cancel = self._call.cancel
 
+    async def begin(self) -> None:
+        """Wait for the first response, or raise the error of a server that refuses the call."""
+        self._first = await self._call.read()
+
     async def read(self) -> Any:
-        response = await self._call.read()
+        response, self._first = self._first, None
+        if response is None:
+            response = await self._call.read()
         if response is grpc.aio.EOF:
             return response
         if response.HasField("alive"):
@@ -70,12 +77,23 @@ async def stream(
 ) -> AsyncGenerator[Payload, None]:
     """Yield every message of SynthesizeStream. If the server is lost, a `Resumed` follows, and the rest comes from
     another server."""
+    request.max_silence_ms = max_silence_for_lead_ms(request.max_lead_ms)
+    call = SynthesizeStreamCall(connections.stub, request)
+    async with session_of(connections, target, request, call) as session:
+        async for event in session:
+            yield event.payload
+
+
+def session_of(
+    connections: Connections, target: str, request: SynthesizeStreamRequest, call: SynthesizeStreamCall
+) -> Session:
+    """Return a session that reads the call, and continues it if its server is lost."""
     voice = request.config.voice if request.config.HasField("voice") else None
     config = SpeakConfig(
         max_lead_ms=request.max_lead_ms,
         timestamps=request.timestamps,
         resumable=True,
-        max_silence_ms=max_silence_for_lead_ms(request.max_lead_ms),
+        max_silence_ms=request.max_silence_ms if request.HasField("max_silence_ms") else None,
         pack_codes=True,
     )
     if request.HasField("scheduling"):
@@ -86,8 +104,4 @@ async def stream(
     journal.text(_ID, request.text)
     journal.end(_ID)
     journal.finished = True
-    request.max_silence_ms = config.max_silence_ms
-    call = SynthesizeStreamCall(connections.stub, request)
-    async with Session(connections, target, config, journal=journal, open_call=call) as session:
-        async for event in session:
-            yield event.payload
+    return Session(connections, target, config, journal=journal, open_call=call)

@@ -95,6 +95,11 @@ def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
     return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
 
 
+def session_is_lost(target: str) -> SpeechError:
+    message = f"no server at {target} took the session in time after it was lost"
+    return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
+
+
 def session_is_over() -> SpeechError:
     message = "the session is over: nothing more can be sent; its events say why"
     return SpeechError(grpc.StatusCode.FAILED_PRECONDITION, message)

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from sonorant.client.errors import SpeechError
 from sonorant.tts.v1.audio_pb2 import AudioChunk
-from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway, Revised
+from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway, Revised, SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import Marks, Queued, UtteranceDone, UtteranceStarted, Warning
 
 
@@ -39,6 +39,8 @@ Payload: TypeAlias = (
     | ConnectionLost
     | Resumed
 )
+
+Message: TypeAlias = SpeakResponse | ConnectionLost | Resumed
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,25 @@ class Journal:
 
     # Actions of the caller: each method returns the request to send now, or None.
 
+    def enter(self, request: SpeakRequest, unheard_ms: float = 0.0) -> SpeakRequest | None:
+        """Enter any request but a config or `resume`; `unheard_ms`: see `cancel`."""
+        utterance_id = request.utterance_id
+        match request.WhichOneof("payload"):
+            case "text":
+                return self.text(utterance_id, request.text)
+            case "revise":
+                return self.revise(utterance_id, request.revise)
+            case "flush":
+                return self.flush(utterance_id, request.flush)
+            case "end":
+                return self.end(utterance_id)
+            case "cancel":
+                return self.cancel(utterance_id, request.cancel, unheard_ms)
+            case "playback":
+                return self.playback(utterance_id, request.playback)
+            case other:
+                raise ValueError(f"a session does not send {other}")
+
     def text(self, utterance_id: str, text: str, config: SpeakConfig | None = None) -> SpeakRequest | None:
         """`config`: of the utterance that the text opens, in place of `self.config`. Call `config_to_send` next."""
         utterance_id = utterance_id or self._current or self._new_id()

@@ -1,7 +1,7 @@
 """One `Speak` session, which survives the loss of its connection and of its server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from types import TracebackType
 from typing import Any, Self
 
@@ -10,24 +10,25 @@ import grpc
 from sonorant.client.call_opener import CallOpener
 from sonorant.client.connections import Connections
 from sonorant.client.errors import (
-    ServerUnavailable,
     SpeechError,
     call_was_cancelled,
     from_rpc_error,
     is_full,
     is_lost,
     session_is_finished,
+    session_is_lost,
     session_is_over,
 )
-from sonorant.client.events import ConnectionLost, Event, Resumed
+from sonorant.client.events import ConnectionLost, Event, Message, Resumed
 from sonorant.client.journal import Journal
-from sonorant.client.outage import RECONNECT_S, Outage
+from sonorant.client.outage import Outage
 from sonorant.client.response_reader import ResponseReader
 from sonorant.client.server_search import AcceptedCall, ServerSearch
 from sonorant.client.silence_limits import FIRST_ANSWER_S
 from sonorant.client.trace import Trace
 from sonorant.tts.v1.speak_pb2 import (
     Cancel,
+    EndUtterance,
     Flush,
     PlaybackReport,
     Revise,
@@ -38,6 +39,7 @@ from sonorant.tts.v1.speak_pb2 import (
 )
 
 ALL_UTTERANCES = "*"
+NOT_ENTERED = "enter the session first: async with client.speak() as session"
 
 
 class Session:
@@ -63,17 +65,20 @@ class Session:
         *,
         text: str = "",
         end: bool = False,
+        utterance_id: str = "",
         journal: Journal | None = None,
         open_call: Any = None,
     ) -> None:
-        """`text`: the first text; `end`: it is all. `open_call`: a call that already speaks `journal`'s utterance."""
+        """`text`: the first text, of this utterance; `end`: it is all. `open_call`: a call that already speaks
+        `journal`'s utterance."""
         self._connections = connections
         self._target = target
         self._config = config
         self._trace = trace
-        self._text, self._end = text, end
-        self._opener = CallOpener(target, config, trace)
         self._journal = journal or Journal(config)
+        opening = [self._journal.text(utterance_id, text)] if text else []
+        opening += [self._journal.end(utterance_id)] if end else []
+        self._opener = CallOpener(target, config, trace, [request for request in opening if request is not None])
         self._open_call = open_call
         self._reader = ResponseReader(connections, self._opener.again, self._response_is_due)
         self._call: Any = None
@@ -82,9 +87,9 @@ class Session:
         self._connected = False  # False = there is no call to write to, and the journal keeps the requests
         self._changed = asyncio.Event()  # wakes those who wait for requests of the caller
         self._has_room = asyncio.Event()  # wakes those who wait to open another utterance
-        self._waiting: list[Event] = []  # events for the caller that came from no server
+        self._waiting: list[Message] = []  # for the caller; not from a server
         self._outage: Outage | None = None  # from a loss until a server speaks for the session again
-        self._reconnecting: asyncio.Task[Event] | None = None
+        self._reconnecting: asyncio.Task[Resumed] | None = None
         self._nothing_left = False  # True = the call is lost, but nothing is left to continue on another server
         self._over = self._entered = False
 
@@ -93,8 +98,10 @@ class Session:
         if self._open_call is not None:
             self._call, self.started, self._connected = self._open_call, SessionStarted(), True
             return self
+        max_calls = 2 if self._config.resumable else 1  # if the first server is slow to answer
+        search = ServerSearch(self._connections, self._opener.first, FIRST_ANSWER_S, max_calls)
         try:
-            self._use(await self._first_call())
+            self._use(await search.run(self._connections.stub, keep_trying=False))
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self._target) from None
         self._connected = True
@@ -105,6 +112,10 @@ class Session:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the session, and cancel everything that is still being spoken."""
         self._stop()
         if self._call is not None:
             self._call.cancel()
@@ -114,15 +125,12 @@ class Session:
         would open more than 32 utterances waits until one is done, so read the events in another task."""
         if not isinstance(text, str):  # deltas of language models may be None, which would end the session
             raise TypeError(f"text is {text!r}, not a string")
-        while self._journal.must_wait(utterance_id) and not self._over:
-            self._has_room.clear()
-            await self._has_room.wait()
-        await self._send(lambda: self._journal.text(utterance_id, text))
+        await self.send(SpeakRequest(utterance_id=utterance_id, text=text))
 
     async def revise(self, from_char: int, text: str, utterance_id: str = "") -> None:
         """Replace the utterance's text from `from_char` on. A `Revised` event says from where on it was really
         replaced: words whose audio was sent stay."""
-        await self._send(lambda: self._journal.revise(utterance_id, Revise(from_char=from_char, text=text)))
+        await self.send(SpeakRequest(utterance_id=utterance_id, revise=Revise(from_char=from_char, text=text)))
 
     async def flush(
         self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0, carry_on: bool = False
@@ -130,21 +138,35 @@ class Session:
         """Speak all text sent so far to its end, then be silent for `pause_ms`; the utterance stays open. `carry_on`:
         the model continues in the same manner afterwards, see `Flush` in the proto."""
         flush = Flush(flush_id=flush_id, pause_ms=pause_ms, carry_on=carry_on)
-        await self._send(lambda: self._journal.flush(utterance_id, flush))
+        await self.send(SpeakRequest(utterance_id=utterance_id, flush=flush))
 
     async def end(self, utterance_id: str = "") -> None:
         """End the utterance's text; the next text opens another utterance."""
-        await self._send(lambda: self._journal.end(utterance_id))
+        await self.send(SpeakRequest(utterance_id=utterance_id, end=EndUtterance()))
 
     async def cancel(self, utterance_id: str = "", played_ms: int | None = None) -> None:
         """Barge-in: drop all audio that was not sent yet. Nothing of the utterance follows but its `done`, at once,
         even while there is no server. ALL_UTTERANCES cancels every utterance of the session."""
-        unheard_ms = self._reader.drop_audio() * 1000
-        await self._send(lambda: self._journal.cancel(utterance_id, Cancel(played_ms=played_ms), unheard_ms))
+        await self.send(SpeakRequest(utterance_id=utterance_id, cancel=Cancel(played_ms=played_ms)))
 
     async def report_playback(self, played_ms: int, utterance_id: str = "") -> None:
         """Tell the server how much the listener has really heard."""
-        await self._send(lambda: self._journal.playback(utterance_id, PlaybackReport(played_ms=played_ms)))
+        await self.send(SpeakRequest(utterance_id=utterance_id, playback=PlaybackReport(played_ms=played_ms)))
+
+    async def send(self, request: SpeakRequest) -> None:
+        """Send a request of the contract, but no config or `resume`; the methods above, in one."""
+        if not self._entered:
+            raise RuntimeError(NOT_ENTERED)
+        while request.HasField("text") and self._journal.must_wait(request.utterance_id) and not self._over:
+            self._has_room.clear()
+            await self._has_room.wait()
+        unheard_ms = self._reader.drop_audio() * 1000 if request.HasField("cancel") else 0.0
+        async with self._writing:
+            if self._over:
+                raise session_is_over()
+            if self._journal.finished:
+                raise session_is_finished()
+            await self._enter_and_write(request, unheard_ms)
 
     async def finish(self) -> None:
         """Send no more messages at all, not even `cancel`: open utterances are spoken to their end, then the iteration
@@ -161,10 +183,21 @@ class Session:
         return self
 
     async def __anext__(self) -> Event:
-        self._check_entered()
+        message = await self.read()
+        if message is None:
+            raise StopAsyncIteration
+        if isinstance(message, SpeakResponse):
+            return Event(message.utterance_id, getattr(message, message.WhichOneof("payload")))
+        return Event("", message)
+
+    async def read(self) -> Message | None:
+        """Return the next message of the server as it came, or what the session itself says; None at the end. For
+        programs that pass messages on; others iterate over the session."""
+        if not self._entered:
+            raise RuntimeError(NOT_ENTERED)
         try:
             return await self._next()
-        except (SpeechError, StopAsyncIteration):
+        except SpeechError:
             self._stop()
             raise
         except asyncio.CancelledError:
@@ -173,16 +206,13 @@ class Session:
                 raise
             raise call_was_cancelled() from None  # the call was cancelled, not this task
 
-    def _check_entered(self) -> None:
-        if not self._entered:
-            raise RuntimeError("enter the session first: async with client.speak() as session")
-
-    async def _next(self) -> Event:
+    async def _next(self) -> Message | None:
         while True:
             if self._waiting:
                 return self._waiting.pop(0)
             if self._nothing_left:
-                raise StopAsyncIteration
+                self._stop()
+                return None
             if self._reconnecting is not None:
                 await self._reconnected()
                 continue
@@ -195,12 +225,14 @@ class Session:
                 self._lose(None)
             elif response is not grpc.aio.EOF:
                 if self._take(response):
-                    return _event(response)
+                    taken: SpeakResponse = response
+                    return taken
             else:
                 if self._trace is not None:
                     self._trace.metadata("trailers", await self._call.trailing_metadata())
                 if not await self._needs_another_server():
-                    raise StopAsyncIteration
+                    self._stop()
+                    return None
                 if not self._waiting:
                     self._lose(None, planned=True)
 
@@ -213,7 +245,7 @@ class Session:
             self._reader.expect_response()
         now_s = asyncio.get_running_loop().time()
         is_late = self._outage is not None and self._outage.is_over(now_s)
-        if self._resumable and not is_late and self._journal.gives_up(response):
+        if self.started.resumable and not is_late and self._journal.gives_up(response):
             self._journal.hold_back(response.utterance_id)
             is_new = False
         else:
@@ -227,34 +259,28 @@ class Session:
             self._lose(None, planned=self._journal.server_goes_away)
         return is_new
 
-    async def _send(self, record: Callable[[], SpeakRequest | None]) -> None:
-        """Enter a request into the journal with `record`, and write it to the call. The order is the same in both."""
-        self._check_entered()
-        async with self._writing:
-            if self._over:
-                raise session_is_over()
-            if self._journal.finished:
-                raise session_is_finished()
-            expected = self._journal.expects_response
-            request = record()
-            self._drop_cancelled()
-            self._changed.set()
-            if request is None or not self._connected:
-                return
-            if not expected and self._journal.expects_response:
-                self._reader.expect_response()
-            try:
-                if request.HasField("text") and (config := self._journal.config_to_send(request)):
-                    await self._wait_for_write(self._call, self._opener.write(self._call, config))
-                await self._wait_for_write(self._call, self._opener.write(self._call, request))
-            except grpc.aio.AioRpcError as error:
-                if not self._may_resume(error):
-                    raise from_rpc_error(error, self._target) from None
-                self._connected = False  # the task that reads the events gets the error, too, and resumes elsewhere
-            except asyncio.InvalidStateError:
-                if not (self._resumable and self._journal.unfinished):
-                    raise session_is_over() from None
-                self._connected = False
+    async def _enter_and_write(self, request: SpeakRequest, unheard_ms: float) -> None:
+        """Enter a request into the journal, and write it to the call. The order is the same in both."""
+        expected = self._journal.expects_response
+        entered = self._journal.enter(request, unheard_ms)
+        self._drop_cancelled()
+        self._changed.set()
+        if entered is None or not self._connected:
+            return
+        if not expected and self._journal.expects_response:
+            self._reader.expect_response()
+        try:
+            if entered.HasField("text") and (config := self._journal.config_to_send(entered)):
+                await self._wait_for_write(self._call, self._opener.write(self._call, config))
+            await self._wait_for_write(self._call, self._opener.write(self._call, entered))
+        except grpc.aio.AioRpcError as error:
+            if not (self.started.resumable and is_lost(error)):
+                raise from_rpc_error(error, self._target) from None
+            self._connected = False  # the task that reads the events gets the error, too, and resumes elsewhere
+        except asyncio.InvalidStateError:
+            if not (self.started.resumable and self._journal.unfinished):
+                raise session_is_over() from None
+            self._connected = False
 
     async def _wait_for_write(self, call: Any, writing: Awaitable[None]) -> None:
         """Wait for a write. A frozen server may never take it; then `_resume` abandons the call, and the write ends."""
@@ -266,14 +292,6 @@ class Session:
                 raise
             self._connected = False
 
-    async def _first_call(self) -> AcceptedCall:
-        """Return the call that begins the session. If its server is slow to answer, one more call is made."""
-        requests = [self._journal.text("", self._text)] if self._text else []
-        requests += [self._journal.end("")] if self._end else []
-        self._opener.opening = [request for request in requests if request is not None]
-        search = ServerSearch(self._connections, self._opener.first, FIRST_ANSWER_S, 2 if self._config.resumable else 1)
-        return await search.run(self._connections.stub, keep_trying=False)
-
     def _use(self, accepted: AcceptedCall) -> None:
         self._call, self.started = accepted.call, accepted.started
         self._reader.begin(accepted.stub, accepted.started)
@@ -283,17 +301,10 @@ class Session:
 
     # Without a server
 
-    @property
-    def _resumable(self) -> bool:
-        return self.started.resumable
-
-    def _may_resume(self, error: grpc.aio.AioRpcError) -> bool:
-        return self._resumable and is_lost(error)
-
     async def _needs_another_server(self) -> bool:
         """After the server has ended the session in good order, wait until the caller sends more or finishes. Return
         whether there is more for another server, or for the caller."""
-        if not (self._resumable and self._journal.server_goes_away):
+        if not (self.started.resumable and self._journal.server_goes_away):
             return False
         while not (self._journal.unfinished or self._waiting):  # the caller may still send something
             if self._journal.finished:
@@ -306,36 +317,37 @@ class Session:
         """Begin to look for another server. `planned`: the server has said before that it goes away. Raises the error
         if the session cannot continue elsewhere."""
         self._connected = False
-        if error is not None and not self._may_resume(error):
+        if error is not None and not (self.started.resumable and is_lost(error)):
             raise from_rpc_error(error, self._target) from None
         now_s = asyncio.get_running_loop().time()
         if self._outage is None or not self._outage.goes_on(now_s):
             self._outage, is_first = Outage(self._reader.silent_since_s or now_s), True
         else:
             self._outage.lost_s, is_first = now_s, False
-        told = [] if planned else [Event("", ConnectionLost(error and from_rpc_error(error, self._target)))]
-        missing = [_event(done) for done in self._journal.drop_cancelled(is_lost=True)]
+        missing = self._journal.drop_cancelled(is_lost=True)
         if self._journal.finished and not self._journal.unfinished:
             self._nothing_left = True
             self._waiting += missing
             return
-        self._waiting += told + missing
+        if not planned:
+            self._waiting.append(ConnectionLost(error and from_rpc_error(error, self._target)))
+        self._waiting += missing
         self._has_room.set()
         if self._writing.locked():  # a write waits for the old server
             self._abandoned_call = self._call
             self._call.cancel()
         self._reconnecting = asyncio.get_running_loop().create_task(self._reconnect(self._outage, error, is_first))
 
-    async def _reconnect(self, outage: Outage, error: grpc.aio.AioRpcError | None, is_first: bool) -> Event:
+    async def _reconnect(self, outage: Outage, error: grpc.aio.AioRpcError | None, is_first: bool) -> Resumed:
         """Move the session to a server. Raises the error if none takes it in time."""
         loop = asyncio.get_running_loop()
-        must_wait = not is_first
         while True:
-            delay_s = outage.next_delay_s() if must_wait else 0.0
+            delay_s = 0.0 if is_first else outage.next_delay_s()
             if outage.is_over(loop.time() + delay_s):
-                raise self._unreachable(self._reader.error or error) from None
+                error = self._reader.error or error
+                raise (from_rpc_error(error, self._target) if error else session_is_lost(self._target)) from None
             await asyncio.sleep(delay_s)
-            must_wait = True
+            is_first = False
             try:
                 async with asyncio.timeout_at(outage.deadline_s):
                     self._use(await self._reader.next_server())
@@ -348,7 +360,7 @@ class Session:
                 pass
             else:
                 outage.connected_s = loop.time()
-                return Event("", Resumed(loop.time() - outage.lost_s, self.started.session_id))
+                return Resumed(loop.time() - outage.lost_s, self.started.session_id)
 
     async def _reconnected(self) -> None:
         """Wait until a server has the session again, or until there is something for the caller. Raises the error if no
@@ -360,23 +372,16 @@ class Session:
             await asyncio.wait((self._reconnecting, changed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             changed.cancel()
-        if self._reconnecting.done():
-            reconnecting, self._reconnecting = self._reconnecting, None
+        if (reconnecting := self._reconnecting).done():
+            self._reconnecting = None
             self._waiting.append(reconnecting.result())
 
     def _drop_cancelled(self) -> None:
         """Tell the caller at once about cancelled utterances of which no server knows."""
         is_lost = self._reconnecting is not None and not self._connected
-        self._waiting += [_event(done) for done in self._journal.drop_cancelled(is_lost=is_lost)]
+        self._waiting += self._journal.drop_cancelled(is_lost=is_lost)
         self._has_room.set()
-        if is_lost and self._journal.finished and not self._journal.unfinished:
-            self._nothing_left = True
-
-    def _unreachable(self, error: grpc.aio.AioRpcError | None) -> SpeechError:
-        if error is not None:
-            return from_rpc_error(error, self._target)
-        message = f"no server at {self._target} took the session within {RECONNECT_S:g} s after it was lost"
-        return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
+        self._nothing_left = is_lost and self._journal.finished and not self._journal.unfinished
 
     async def _resend(self) -> None:
         async with self._writing:
@@ -393,7 +398,3 @@ class Session:
         self._has_room.set()
         if self._reconnecting is not None:
             self._reconnecting.cancel()
-
-
-def _event(response: SpeakResponse) -> Event:
-    return Event(response.utterance_id, getattr(response, response.WhichOneof("payload")))

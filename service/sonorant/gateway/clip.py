@@ -9,12 +9,11 @@ from sonorant.gateway.context import CALL, DOOR, METRICS, SERVERS
 from sonorant.gateway.encoders import Encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import Answer
-from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest, SynthesizeStreamResponse
+from sonorant.tts.v1.speak_pb2 import SpeakResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 
-async def spoken(
-    request: web.Request, upstream: SynthesizeStreamRequest
-) -> AsyncGenerator[SynthesizeStreamResponse, None]:
+async def spoken(request: web.Request, upstream: SynthesizeStreamRequest) -> AsyncGenerator[SpeakResponse, None]:
     """Yield the server's answers; none for a text with nothing to speak, which is silence here and not an error."""
     with request.app[METRICS].speaking(request[DOOR]) as speaking:
         try:

@@ -97,6 +97,9 @@ def from_speech_error(error: SpeechError) -> Refusal:
     retry_after_s = error.retry_after_s
     if retry_after_s is None and status in (429, 503):
         retry_after_s = RETRY_DEFAULT_S
+    if status == 503 and not error.reason:  # what gRPC says names addresses, and guesses what is wrong with them
+        message = "the speech server was lost, and no other one is ready; try again soon"
+        return Refusal(503, message, code="server_unavailable", retry_after_s=retry_after_s)
     param, message = None, str(error)
     if where := _PATH.match(message):
         param = param_of(where[1])

@@ -1,24 +1,27 @@
-"""The gRPC servers behind the gateway: follows which of them serve, chooses one for each call, and makes the calls.
+"""The gRPC servers behind the gateway: follows which of them serve, and makes the calls.
 
-If a server is gone or shutting down and refuses a call before it has answered anything, the call goes to another one.
+If a server is gone or shutting down, its calls go to another one; speech continues there where it stopped.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sonorant.client import Access
-from sonorant.client.errors import from_rpc_error, is_lost
+from sonorant.client.clips import SynthesizeStreamCall, session_of
+from sonorant.client.connections import MAX_SEARCHES
+from sonorant.client.errors import SpeechError, from_rpc_error
+from sonorant.client.session import Session
 from sonorant.gateway.calls import Call
 from sonorant.gateway.errors import Refusal, from_speech_error
+from sonorant.gateway.server import Server
+from sonorant.gateway.speaking import Route, Speaking
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest, SpeakResponse
-from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest, SynthesizeStreamResponse
+from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 
@@ -26,19 +29,6 @@ log = logging.getLogger(__name__)
 
 HEALTH_RETRY_S = 1.0
 READINESS = "readiness"  # the health name that says whether to send calls to a server
-
-_Opened = Any
-
-
-@dataclass(eq=False)
-class Server:
-    target: str
-    channel: Any
-    speech: TextToSpeechServiceStub
-    voices: VoiceServiceStub
-    serving: bool = False
-    running: int = 0  # our calls that are being spoken
-    health_metadata: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
 
 class Servers:
@@ -50,6 +40,7 @@ class Servers:
         metadata = (("authorization", f"Bearer {access.api_key}"),) if access.api_key else ()
         self.all = [_server(target, bare, metadata) for target in targets]
         self._watching: list[asyncio.Task[None]] = []
+        self._searches = asyncio.Semaphore(MAX_SEARCHES)
 
     async def __aenter__(self) -> "Servers":
         self._watching = [asyncio.create_task(_watch(server)) for server in self.all]
@@ -68,129 +59,80 @@ class Servers:
 
     async def unary(self, method: Callable[[Server], Callable[..., Awaitable[Any]]], request: Any, call: Call) -> Any:
         """Make a unary call to the first server, in the given order, that serves. Raises Refusal."""
-
-        async def ask(server: Server) -> Any:
-            return await method(server)(request, metadata=call.metadata)
-
-        return await self._first(ask, by_load=False)
-
-    async def clip(
-        self, request: SynthesizeStreamRequest, call: Call
-    ) -> AsyncGenerator[SynthesizeStreamResponse, None]:
-        """Yield all responses of SynthesizeStream. Raises Refusal. Leaving it early cancels the call."""
-
-        async def begin(server: Server) -> tuple[Server, Any, Any]:
-            stream = server.speech.SynthesizeStream(request, metadata=call.metadata)
-            server.running += 1
-            try:
-                return server, stream, await stream.read()
-            except BaseException:
-                server.running -= 1
-                stream.cancel()
-                raise
-
-        server, stream, response = await self._first(begin)
-        try:
-            while response is not grpc.aio.EOF:
-                yield response
-                response = await stream.read()
-        except grpc.aio.AioRpcError as error:
-            raise from_speech_error(from_rpc_error(error, server.target)) from None
-        finally:
-            server.running -= 1
-            stream.cancel()
-
-    async def speak(self, config: SpeakConfig, call: Call, first: Sequence[SpeakRequest] = ()) -> "Speaking":
-        """Open a Speak RPC that a server has accepted; the caller must close it. `first`: requests that are known
-        already; they are sent with the call, which saves a round trip. Raises Refusal."""
-
-        async def begin(server: Server, first: Sequence[SpeakRequest]) -> Speaking:
-            speaking = Speaking(server, server.speech.Speak(metadata=call.metadata))
-            try:
-                await speaking.begin(config, first)
-            except BaseException:
-                speaking.close()
-                raise
-            return speaking
-
-        async def begin_with_first(server: Server) -> Speaking:
-            try:
-                return await begin(server, first)
-            except grpc.aio.AioRpcError as error:
-                if not first or error.code() is not grpc.StatusCode.INTERNAL or not is_lost(error):
-                    raise
-            # A refusal may have come during a write, which overwrites the server's status. Try again and read it first.
-            speaking = await begin(server, ())
-            for request in first:
-                await speaking.send(request)
-            return speaking
-
-        opened: Speaking = await self._first(begin_with_first)
-        return opened
-
-    async def _first(self, ask: Callable[[Server], Awaitable[_Opened]], *, by_load: bool = True) -> _Opened:
-        """Call `ask` with one serving server after another until one accepts: in the given order, or `by_load` those
-        with the fewest calls first."""
-        order = sorted(self.all, key=lambda server: server.running) if by_load else self.all
-        last = Refusal(
-            503, "no Sonorant server is ready; try again soon", code="server_unavailable", retry_after_s=HEALTH_RETRY_S
-        )
-        for server in order:
+        last = _nobody()
+        for server in self.all:
             if not server.serving:
                 continue
             try:
-                return await ask(server)
+                return await method(server)(request, metadata=call.metadata)
             except grpc.aio.AioRpcError as error:
-                last = from_speech_error(from_rpc_error(error, server.target))
+                last = from_speech_error(from_rpc_error(error, ""))
                 if last.status != 503:
-                    raise last from None
+                    break
+        raise last
+
+    async def clip(self, request: SynthesizeStreamRequest, call: Call) -> AsyncGenerator[SpeakResponse, None]:
+        """Yield all responses of SynthesizeStream, in the form of a session's. Raises Refusal. Leaving it early cancels
+        the call."""
+        route = Route(self.all, call, self._searches)
+
+        async def begin() -> Session:
+            stream = SynthesizeStreamCall(route, request)
+            try:
+                await stream.begin()
+            except BaseException:
+                stream.cancel()
+                raise
+            return session_of(route, "", request, stream)
+
+        async with await self._accepted(begin) as session:
+            speaking = Speaking(session)
+            while (response := await speaking.read()) is not None:
+                yield response
+
+    async def speak(self, config: SpeakConfig, call: Call, first: Sequence[SpeakRequest] = ()) -> Speaking:
+        """Open a session that a server has accepted; the caller must close it. `first`: requests that are known
+        already; a text and its end are sent with the call, which saves a round trip. Raises Refusal."""
+        route = Route(self.all, call, self._searches)
+        resumable = SpeakConfig(resumable=True, pack_codes=True)
+        resumable.MergeFrom(config)
+        num_opening = _num_opening(first)
+
+        async def begin() -> Session:
+            text, utterance_id = (first[0].text, first[0].utterance_id) if num_opening else ("", "")
+            session = Session(route, "", resumable, text=text, end=num_opening == 2, utterance_id=utterance_id)
+            return await session.__aenter__()
+
+        speaking = Speaking(await self._accepted(begin))
+        for request in first[num_opening:]:
+            await speaking.send(request)
+        return speaking
+
+    async def _accepted(self, begin: Callable[[], Awaitable[Session]]) -> Session:
+        """Call `begin` once for each serving server, until one accepts."""
+        last = _nobody()
+        for _ in [server for server in self.all if server.serving]:
+            try:
+                return await begin()
+            except grpc.aio.AioRpcError as error:
+                last = from_speech_error(from_rpc_error(error, ""))
+            except SpeechError as error:
+                last = from_speech_error(error)
+            if last.status != 503:
+                break
         raise last
 
 
-class Speaking:
-    """One Speak RPC."""
+def _num_opening(first: Sequence[SpeakRequest]) -> int:
+    """How many of the first requests a server takes with the config: a text, and its end."""
+    if not (first and first[0].text):
+        return 0
+    return 1 + (len(first) > 1 and first[1].HasField("end") and first[1].utterance_id == first[0].utterance_id)
 
-    def __init__(self, server: Server, stream: Any) -> None:
-        self._server = server
-        self._stream = stream
-        self._open = True
-        self._writing = asyncio.Lock()  # a call takes one write at a time
-        server.running += 1
 
-    async def begin(self, config: SpeakConfig, first: Sequence[SpeakRequest]) -> None:
-        """Send the first requests and wait for the session. Raises the server's refusal, so that no request is lost in
-        a call that was refused."""
-        with suppress(asyncio.InvalidStateError):  # the call is over already; reading from it says why
-            for request in (SpeakRequest(config=config), *first):
-                await self._stream.write(request)
-        await self._stream.read()  # the session
-
-    async def send(self, request: SpeakRequest) -> None:
-        """Send a request. If the call is over, ignore it: reading from the call says why."""
-        with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
-            async with self._writing:
-                await self._stream.write(request)
-
-    async def finish(self) -> None:
-        """Half-close the call: no more requests will come."""
-        with suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
-            async with self._writing:
-                await self._stream.done_writing()
-
-    async def read(self) -> SpeakResponse | None:
-        """The next response, or None at the end. Raises Refusal."""
-        try:
-            response = await self._stream.read()
-        except grpc.aio.AioRpcError as error:
-            raise from_speech_error(from_rpc_error(error, self._server.target)) from None
-        return None if response is grpc.aio.EOF else response
-
-    def close(self) -> None:
-        """Cancel the call, with everything that is still being spoken."""
-        if self._open:
-            self._open = False
-            self._server.running -= 1
-            self._stream.cancel()
+def _nobody() -> Refusal:
+    message = "no Sonorant server is ready; try again soon"
+    return Refusal(503, message, code="server_unavailable", retry_after_s=HEALTH_RETRY_S)
 
 
 def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str], ...]) -> Server:
