@@ -5,9 +5,10 @@ import asyncio
 import os
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 
-from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.settings import SOURCES, GatewayConfig, parse_args
 from tests.gateway.harness import gateway
 from tests.service.fake_engine import FakeEngine
 
@@ -45,6 +46,17 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_every_setting_is_told() -> None:
-    for name in GatewayConfig.__dataclass_fields__:
-        flag = {"servers": "--server", "cors_origins": "--cors-origin"}.get(name, f"--{name.replace('_', '-')}")
-        assert flag in GATEWAY, flag
+    assert len(SOURCES.settings) == len(fields(GatewayConfig))
+    for setting in SOURCES.settings:
+        assert f"`{setting.flag} " in GATEWAY, setting.flag
+
+
+def test_the_file_of_the_guide_is_read_and_its_variable_exists(tmp_path: Path) -> None:
+    (document,) = re.findall(r"^```toml\n(.*?)^```$", GATEWAY, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "gateway.toml"
+    path.write_text(document)
+    config = parse_args(["--config", str(path)], {})
+    assert (config.listen, config.max_connections) == ("0.0.0.0:8000", 2000)
+    assert config.servers == ("10.0.0.5:50051", "10.0.0.6:50051") and config.cors_origins == ("https://example.org",)
+    (variable,) = re.findall(r"\(`(SONORANT_GATEWAY_\w+)`\)", GATEWAY)
+    assert parse_args([], {variable: "7"}).max_connections == 7

@@ -4,8 +4,8 @@ import pytest
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.settings import AUTO
 from sonorant.engine.sizes import Card, listeners, slots_of, with_sizes
+from sonorant.settings import AUTO
 
 GIB = 2**30
 

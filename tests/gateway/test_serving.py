@@ -16,7 +16,7 @@ from sonorant.gateway.app import make_app
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
 from sonorant.gateway.serving import Gateway
-from sonorant.gateway.settings import GatewayConfig, parse_args
+from sonorant.gateway.settings import GatewayConfig
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
 from tests.service.certificates import Certificates
@@ -127,23 +127,6 @@ async def test_tls_with_certificates_that_are_replaced(tmp_path: Path) -> None:
         await eventually(replaced, True)
         drain.set()
         await running
-
-
-def test_settings_that_cannot_be_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, complaint in (
-        (["--listen", "8000"], "is not HOST:PORT"),
-        (["--tls-key", "key.pem"], "TLS needs both"),
-        (["--processes", "0"], "whole number of at least 1"),
-        (["--default-format", "midi"], "invalid choice"),
-        (["--drain-grace-s", "never"], "number of seconds"),
-        (["--serve", "1:2"], "unrecognized"),
-    ):
-        with pytest.raises(SystemExit):
-            parse_args(arguments)
-        assert complaint in capsys.readouterr().err
-    config = parse_args(["--server", "a:1", "--server", "b:2", "--cors-origin", "*"])
-    assert config.servers == ("a:1", "b:2") and config.cors_origins == ("*",)
-    assert parse_args([]) == GatewayConfig()
 
 
 def children(pid: int) -> list[int]:

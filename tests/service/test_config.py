@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
-from sonorant.service.config import parse_args
+from sonorant.service.config import SOURCES, parse_args
 from sonorant.service.settings import SETTINGS, Pairs, ServiceConfig
-from sonorant.service.settings import variable as variable_of
 
 
 def test_no_flags_serve_the_built_in_voice_on_loopback() -> None:
@@ -77,7 +76,11 @@ open_services = ["health", "reflection"]
 
 
 def test_every_setting_has_one_name_in_each_source() -> None:
-    for names in ([s.flag for s in SETTINGS], [variable_of(s) for s in SETTINGS], [(s.stage, s.key) for s in SETTINGS]):
+    for names in (
+        [s.flag for s in SETTINGS],
+        [SOURCES.variable(s) for s in SETTINGS],
+        [(s.stage, s.key) for s in SETTINGS],
+    ):
         assert len(set(names)) == len(names)
 
 

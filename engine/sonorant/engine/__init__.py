@@ -33,20 +33,6 @@ from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp
-from sonorant.engine.settings import (
-    AUTO,
-    Setting,
-    as_auto,
-    as_choice,
-    as_count,
-    as_device,
-    as_positive,
-    as_seconds,
-    as_switch,
-    setting,
-    settings_of,
-    with_settings,
-)
 from sonorant.engine.shares import Shares
 from sonorant.engine.types import (
     EncodedReference,
@@ -60,6 +46,7 @@ from sonorant.engine.types import (
     StreamEnd,
     SynthesisParams,
 )
+from sonorant.settings import AUTO
 
 __all__ = [
     "AUTO",
@@ -94,7 +81,6 @@ __all__ = [
     "PcmChunk",
     "RecordingInfo",
     "SamplingParams",
-    "Setting",
     "SharedPairs",
     "SharedRecord",
     "Shares",
@@ -107,19 +93,9 @@ __all__ = [
     "UnsupportedTask",
     "WarmUp",
     "Work",
-    "as_auto",
-    "as_choice",
-    "as_count",
-    "as_device",
-    "as_positive",
-    "as_seconds",
-    "as_switch",
     "find_card",
     "mix_embeddings",
     "resolve_model",
-    "setting",
-    "settings_of",
     "shared_pairs",
     "sized",
-    "with_settings",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sonorant.engine.settings import (
+from sonorant.settings import (
     AUTO,
     DEVICE,
     as_auto,

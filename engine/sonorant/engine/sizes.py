@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.settings import AUTO
+from sonorant.settings import AUTO
 
 CPU_SLOTS = 32
 SMALLEST_CARD_SLOTS, LARGEST_CARD_SLOTS = 8, 2048

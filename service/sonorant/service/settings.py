@@ -9,36 +9,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sonorant.engine import (
+from sonorant.engine import EngineConfig, MpsMode
+from sonorant.service.access.tls import TlsFiles
+from sonorant.service.voices.stored import StoredVoicesConfig
+from sonorant.settings import (
     AUTO,
-    EngineConfig,
-    MpsMode,
-    Setting,
+    as_address,
     as_auto,
     as_choice,
     as_count,
     as_device,
+    as_list,
     as_positive,
     as_seconds,
     as_switch,
     setting,
     settings_of,
 )
-from sonorant.service.access.tls import TlsFiles
-from sonorant.service.voices.stored import StoredVoicesConfig
 
 ENVIRONMENT_PREFIX = "SONORANT_"
 BUILT_IN = "built-in"
 STAGES_OF_MODELS = ("talker", "code2wav", "encoder")
 STAGES = (*STAGES_OF_MODELS, "service")
 LEAST_SESSIONS, SESSIONS_PER_STREAM = 1000, 2  # if `max_sessions` is AUTO: at any time most sessions are silent
-
-
-def _address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not host or not colon or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{text!r} is not HOST:PORT; for example 127.0.0.1:50051 or [::]:50051")
-    return text
 
 
 def _url(text: str) -> str:
@@ -60,10 +53,6 @@ def _services(text: str) -> tuple[str, ...]:
     return names
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
-
-
 def _indices(text: str) -> tuple[int, ...]:
     indices = tuple(as_count(index.strip()) for index in text.split(","))
     if len(set(indices)) < len(indices):
@@ -76,7 +65,11 @@ class Pairs:
     """Settings that decide which worker pairs there are."""
 
     model: tuple[str, ...] = setting(
-        (BUILT_IN,), _names, "DIR|PRESET", "checkpoint folder, or name of a preset; repeat the flag to serve several"
+        (BUILT_IN,),
+        as_list(str),
+        "DIR|PRESET",
+        "checkpoint folder, or name of a preset; repeat the flag to serve several",
+        repeats=True,
     )
     device: str | None = setting(None, as_device, "auto|cpu|cuda:N", "device of both the talker and Code2Wav")
     gpus: tuple[int, ...] | None = setting(
@@ -112,12 +105,12 @@ class ServiceConfig:
         "server processes that share the port and the workers; clients' connections are spread over them; auto: on a "
         "GPU one for each 2 cores, at most 8, but 1 with --api-keys unless --voices-url shares their limits; else 1",
     )
-    listen: str = setting("127.0.0.1:50051", _address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
+    listen: str = setting("127.0.0.1:50051", as_address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
     metrics_listen: str | None = setting(
-        None, _address, "HOST:PORT", "where to serve GET /metrics and GET /ready; without it, neither is served"
+        None, as_address, "HOST:PORT", "where to serve GET /metrics and GET /ready; without it, neither is served"
     )
     admin_listen: str | None = setting(
-        None, _address, "HOST:PORT", "where to serve channelz and reflection, for operators only"
+        None, as_address, "HOST:PORT", "where to serve channelz and reflection, for operators only"
     )
     traces: str | None = setting(
         None, _url, "URL", "OTLP collector that spans are sent to, such as http://HOST:4318/v1/traces"
@@ -195,8 +188,3 @@ class ServiceConfig:
 
 
 SETTINGS = (*settings_of(Pairs), *settings_of(EngineConfig), *settings_of(ServiceConfig, "service"))
-
-
-def variable(setting: Setting) -> str:
-    """Return the name of the setting's environment variable."""
-    return ENVIRONMENT_PREFIX + setting.name.upper()

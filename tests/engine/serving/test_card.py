@@ -9,8 +9,8 @@ import pytest
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.serving import auto, card
-from sonorant.engine.settings import AUTO
 from sonorant.engine.sizes import Card
+from sonorant.settings import AUTO
 
 GIB = 2**30
 CARDS = {"0": ("Large", 141 * GIB), "1": ("Small", 24 * GIB), "GPU-beef": ("Named", 80 * GIB)}

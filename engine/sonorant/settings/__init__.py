@@ -1,6 +1,7 @@
 """Declares settings: each is one field of a frozen dataclass that says which values it takes and what it means.
 
-Flags, environment variables, TOML keys and their help are derived from the fields. This module reads none of them.
+Flags, environment variables, TOML keys and their help are derived from the fields; `sources` reads them. Server,
+gateway and engine declare their settings so.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,16 +24,26 @@ class Setting:
     metavar: str
     help: str
     default: Any  # in a server
+    repeats: bool  # the flag may be given several times; elsewhere commas separate the values
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
 
-def setting(default: T, parse: Parse, metavar: str, help: str, *, flag: str = "", served: T | None = None) -> T:
+def setting(
+    default: T,
+    parse: Parse,
+    metavar: str,
+    help: str,
+    *,
+    flag: str = "",
+    served: T | None = None,
+    repeats: bool = False,
+) -> T:
     """Declare a field of a settings dataclass. `flag`: the flag's name, if the field's own name would not be clear.
-    `served`: the default in a server, if that differs from `default`."""
-    told = {"parse": parse, "metavar": metavar, "help": help, "flag": flag}
+    `served`: the default in a server, if that differs from `default`. `repeats`: see `Setting`."""
+    told = {"parse": parse, "metavar": metavar, "help": help, "flag": flag, "repeats": repeats}
     declared: T = field(default=default, metadata={**told, "served": default if served is None else served})
     return declared
 
@@ -44,7 +55,8 @@ def settings_of(kind: type, stage: str = "") -> Iterator[Setting]:
             yield from settings_of(each.type, each.name)
         elif said := each.metadata:
             name = said["flag"] or each.name
-            yield Setting(name, stage, each.name, said["parse"], said["metavar"], said["help"], said["served"])
+            texts = (said["parse"], said["metavar"], said["help"], said["served"], said["repeats"])
+            yield Setting(name, stage, each.name if stage else name, *texts)
 
 
 def with_settings(config: T, values: Mapping[str, Any]) -> T:
@@ -66,6 +78,18 @@ def as_choice(*choices: str) -> Parse:
         return text
 
     return parse
+
+
+def as_list(parse: Parse) -> Parse:
+    """Extend a parser to several values with commas between them."""
+    return lambda text: tuple(parse(each) for each in text.split(",") if each)
+
+
+def as_address(text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not host or not colon or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is not HOST:PORT; for example 127.0.0.1:50051 or [::]:50051")
+    return text
 
 
 def as_device(text: str) -> str:
