@@ -17,7 +17,7 @@ from sonorant.cli.config_arguments import add_config_arguments, config_of, whole
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
 from sonorant.client import audio_out
-from sonorant.client.client import SpeechClient, scheduling
+from sonorant.client.client import COMMIT_MODES, SpeechClient, scheduling, text_policy
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter, PlaybackReport
 from sonorant.client.session import Session
@@ -44,6 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     pace = parser.add_argument_group("how fast the text is sent (to hear what a growing text sounds like)")
     pace.add_argument("--word-by-word", action="store_true", help="send each word in a message of its own")
+    pace.add_argument("--commit", choices=COMMIT_MODES, default="", help="when text goes to the model; default: token")
+    pace.add_argument(
+        "--max-buffer-delay-ms",
+        type=whole_number,
+        metavar="N",
+        help="speak all text to its end if none comes for N ms; default: 300 after a sentence, else 2000",
+    )
+    pace.add_argument(
+        "--first-chunk-min-chars", type=whole_number, metavar="N", help="begin to speak when there are N characters"
+    )
     pauses = pace.add_mutually_exclusive_group()
     pauses.add_argument("--pause-ms", type=_positive, metavar="N", help="wait this long after each word")
     pauses.add_argument("--words-per-minute", type=_positive, metavar="N", help="send words at this speed")
@@ -96,6 +106,11 @@ async def run(args: argparse.Namespace) -> int:
             text=text,
             end=bool(text),
             scheduling=scheduling(batch=args.batch, max_wait_ms=args.max_wait_ms),
+            text_policy=text_policy(
+                args.commit,
+                max_buffer_delay_ms=args.max_buffer_delay_ms,
+                first_chunk_min_chars=args.first_chunk_min_chars,
+            ),
         ) as session,
         _output(args, session.started.audio.sample_rate_hz) as write,
     ):

@@ -1,7 +1,7 @@
 """Sonorant's client library; see `sonorant.client.client`."""
 
 from sonorant.client.access import Access
-from sonorant.client.client import SpeechClient, scheduling, synthesis_config
+from sonorant.client.client import SpeechClient, scheduling, synthesis_config, text_policy
 from sonorant.client.errors import (
     AccessDenied,
     InvalidRequest,
@@ -51,5 +51,6 @@ __all__ = [
     "Warning",
     "scheduling",
     "synthesis_config",
+    "text_policy",
     "voice_mix",
 ]

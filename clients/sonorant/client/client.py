@@ -32,9 +32,7 @@ from sonorant.client.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
 from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
-from sonorant.tts.v1.speak_pb2 import (
-    SpeakConfig,
-)
+from sonorant.tts.v1.speak_pb2 import CommitMode, SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import (
     PRIORITY_BATCH,
     TIMESTAMP_MODE_WORD,
@@ -59,6 +57,8 @@ from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 DEFAULT_TARGET = "127.0.0.1:50051"
 
 _ENCODING_PREFIX = "AUDIO_ENCODING_"
+_COMMIT_MODE_PREFIX = "COMMIT_MODE_"
+COMMIT_MODES = tuple(name.removeprefix(_COMMIT_MODE_PREFIX).lower() for name in CommitMode.keys()[1:])
 ENCODINGS = tuple(name.removeprefix(_ENCODING_PREFIX).lower() for name in AudioEncoding.keys()[1:])
 
 
@@ -108,6 +108,22 @@ def scheduling(*, batch: bool = False, max_wait_ms: int = 0) -> Scheduling:
     """Say what happens when the server is full. `batch`: nobody listens, so others go first. `max_wait_ms`: how long an
     utterance may wait for a place."""
     return Scheduling(priority=PRIORITY_BATCH if batch else None, max_wait_ms=max_wait_ms)
+
+
+def text_policy(
+    mode: str = "", *, max_buffer_delay_ms: int | None = None, first_chunk_min_chars: int | None = None
+) -> TextPolicy:
+    """Say when text is passed to the model. `mode`: "token" (the default), "sentence", or "manual", only at a flush or
+    the end. `max_buffer_delay_ms`: how long to wait for more text before all so far is spoken to its end; by default
+    300 ms after the mark of a sentence, 2 s after other words. `first_chunk_min_chars`: how much text to wait for
+    before speech begins."""
+    if mode and mode not in COMMIT_MODES:
+        raise ValueError(f"mode {mode!r} is unknown; use one of {', '.join(COMMIT_MODES)}")
+    return TextPolicy(
+        mode=CommitMode.Value(_COMMIT_MODE_PREFIX + mode.upper()) if mode else None,
+        max_buffer_delay_ms=max_buffer_delay_ms,
+        first_chunk_min_chars=first_chunk_min_chars,
+    )
 
 
 def _audio_format(encoding: str, sample_rate_hz: int, frame_duration_ms: int, bitrate_bps: int) -> AudioFormat:
@@ -170,6 +186,7 @@ class SpeechClient(VoiceMethods):
         text: str = "",
         end: bool = False,
         scheduling: Scheduling | None = None,
+        text_policy: TextPolicy | None = None,
     ) -> Session:
         """Open a session: text goes in while audio comes out. Use as `async with client.speak(...) as session`.
 
@@ -177,10 +194,11 @@ class SpeechClient(VoiceMethods):
         earlier than with `Session.send_text`, which waits for the server's answer. `end`: `text` is the whole
         utterance. `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell.
         `resume`: utterances survive the loss of a server, see `Session`. `scheduling`: made by `scheduling`; if an
-        utterance has to wait, `Queued` comes before it.
+        utterance has to wait, `Queued` comes before it. `text_policy`: made by `text_policy`.
         """
         first = SpeakConfig(
             synthesis=config,
+            text_policy=text_policy,
             timestamps=TIMESTAMP_MODE_WORD if timestamps else None,
             max_lead_ms=max_lead_ms,
             idle_timeout_ms=idle_timeout_ms,

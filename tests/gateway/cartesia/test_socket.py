@@ -53,15 +53,40 @@ async def test_audio_comes_before_the_text_is_complete() -> None:
         await heard.until_done("a")
 
 
-async def test_sentences_sent_one_by_one_do_not_grow_together() -> None:
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        ("It", " is ", "$", "25", ".", "99", " now."),
+        ("At ", "10", ":", "30", "."),
+        ("See ", "example", ".com", "."),
+        ("Python ", "3", ".11", "."),
+        ("Dr", ".", " Lee", ",", " 3", ".", "5", "%"),
+        ("Yes.", " No.", " e", ".", "g", ".", " this"),
+    ],
+)
+async def test_the_words_are_those_of_the_whole_text(pieces: tuple[str, ...]) -> None:
     engine = FakeEngine()
     async with gateway(engine) as door, connect(door) as socket:
         heard = Heard(socket)
-        for piece in ("Yes.", "No.", "3", ".5"):
-            await socket.send_json(text("a", piece, max_buffer_delay_ms=0))
+        for piece in pieces:
+            await socket.send_json(text("a", piece))
         await socket.send_json(end("a"))
         await heard.until_done("a")
-    assert heard.words["a"] == ["Yes.", "No.", "3.5"]
+    said = "".join(pieces)
+    assert heard.words["a"] == said.split() and heard.audio["a"] == tones(engine, said)
+
+
+@pytest.mark.parametrize("fields", [{}, {"max_buffer_delay_ms": 100}])
+async def test_a_finished_sentence_is_spoken_to_its_end_without_more_text(fields: dict[str, int]) -> None:
+    engine = FakeEngine()
+    async with gateway(engine) as door, connect(door) as socket:
+        heard = Heard(socket)
+        for piece in ("Let me ", "look that up.", " "):
+            await socket.send_json(text("a", piece, **fields))
+        while "a" not in heard.audio or heard.audio["a"] != tones(engine, "Let me look that up. "):
+            await heard.next()
+        await socket.send_json(end("a"))
+        await heard.until_done("a")
 
 
 async def test_contexts_speak_side_by_side() -> None:

@@ -11,6 +11,14 @@ def test_an_end_is_whole_before_it_is_one() -> None:
     assert [piece for piece in pieces if piece] == [["He said.。”"], ["So."], ['And "No!!"'], ["e.g. this."], ["Two"]]
 
 
+@pytest.mark.parametrize("text", ["Yes.", "Yes. ", 'He said "No!"', "三。", "Is it?)", "$25."])
+def test_a_sentence_may_be_whole_before_anything_follows(text: str) -> None:
+    splitter = Splitter("sentence")
+    assert splitter.feed(text) == [text.strip()] or splitter.holds_sentence
+    splitter.feed(" and")
+    assert not splitter.holds_sentence
+
+
 @pytest.mark.parametrize("granularity", ["sentence", "clause"])
 @pytest.mark.parametrize("run", ["!", "a. ", '"', '."', "。", ".!", "e.g"])
 def test_marks_without_end_take_no_longer_than_words(granularity: Granularity, run: str) -> None:

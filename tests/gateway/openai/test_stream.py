@@ -91,6 +91,21 @@ async def test_sentences_and_clauses_are_texts_of_their_own(granularity: str, ex
     assert messages[-1]["total_sentences"] == len(expected)
 
 
+@pytest.mark.parametrize("granularity", ["sentence", "clause"])
+@pytest.mark.parametrize("said", ["Let me look that up.", "Let me look that up. ", "Really?"])
+async def test_a_finished_sentence_is_spoken_to_its_end_without_more_text(granularity: str, said: str) -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "split_granularity": granularity})
+        await say(socket, said, done=False)
+        audio = b""
+        while len(audio) < len(spoken(said.strip(), seed=1)):
+            message = await socket.receive(timeout=10)
+            audio += message.data if message.type is aiohttp.WSMsgType.BINARY else b""
+        await say(socket, " And so on.")
+        _, rest = await until(socket, "session.done")
+        assert audio + rest == spoken(said.strip(), seed=1) + spoken("And so on.", seed=1)
+
+
 async def test_more_sentences_than_a_server_takes_at_once() -> None:
     async with gateway(FakeEngine()) as door, connect(door) as socket:
         await socket.send_json({**PCM, "split_granularity": "sentence"})

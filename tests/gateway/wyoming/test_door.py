@@ -212,3 +212,18 @@ async def test_a_drain_lets_the_text_end() -> None:
         assert await idle.read_event() is None
         assert audio(first + await until(connection, AudioStop)) == tones(engine, SAID)
         assert await connection.read_event() is None
+
+
+async def test_a_finished_sentence_is_spoken_to_its_end_without_more_text() -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN) as door, client(door) as connection:
+        await connection.write_event(SynthesizeStart(voice=SynthesizeVoice(name="ada")).event())
+        await connection.write_event(SynthesizeChunk(text="Let me look that up. ").event())
+        said = b""
+        async with asyncio.timeout(10):
+            while not said or said != tones(engine, "Let me look that up. "):
+                event = await connection.read_event()
+                assert event is not None
+                said += AudioChunk.from_event(event).audio if AudioChunk.is_type(event.type) else b""
+        await connection.write_event(SynthesizeStop().event())
+        await until(connection, SynthesizeStopped)

@@ -30,6 +30,7 @@ from tests.service.harness import (
 )
 
 SEED = {"seed": 7}
+TOKEN = speak_pb2.COMMIT_MODE_TOKEN
 SENTENCE = speak_pb2.COMMIT_MODE_SENTENCE
 MANUAL = speak_pb2.COMMIT_MODE_MANUAL
 PROGRESS = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
@@ -101,19 +102,39 @@ async def test_a_pause_commits_what_was_held_back() -> None:
             await read_all(call, transcript)
 
 
-async def test_a_pause_lets_the_tokenizer_release_its_last_word() -> None:
+async def test_a_finished_sentence_is_spoken_to_its_end_without_more_text() -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        for mode in (TOKEN, SENTENCE):
+            call, transcript = server.stub.Speak(), Transcript()
+            await call.write(speak_pb2.SpeakRequest(config=settings(mode=mode)))
+            for piece in ("Let me look", " that up", " for you", ".", " "):
+                await call.write(say(piece))
+            said = "Let me look that up for you. "
+            while len(transcript.pcm.get("u1", b"")) < len(spoken(said)):
+                await read_until(call, transcript, "audio")
+            await eventually(lambda: engine.num_streams, 0)
+            await call.write(say("Here"))
+            await call.write(say(" it is."))
+            await call.done_writing()
+            await read_all(call, transcript)
+            assert transcript.pcm["u1"] == spoken(said, 7) + spoken("Here it is.", 7)
+            assert ("u1", "flush_done") not in transcript.kinds
+
+
+async def test_text_that_keeps_coming_is_one_segment() -> None:
     engine = FakeEngine()
     async with served(engine) as server:
         call, transcript = server.stub.Speak(), Transcript()
-        await call.write(speak_pb2.SpeakRequest(config=settings(max_buffer_delay_ms=800)))
-        for _ in range(4):
-            await call.write(say("a"))
-            await asyncio.sleep(0.02)
-        await read_until(call, transcript, "audio")
+        await call.write(speak_pb2.SpeakRequest(config=settings()))
+        for _ in range(6):
+            await call.write(say("a. "))
+            await asyncio.sleep(0.1)
         (stream,) = engine.live.values()
-        assert stream.num_text_flushes == 0, "text kept coming"
-        await eventually(lambda: stream.num_text_flushes, 1)
-        call.cancel()
+        assert stream.text == "a. " * 6 and not stream.ended
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == spoken("a. " * 6, 7)
 
 
 async def test_the_next_utterance_is_prefilled_while_this_one_is_heard() -> None:
@@ -236,7 +257,7 @@ async def test_without_a_report_the_clock_of_the_playback_counts() -> None:
         call.cancel()
 
 
-@pytest.mark.parametrize("mode", [speak_pb2.COMMIT_MODE_TOKEN, SENTENCE, MANUAL])
+@pytest.mark.parametrize("mode", [TOKEN, SENTENCE, MANUAL])
 async def test_long_messages_of_many_are_worked_on_a_little_at_a_time(
     mode: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from sonorant.gateway.servers import Servers
 from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, SpeakRequest
 
 DOOR = "cartesia"
-_SENTENCE_ENDS = tuple(".!?…;:")
 
 Send = Callable[[dict[str, Any] | bytes], Awaitable[None]]
 
@@ -28,7 +27,6 @@ class Context:
         self._encode = raw_encoder(first.output_format.encoding, first.output_format.sample_rate)
         self._feed = Feed()
         self._chunk_head = chunk_head(context_id)
-        self._last = ""  # last character of the text so far
         self._num_flushes = 0
         self._ended = self._cancelled = False
         self.failed = False
@@ -40,7 +38,7 @@ class Context:
         if self._ended:
             raise Refusal(400, f"context {self.context_id!r} has ended; use a new context_id for a new text")
         if message.transcript:
-            self._feed.put(SpeakRequest(text=self._joined(message.transcript)))
+            self._feed.put(SpeakRequest(text=message.transcript))
         if message.flush:
             self._num_flushes += 1
             self._feed.put(SpeakRequest(flush=Flush(flush_id=self._num_flushes)))
@@ -53,12 +51,6 @@ class Context:
             return
         self._cancelled = True
         self._feed.put(SpeakRequest(cancel=Cancel()))
-
-    def _joined(self, transcript: str) -> str:
-        """The text as it is, but with a space between sentences that were sent one by one without any."""
-        apart = self._last in _SENTENCE_ENDS and transcript[0].isalnum()
-        self._last = transcript[-1]
-        return f" {transcript}" if apart else transcript
 
     async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
         """Speak to the end and send everything but `done`, errors included. Raises ConnectionError if the caller is

@@ -12,7 +12,6 @@ from sonorant.gateway.voices import resolve_voice
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
 
-BUFFER_MS = 3000  # Cartesia's own default
 LEAST_BUFFER_MS = 10  # the server's minimum; 0 means "do not wait" in Cartesia's protocol
 MOST_BUFFER_MS = 60_000
 _ENCODINGS = {"pcm_s16le": "pcm_s16le", "pcm_f32le": "pcm_s16le", "pcm_mulaw": "mulaw", "pcm_alaw": "alaw"}
@@ -84,14 +83,16 @@ class Message(Generation):
     flush: bool = False
     cancel: bool = False
     add_timestamps: bool = False
-    max_buffer_delay_ms: int | None = Field(default=None, ge=0)
+    max_buffer_delay_ms: int | None = Field(default=None, ge=0, description="Default: see TextPolicy of the server.")
 
     def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
         if self.output_format.container != "raw":
             raise Refusal(400, "output_format.container: the WebSocket and events take only raw", param="output_format")
-        delay_ms = BUFFER_MS if self.max_buffer_delay_ms is None else self.max_buffer_delay_ms
+        delay_ms = self.max_buffer_delay_ms
+        if delay_ms is not None:
+            delay_ms = min(max(delay_ms, LEAST_BUFFER_MS), MOST_BUFFER_MS)
         return SpeakConfig(
             synthesis=self.to_config(catalog),
             timestamps=TIMESTAMP_MODE_WORD if self.add_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
-            text_policy=TextPolicy(max_buffer_delay_ms=min(max(delay_ms, LEAST_BUFFER_MS), MOST_BUFFER_MS)),
+            text_policy=TextPolicy(max_buffer_delay_ms=delay_ms),
         )

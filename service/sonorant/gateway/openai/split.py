@@ -12,6 +12,8 @@ _MARKS: dict[Granularity, tuple[str, str]] = {
     "sentence": (".!?", "。！？…।॥؟"),
     "clause": (".!?,;:", "。！？…।॥؟，；：、،؛"),
 }
+_AT_END = re.compile(rf"[.!?。！？…।॥؟][{_CLOSING}]*\s*\Z")
+_END_CHARS = 32
 _SHORT = re.compile(r"(?:\b(?:dr|mr|mrs|ms|prof|st|no|vs|etc|e\.g|i\.e|approx|fig)|\b[a-z])\.$", re.IGNORECASE)
 _SHORT_CHARS = 8  # length of its longest match
 
@@ -45,6 +47,11 @@ class Splitter:
         self._held = self._held[begin:]
         self._seen = max(0, len(self._held) - 16)  # more marks or closing characters may still follow
         return units
+
+    @property
+    def holds_sentence(self) -> bool:
+        """Whether the held text is complete if nothing follows it."""
+        return bool(_AT_END.search(self._held[-_END_CHARS:]))
 
     def rest(self) -> list[str]:
         held, self._held, self._seen = self._held.strip(), "", 0

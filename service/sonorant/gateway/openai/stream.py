@@ -179,6 +179,8 @@ class _Conversation:
                     self._request.transport.abort()
                 return
             self._utterances.popleft()
+            if self._current is utterance:  # the server ended it, such as for want of text: more text begins another
+                self._current = None
             if not self._utterances:
                 self._new.clear()
                 self._idle.set()

@@ -4,6 +4,7 @@ It is one Speak call. With a granularity each sentence or clause is an utterance
 other without a gap; without, words go to the model as they come.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -23,6 +24,7 @@ from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, 
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, Mark, UtteranceDone
 
 DOOR = "stream"
+SENTENCE_DELAY_S = 0.3  # as the server's own for text that is not split
 MAX_SENTENCES = 16  # sent to the server and not done
 MAX_CHARS = 256 * 1024
 MAX_COMMITS = 1000  # without an answer yet
@@ -44,6 +46,7 @@ class Utterance:
         self._num_chars = 0
         self._num_sent = 0  # sentences sent to the server, if the text is split
         self._num_done = 0
+        self._pause: asyncio.TimerHandle | None = None  # ends the current sentence if no more text comes
 
     def add(self, text: str) -> None:
         """Append text. Raises Refusal if the utterance gets too long."""
@@ -52,11 +55,25 @@ class Utterance:
             raise Refusal(413, f"more than {MAX_CHARS} characters in one utterance; send input.done now and then")
         if self._splitter is not None:
             self._say(self._splitter.feed(text))
+            self._finish_sentence_later()
             return
         if not self._texts:
             self._texts.append("")
         self._texts[0] += text
         self._feed.put(SpeakRequest(utterance_id="0", text=text))
+
+    def _finish_sentence_later(self) -> None:
+        """Speak a sentence that has its mark, but no blank behind it yet, if no more text comes for a while."""
+        assert self._splitter is not None, "the text is split"
+        if self._pause is not None:
+            self._pause.cancel()
+        self._pause = None
+        if self._splitter.holds_sentence:
+            self._pause = asyncio.get_running_loop().call_later(SENTENCE_DELAY_S, self._finish_in_pause)
+
+    def _finish_in_pause(self) -> None:
+        if not self._ended:
+            self.finish_sentence()
 
     def finish_sentence(self) -> int:
         """End the current sentence; return how many sentences there are now."""

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 DOOR = "wyoming"
 IDLE_S = 300.0
+_SERVER_IDLE_MS = 330_000  # longer than the caller may be idle, so that the server ends no text that may go on
 _FORMAT = {"rate": NATIVE_RATE_HZ, "width": 2, "channels": 1}
 
 
@@ -163,7 +164,9 @@ class _Connection:
         synthesis.audio.sample_rate_hz = NATIVE_RATE_HZ
         feed = Feed()
         self._speaking = asyncio.create_task(
-            self._speak(SpeakConfig(synthesis=synthesis, max_lead_ms=0), feed, streamed)
+            self._speak(
+                SpeakConfig(synthesis=synthesis, max_lead_ms=0, idle_timeout_ms=_SERVER_IDLE_MS), feed, streamed
+            )
         )
         return feed
 

@@ -216,14 +216,14 @@ class Commands:
                 return utterance_id
 
     def _commit_later(self, entry: OpenUtterance) -> None:
-        """Schedule a commit for when no text has come for the policy's delay."""
-        delay_s = entry.utterance.state.spec.policy.max_buffer_delay_s
+        """Schedule a commit for when no text has come for a while."""
+        delay_s = entry.utterance.commit_delay_s
         if delay_s is None or entry.stopped:
             return
         entry.commit_timer = asyncio.get_running_loop().call_later(delay_s, self._part.post, self._commit_tail, entry)
 
     def _commit_tail(self, entry: OpenUtterance) -> None:
-        if entry.stopped:
+        if entry.stopped or entry.utterance.commit_delay_s is None:  # it has ended meanwhile
             return
         self._turns.change(entry, entry.utterance.commit_tail)
         if entry.utterance.state.spec.resumable:

@@ -2,7 +2,7 @@
 
 Committed text is divided into segments. Each segment has its own engine stream and is spoken to its end before the next
 one begins. A flush needs this: the model speaks the last words only once it knows that they are the last. A flush ends
-a segment, and in SENTENCE mode so does each sentence.
+a segment; so does a pause after a finished sentence, and in SENTENCE mode each sentence.
 """
 
 from dataclasses import dataclass
@@ -10,11 +10,15 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from sonorant.service.errors import InvalidField
-from sonorant.service.text.checks import check_characters, check_length
+from sonorant.service.text.checks import check_characters, check_length, is_wide
 from sonorant.service.text.pronunciations import Lexicon, Respeller
-from sonorant.service.text.sentences import Sentences
+from sonorant.service.text.sentences import Sentences, ends_sentence
 
 MAX_PAUSE_MS = 5000
+# How long to wait for more text, if the caller does not say: after the end of a sentence, and after other text.
+SENTENCE_DELAY_S = 0.3
+WORDS_DELAY_S = 2.0
+_TAIL_CHARS = 32  # enough to see how a text ends
 
 
 class CommitMode(Enum):
@@ -28,7 +32,7 @@ class TextPolicy:
     """A checked TextPolicy message."""
 
     mode: CommitMode = CommitMode.TOKEN
-    max_buffer_delay_s: float | None = None
+    max_buffer_delay_s: float | None = None  # None: `SENTENCE_DELAY_S`, `WORDS_DELAY_S`, and no word is cut
     first_chunk_min_chars: int = 0
     language: str = "en"  # for sentences
 
@@ -42,11 +46,6 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseTail:
-    """Speak the last word although it could still grow."""
-
-
-@dataclass(frozen=True, slots=True)
 class EndSegment:
     flush_id: int | None = None  # of the flush that ends the segment
     pause_ms: int = 0  # silence after it, as the flush asks
@@ -54,7 +53,7 @@ class EndSegment:
     carries_on: bool = False  # the next segment continues in the same voice state
 
 
-Event: TypeAlias = Text | ReleaseTail | EndSegment
+Event: TypeAlias = Text | EndSegment
 
 
 class Segmenter:
@@ -70,6 +69,7 @@ class Segmenter:
         self._sentences = Sentences(policy.language)
         self._uncommitted = ""
         self._begun = False  # whether something was committed
+        self._tail = ""  # the end of the segment's text so far
 
     def spoken_of(self, offset: int) -> int:
         """Map an offset in the committed text to one in the spoken text."""
@@ -90,20 +90,17 @@ class Segmenter:
         self.num_chars = num_chars
         self._respeller = self._respeller.restarted(num_chars)
         self._sentences = Sentences(self._policy.language)
-        self._uncommitted = ""
+        self._uncommitted = self._tail = ""
 
     def push(self, text: str) -> list[Event]:
         """Add text that was checked."""
         self.num_chars += len(text)
-        match self._policy.mode:
-            case CommitMode.SENTENCE:
-                return self._whole_sentences(text)
-            case CommitMode.TOKEN if self._begun:
-                return self._text(text)
+        self._tail = (self._tail + text)[-_TAIL_CHARS:]
+        if self._policy.mode is CommitMode.SENTENCE:
+            return self._whole_sentences(text)
         self._uncommitted += text
-        if self._policy.mode is CommitMode.TOKEN and len(self._uncommitted) >= self._policy.first_chunk_min_chars:
-            return self._rest()
-        return []
+        is_enough = self._begun or len(self._uncommitted) >= self._policy.first_chunk_min_chars
+        return self._rest() if self._policy.mode is CommitMode.TOKEN and is_enough else []
 
     def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> list[Event]:
         """End the segment here. Raises InvalidField."""
@@ -122,14 +119,42 @@ class Segmenter:
         self.ended = True
         return self._rest() + self._end_segment(EndSegment(last=True))
 
+    @property
+    def commit_delay_s(self) -> float | None:
+        """How long to wait for more text before `commit_tail`; None: until more comes."""
+        waiting = self._waiting
+        if self.ended or self._policy.mode is CommitMode.MANUAL or not waiting.strip():
+            return None
+        if self._policy.max_buffer_delay_s is not None:
+            return self._policy.max_buffer_delay_s
+        if ends_sentence(waiting):
+            return SENTENCE_DELAY_S
+        return WORDS_DELAY_S if _is_whole(waiting) or _words_before_last(self._held) else None
+
     def commit_tail(self) -> list[Event]:
-        """Commit text that waits for more, as none has come for a while."""
-        if self.ended or self._policy.mode is CommitMode.MANUAL:
+        """End the segment, as no text has come for a while: the model speaks its last words only then.
+
+        A last word that may still grow waits for more, unless the caller has set the delay.
+        """
+        if self.commit_delay_s is None:
             return []
-        rest = self._rest()
-        if self._policy.mode is CommitMode.TOKEN:
-            return [*rest, Text("", self._respeller.flush()), ReleaseTail()]
-        return rest + self._end_segment(EndSegment()) if rest else []
+        held, word = self._held, ""
+        if self._policy.max_buffer_delay_s is None and not _is_whole(self._waiting):
+            whole = _words_before_last(held)
+            held, word = whole, held[len(whole) :]
+        self._sentences.rest()
+        self._uncommitted = word
+        return (self._text(held) if held else []) + self._end_segment(EndSegment())
+
+    @property
+    def _held(self) -> str:
+        """The text that is not committed."""
+        return self._uncommitted + self._sentences.held
+
+    @property
+    def _waiting(self) -> str:
+        """The end of the text that is spoken once more text or the segment's end comes."""
+        return self._held if self._policy.mode is CommitMode.SENTENCE else self._tail
 
     def _whole_sentences(self, text: str) -> list[Event]:
         events: list[Event] = []
@@ -149,5 +174,18 @@ class Segmenter:
         return [Text(text, self._respeller.push(text))]
 
     def _end_segment(self, end: EndSegment) -> list[Event]:
+        self._tail = self._uncommitted[-_TAIL_CHARS:]
         tail = self._respeller.flush()
         return [Text("", tail), end] if tail else [end]
+
+
+def _is_whole(text: str) -> bool:
+    """Whether the last word of a text cannot grow any more."""
+    return text[-1].isspace() or is_wide(text[-1]) or ends_sentence(text)
+
+
+def _words_before_last(text: str) -> str:
+    """Return the text without the word at its end, or "" if there is no other."""
+    last = text.split()[-1:]
+    whole = text[: text.rindex(last[0])] if last else ""
+    return whole if whole.strip() else ""

@@ -12,7 +12,7 @@ from sonorant.service.errors import LimitReached
 from sonorant.service.speak.credit import Credit
 from sonorant.service.speak.phrases import CallerPhrases, PhraseStream, SpokenPhrase, is_greedy
 from sonorant.service.speak.reservations import Reservation
-from sonorant.service.speak.segmenter import EndSegment, Event, ReleaseTail, Text
+from sonorant.service.speak.segmenter import EndSegment, Event, Text
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.text.checks import is_speakable
 
@@ -76,12 +76,6 @@ class Segment:
         if not self.speakable and is_speakable(text):
             self.speakable = True
             self.ready.set()
-
-    def release_tail(self) -> None:
-        """Let the stream speak the end of the text although its last word may still grow. Raises InvalidSynthesis."""
-        self.spoken.append(None)
-        if self.stream is not None:
-            self.stream.flush_text()
 
     def close(self, end: EndSegment) -> None:
         """End the text. Raises InvalidSynthesis."""
@@ -172,8 +166,6 @@ class Segments:
                 segment.num_chars += len(written)
                 if spoken:
                     segment.push(spoken)
-            case ReleaseTail():
-                segment.release_tail()
             case EndSegment(last=last, carries_on=carries_on):
                 segment.close(event)
                 if not last:

@@ -16,7 +16,7 @@ from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import UtteranceSpec
 from sonorant.service.speak.reservations import Reservation, Reservations
 from sonorant.service.speak.resumption import CHARS_PER_S, Resumption
-from sonorant.service.speak.segmenter import EndSegment, Event, ReleaseTail, Segmenter, Text
+from sonorant.service.speak.segmenter import EndSegment, Event, Segmenter, Text
 from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
@@ -152,8 +152,13 @@ class Utterance:
         """End the text. Idempotent. Raises InvalidSynthesis or LimitReached."""
         self._commit(self._segmenter.end())
 
+    @property
+    def commit_delay_s(self) -> float | None:
+        """How long to wait for more text before `commit_tail`; None: until more comes."""
+        return self._segmenter.commit_delay_s
+
     def commit_tail(self) -> None:
-        """Commit the held text, as none has come for the policy's delay. Raises InvalidSynthesis or LimitReached."""
+        """Speak the text to its end, as none has come for a while. Raises InvalidSynthesis or LimitReached."""
         self._commits.append(self._segmenter.num_chars)
         self._commit(self._segmenter.commit_tail())
 
@@ -281,8 +286,6 @@ def _spoken(events: Sequence[Event]) -> list[str | None]:
         match event:
             case Text(spoken=text) if text:
                 spoken.append(text)
-            case ReleaseTail():
-                spoken.append(None)
             case EndSegment():
                 break
     return spoken

@@ -30,6 +30,8 @@ _PLACE = re.compile(
 _TWO_WORDS = re.compile(r"\s*\S+\s+\S")
 _FOUR_WIDE = re.compile(r"(?:[^\u2e80-\U0010ffff]*[\u2e80-\U0010ffff]){4}")
 _MUCH_CHARS = 64
+# A mark that ends sentences, in any script, and what may stand between it and the blank after it.
+_AT_END = re.compile(r"""[.!?…‥‼⁇⁈⁉‽。．！？｡؟۔।॥։።፧፨᙮។៕၊။᠃᠉߹܀꓿꘎]['"’”»›)\]}」』》）]*\s*\Z""")
 _CODES = {
     "chinese": "zh", "english": "en", "french": "fr", "german": "de", "italian": "it", "japanese": "ja",
     "korean": "ko", "portuguese": "pt", "russian": "ru", "spanish": "es",
@@ -40,6 +42,11 @@ def language_code(language: str) -> str:
     """Return the two-letter code of a language of SynthesisConfig: a name, a BCP-47 tag or "auto"."""
     name = language.lower()
     return _CODES.get(name) or ("en" if name in ("", "auto") else name.partition("-")[0])
+
+
+def ends_sentence(text: str) -> bool:
+    """Whether a text ends with the mark of a sentence, as far as that can be said without the text after it."""
+    return bool(_AT_END.search(text[-_MUCH_CHARS:]))
 
 
 class Sentences:
@@ -59,6 +66,11 @@ class Sentences:
                 sentences += [self._text[start:end] for start, end in pairwise((0, *ends))]
                 self._begin_sentence(self._text[ends[-1] :])
         return sentences
+
+    @property
+    def held(self) -> str:
+        """The text after the last cut."""
+        return self._text
 
     def rest(self) -> str:
         """Return the text after the last cut. What is pushed next is another text."""
