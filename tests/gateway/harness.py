@@ -51,13 +51,14 @@ async def gateway(
 
 @asynccontextmanager
 async def gateway_to(behind: Served, headers: dict[str, str] | None = None, **settings: Any) -> AsyncIterator[Door]:
-    servers = settings.pop("servers", (behind.address,))
+    """`trust`: what the client trusts, of a gateway with TLS."""
+    servers, trust = settings.pop("servers", (behind.address,)), settings.pop("trust", None)
     own = Gateway(GatewayConfig(listen="127.0.0.1:0", servers=servers, **settings))
     drain = asyncio.Event()
     running = asyncio.create_task(own.run(drain))
-    url = f"http://127.0.0.1:{own.port}"
+    url = f"https://localhost:{own.port}" if trust else f"http://127.0.0.1:{own.port}"
     # A connection each: the gateway may close one that is idle just when it is used again.
-    connector = aiohttp.TCPConnector(force_close=True)
+    connector = aiohttp.TCPConnector(force_close=True, ssl=trust or True)
     async with aiohttp.ClientSession(url, headers=headers, connector=connector) as http:
         door = Door(url, http, drain, running, behind, own.wyoming_port)
         try:

@@ -210,18 +210,6 @@ async def test_heads_that_never_end_are_given_up_and_hold_nobody_up(monkeypatch:
         await assert_well(door)
 
 
-async def test_connections_are_bounded() -> None:
-    async with gateway(FakeEngine(), max_connections=3) as door:
-        port = int(door.url.rpartition(":")[2])
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
-        ended = [asyncio.create_task(reader.read()) for reader, _ in held]
-        await eventually(lambda: sum(task.done() for task in ended) >= 3, True)
-        for _, writer in held:
-            writer.close()
-        await asyncio.gather(*ended, return_exceptions=True)
-        await eventually(door.ready, 200)
-
-
 async def test_pages_of_others_may_not_call_unless_they_are_named() -> None:
     async with gateway(FakeEngine(), cors_origins=("https://good.example",)) as door:
         for origin, status in ((door.url, 200), ("https://good.example", 200), ("https://bad.example", 403)):

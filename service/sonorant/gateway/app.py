@@ -8,7 +8,8 @@ from sonorant.gateway.cartesia.clip import tts_bytes
 from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
 from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.context import CATALOGS, CONFIG, HOSTS, KEYS, LARGE_BODIES, METRICS, SERVERS
+from sonorant.gateway.connections import Connections, most_connections
+from sonorant.gateway.context import CATALOGS, CONFIG, CONNECTIONS, HOSTS, KEYS, LARGE_BODIES, METRICS, SERVERS
 from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversations, end_conversations
 from sonorant.gateway.edge import add_headers, edge
 from sonorant.gateway.health import health, metrics, ready
@@ -35,6 +36,7 @@ def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Ap
     app[CATALOGS] = Catalogs(servers)
     app[KEYS] = Keys(servers)
     app[METRICS] = counts
+    app[CONNECTIONS] = Connections(most_connections(config.max_connections))
     app[LARGE_BODIES] = LargeBodies()
     app[DRAINING] = asyncio.Event()
     app[CONVERSATIONS] = Conversations()

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.context import CALL, KEYS, LARGE_BODIES
+from sonorant.gateway.context import CALL, CONNECTIONS, KEYS, LARGE_BODIES
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.json_input import decode
 
@@ -48,6 +48,7 @@ async def receive(request: web.Request, take: Callable[[bytes], object], limit: 
     num_bytes = 0
     try:
         with ExitStack() as stack:
+            stack.enter_context(request.app[CONNECTIONS].waiting(request.transport))
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 async for piece in request.content.iter_any():
                     if num_bytes <= LARGE_BODY_BYTES < num_bytes + len(piece):

@@ -4,6 +4,7 @@ from aiohttp import web
 
 from sonorant.gateway.calls import Call
 from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.connections import Connections
 from sonorant.gateway.hosts import Hosts
 from sonorant.gateway.keys import Keys
 from sonorant.gateway.large_bodies import LargeBodies
@@ -16,6 +17,7 @@ HOSTS = web.AppKey("hosts", Hosts)
 SERVERS = web.AppKey("servers", Servers)
 CATALOGS = web.AppKey("catalogs", Catalogs)
 KEYS = web.AppKey("keys", Keys)
+CONNECTIONS = web.AppKey("connections", Connections)
 LARGE_BODIES = web.AppKey("large_bodies", LargeBodies)
 METRICS = web.AppKey("metrics", Metrics)
 

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from sonorant.gateway.bodies import admit
 from sonorant.gateway.calls import call_of
-from sonorant.gateway.context import CALL, CONFIG, DOOR, HOSTS, METRICS
+from sonorant.gateway.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.json_input import HALF_A_PAIR
 
@@ -25,7 +25,8 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[DOOR] = next((door for path, door in _DOORS.items() if request.path.startswith(path)), "other")
     status = 499  # as proxies log a caller who hung up
     try:
-        response = await _answer(request, handler)
+        with request.app[CONNECTIONS].busy(request.transport):
+            response = await _answer(request, handler)
         status = response.status
         return response
     finally:

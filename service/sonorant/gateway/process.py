@@ -9,6 +9,7 @@ import uvloop
 
 from sonorant import logs
 from sonorant.client.errors import error_text
+from sonorant.gateway.connections import raise_file_limit
 from sonorant.gateway.log_filters import is_news
 from sonorant.gateway.serving import CannotListen, Gateway
 from sonorant.gateway.settings import GatewayConfig
@@ -20,6 +21,7 @@ log = logging.getLogger("sonorant.gateway")
 def run_process(config: GatewayConfig, *, shared: bool = False) -> int:
     """Serve until a signal; return the exit status. `shared`: other processes listen on the same ports."""
     logs.set_up(is_news)
+    raise_file_limit()
     try:
         return uvloop.run(_serve(config, shared))
     except asyncio.CancelledError:

@@ -11,13 +11,13 @@ from aiohttp import web
 
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
-from sonorant.gateway.context import CATALOGS, METRICS
+from sonorant.gateway.context import CATALOGS, CONNECTIONS, METRICS
+from sonorant.gateway.doorway import Doorway
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig, split_address
 from sonorant.gateway.tls import Certificates
 from sonorant.gateway.wyoming.door import WyomingDoor
-from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +39,6 @@ def listening_socket(address: str, flag: str, *, shared: bool) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
     except OSError as error:
         raise CannotListen(f"cannot listen on {address} ({error.strerror}); choose another with {flag}") from error
-
-
-class _Full(asyncio.Protocol):
-    """Closes a connection at once, because there are too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
 
 
 class Gateway:
@@ -88,25 +81,19 @@ class Gateway:
                 shutdown_timeout=config.drain_grace_s,
             )
             await runner.setup()
-            http = runner.server
-            assert http is not None
-
-            def connect() -> asyncio.BaseProtocol:
-                return http() if len(http.connections) < config.max_connections else _Full()
-
-            site = await asyncio.get_running_loop().create_server(connect, sock=self._http, ssl=context)
-            wyoming = WyomingDoor(servers, app[CATALOGS], app[METRICS], config.wyoming_key, config.max_connections)
+            assert runner.server is not None
+            doorways = [Doorway(self._http, runner.server, app[CONNECTIONS], context)]
+            wyoming = WyomingDoor(servers, app[CATALOGS], app[METRICS], config.wyoming_key, app[CONNECTIONS])
             ports = {"port": self.port}
-            sites = [site]
             if self._wyoming is not None:
-                sites.append(await asyncio.start_server(wyoming.serve, sock=self._wyoming, limit=MAX_LINE_BYTES))
+                doorways.append(Doorway(self._wyoming, wyoming.protocol, app[CONNECTIONS]))
                 ports["wyoming_port"] = self.wyoming_port
             announce("listening", **ports, servers=list(config.servers))
             try:
                 await drain.wait()
             finally:
-                for listening in sites:
-                    listening.close()
+                for doorway in doorways:
+                    doorway.close()
                 await asyncio.gather(runner.cleanup(), wyoming.drain(config.drain_grace_s))
                 announce("stopped")
 

@@ -22,6 +22,7 @@ from wyoming.tts import (
 
 from sonorant.client import Access
 from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.connections import Connections
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
 from sonorant.gateway.wyoming.door import WyomingDoor
@@ -181,7 +182,7 @@ def test_who_has_gone_before_the_answer_is_no_error(caplog: pytest.LogCaptureFix
     async def answer() -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         nowhere = Servers((), Access.from_environment())
-        wyoming = WyomingDoor(nowhere, Catalogs(nowhere), Metrics(), "", 1)
+        wyoming = WyomingDoor(nowhere, Catalogs(nowhere), Metrics(), "", Connections(1))
 
         async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             asked = asyncio.StreamReader()

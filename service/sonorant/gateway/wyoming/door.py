@@ -8,6 +8,7 @@ from typing import Any
 from sonorant.client import synthesis_config
 from sonorant.gateway.calls import Call, new_request_id
 from sonorant.gateway.catalog import Catalogs
+from sonorant.gateway.connections import Connections
 from sonorant.gateway.encoders import NATIVE_RATE_HZ, silence
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
@@ -17,7 +18,7 @@ from sonorant.gateway.servers import Servers
 from sonorant.gateway.turn import Turn
 from sonorant.gateway.voices import resolve_voice
 from sonorant.gateway.wyoming.info import info
-from sonorant.gateway.wyoming.wire import Event, NotWyoming, read_event
+from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES, Event, NotWyoming, read_event
 from sonorant.tts.v1.speak_pb2 import EndUtterance, SpeakConfig, SpeakRequest
 from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
 
@@ -30,26 +31,29 @@ _FORMAT = {"rate": NATIVE_RATE_HZ, "width": 2, "channels": 1}
 
 
 class WyomingDoor:
-    def __init__(self, servers: Servers, catalogs: Catalogs, metrics: Metrics, key: str, max_connections: int) -> None:
+    def __init__(
+        self, servers: Servers, catalogs: Catalogs, metrics: Metrics, key: str, connections: Connections
+    ) -> None:
         """`key`: the API key for all callers, because the protocol has none."""
-        self._servers = servers
-        self._catalogs = catalogs
-        self._metrics = metrics
+        self.servers = servers
+        self.catalogs = catalogs
+        self.metrics = metrics
+        self.connections = connections  # of this process, through all doors
         self._key = key
-        self._max_connections = max_connections
-        self._connections: dict[asyncio.Task[Any], _Connection] = {}
+        self._open: dict[asyncio.Task[Any], _Connection] = {}
+
+    def protocol(self) -> asyncio.Protocol:
+        """That of a new connection."""
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=MAX_LINE_BYTES), self.serve)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until the other side is gone."""
-        if len(self._connections) >= self._max_connections:
-            writer.close()
-            return
         task = asyncio.current_task()
         assert task is not None
         call = Call(new_request_id(), self._key)
-        connection = _Connection(self._servers, self._catalogs, self._metrics, call, reader, writer)
-        self._connections[task] = connection
-        count = self._metrics.sockets.labels(DOOR)
+        connection = _Connection(self, call, reader, writer)
+        self._open[task] = connection
+        count = self.metrics.sockets.labels(DOOR)
         count.inc()
         try:
             await connection.run()
@@ -59,15 +63,15 @@ class WyomingDoor:
             log.exception("a Wyoming connection failed", extra={"request_id": call.request_id})
         finally:
             count.dec()
-            del self._connections[task]
+            del self._open[task]
             writer.close()
 
     async def drain(self, grace_s: float) -> None:
         """Give connections `grace_s` to finish what they are speaking, then cancel them."""
-        for connection in self._connections.values():
+        for connection in self._open.values():
             connection.go_away()
-        if self._connections:
-            _, late = await asyncio.wait(list(self._connections), timeout=grace_s)
+        if self._open:
+            _, late = await asyncio.wait(list(self._open), timeout=grace_s)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -75,17 +79,9 @@ class WyomingDoor:
 
 class _Connection:
     def __init__(
-        self,
-        servers: Servers,
-        catalogs: Catalogs,
-        metrics: Metrics,
-        call: Call,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, door: WyomingDoor, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._servers = servers
-        self._catalogs = catalogs
-        self._metrics = metrics
+        self._door = door
         self._call = call
         self._reader = reader
         self._writer = writer
@@ -149,7 +145,7 @@ class _Connection:
 
     async def _info(self) -> dict[str, Any]:
         request = ListVoicesRequest(page_size=1000)
-        answer = await self._servers.unary(lambda server: server.voices.ListVoices, request, self._call)
+        answer = await self._door.servers.unary(lambda server: server.voices.ListVoices, request, self._call)
         return info(answer.voices)
 
     async def _begin(self, event: Event, *, streamed: bool) -> Feed:
@@ -158,7 +154,7 @@ class _Connection:
             await asyncio.wait([self._speaking])
         voice = event.data.get("voice")
         voice = voice if isinstance(voice, dict) else {}
-        catalog = await self._catalogs.get(self._call)
+        catalog = await self._door.catalogs.get(self._call)
         name, language = str(voice.get("name") or ""), str(voice.get("language") or "")
         synthesis = synthesis_config(voice=resolve_voice(name, catalog.presets), language="" if name else language)
         synthesis.audio.sample_rate_hz = NATIVE_RATE_HZ
@@ -173,7 +169,8 @@ class _Connection:
     async def _speak(self, config: SpeakConfig, feed: Feed, streamed: bool) -> None:
         try:
             try:
-                await self._say(config, feed)
+                with self._door.connections.busy(self._writer.transport):
+                    await self._say(config, feed)
             except Refusal as refusal:
                 await self._send_error(refusal)
             if streamed:
@@ -186,11 +183,11 @@ class _Connection:
                 self._writer.close()
 
     async def _say(self, config: SpeakConfig, feed: Feed) -> None:
-        speaking = await self._servers.speak(config, self._call, feed.take_first())
+        speaking = await self._door.servers.speak(config, self._call, feed.take_first())
         feed.start(speaking)
         position_ms, begun = 0, False
         try:
-            with self._metrics.speaking(DOOR) as spoken:
+            with self._door.metrics.speaking(DOOR) as spoken:
                 while (response := await speaking.read()) is not None:
                     if response.HasField("done") and response.done.HasField("error"):
                         raise from_status(response.done.error)
