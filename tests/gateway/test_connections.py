@@ -57,7 +57,7 @@ async def with_few_files(folder: Path, limit: str, engine: FakeEngine) -> AsyncI
             await asyncio.to_thread(process.stop)
 
 
-@pytest.mark.parametrize("half", [NOTHING, HALF_A_HEAD, HALF_A_BODY])
+@pytest.mark.parametrize("half", [NOTHING, HALF_A_HEAD, HALF_A_BODY], ids=["nothing", "head", "body"])
 async def test_half_open_requests_keep_nobody_out(tmp_path: Path, half: bytes) -> None:
     """More of them than the process may open files. Who is served already hears everything."""
     engine = FakeEngine(frame_s=0.01)

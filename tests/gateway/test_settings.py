@@ -39,6 +39,13 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     assert parse_args([], {"SONORANT_GATEWAY_CONFIG": str(path)}).servers == ("a:1", "b:2")
 
 
+def test_the_key_of_wyoming_need_not_be_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text('wyoming_key = "of the file"\n')
+    assert parse_args([], {"SONORANT_GATEWAY_WYOMING_KEY": "of the environment"}).wyoming_key == "of the environment"
+    assert parse_args(["--config", str(path)], {}).wyoming_key == "of the file"
+
+
 def test_several_values_are_repeated_flags_or_parted_by_commas() -> None:
     for flags, variables in (
         (["--server", "a:1", "--server", "b:2", "--cors-origin", "*"], {}),
