@@ -18,16 +18,20 @@ CALLS = b"".join(frame(HEADERS, END_HEADERS, 2 * number + 1, NO_CALL) for number
 class Flood:
     """Many calls that are begun by hand and in one go: while they come, the event loop takes none."""
 
-    def __init__(self, connections: ExitStack, server: Served, host: str = "127.0.0.1") -> None:
+    def __init__(self, connections: ExitStack, server: Served, host: str = "127.0.0.1", calls: bytes = CALLS) -> None:
         """`host`: from where they come."""
         to, _, port = server.address.rpartition(":")
         opened = socket.create_connection((to, int(port)), source_address=(host, 0))
         self._connection = connections.enter_context(closing(opened))
-        self._connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + CALLS + frame(PING, 0, 0, b"all here"))
+        self._connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + calls + frame(PING, 0, 0, b"all here"))
         self._answers = b""
         while b"all here" not in self._answers:
             self._answers += self._connection.recv(65_536)
         self._connection.setblocking(False)
+
+    def send(self, data: bytes) -> None:
+        self._connection.setblocking(True)
+        self._connection.sendall(data)
 
     def num_answers(self) -> int:
         with suppress(BlockingIOError):

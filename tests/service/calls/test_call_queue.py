@@ -97,7 +97,7 @@ async def test_who_cancels_calls_at_once_waits_for_its_past_and_nobody_else_does
     if connection is not None:
         await entrances.know(again)
     await entrances.know("ipv4:10.0.0.1:6")
-    await entrances.reset(int(MOST), connection)
+    await entrances.reset(int(MOST) + 1, connection)
     held = [asyncio.create_task(entrances.enter(again)) for _ in range(3)]
     for other in [OTHER, "ipv4:10.0.0.1:6"] * 20:
         await entrances.enter(other)
@@ -111,7 +111,7 @@ async def test_who_cancels_calls_at_once_waits_for_its_past_and_nobody_else_does
 
 async def test_calls_that_give_up_while_they_are_held_are_no_past() -> None:
     entrances = Entrances()
-    await entrances.reset(int(MOST))
+    await entrances.reset(int(MOST) + 1)
     for _ in range(1000):
         task = asyncio.create_task(entrances.enter(FLOOD))
         await asyncio.sleep(0)
@@ -130,6 +130,20 @@ async def test_a_call_that_is_cancelled_late_was_of_use() -> None:
     entrances.seen.clear()
     await entrances.enter(FLOOD)
     assert len(entrances.seen) == 1
+
+
+async def test_no_more_calls_are_held_back_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_queue, "MAX_WAITING", 3)
+    entrances = Entrances()
+    await entrances.reset(int(MOST) + 1)
+    held = [asyncio.create_task(entrances.enter(FLOOD)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(LimitReached):
+        await entrances.enter(FLOOD)
+    await entrances.enter(OTHER)
+    for task in held:
+        task.cancel()
+    await asyncio.wait(held)
 
 
 async def test_of_a_full_queue_the_last_of_the_longest_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from collections import Counter
 import grpc
 
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
-from sonorant.service.calls.reading import Reading
 from sonorant.service.calls.requests import LARGE_MESSAGE_BYTES, checked, tolerant
 
 
@@ -19,7 +18,7 @@ async def test_large_messages_are_read_in_turn_and_small_ones_at_once() -> None:
         read[turn] += 1
         return len(data)
 
-    share, reading = LoopShare(lambda: now_s), Reading()
+    share = LoopShare(lambda: now_s)
 
     async def one_request(num_bytes: int) -> int:
         requests = iter([tolerant(deserialize)(bytes(num_bytes)), grpc.aio.EOF])
@@ -27,7 +26,7 @@ async def test_large_messages_are_read_in_turn_and_small_ones_at_once() -> None:
         async def read() -> object:
             return next(requests)
 
-        every = checked(read, 10.0, None, "it", share.of("a"), reading, "a")
+        every = checked(read, 10.0, None, "it", share.of("a"))
         (request,) = [request async for request in every]
         assert isinstance(request, int)
         return request

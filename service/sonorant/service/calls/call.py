@@ -19,7 +19,6 @@ from sonorant.service.calls import context as call_context
 from sonorant.service.calls.call_queue import CallQueue, Entered, host_of
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
-from sonorant.service.calls.reading import Reading
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import END_OF_REQUESTS_S, checked
 from sonorant.service.calls.stalled import Stalled
@@ -44,7 +43,6 @@ class Call:
         stalled: Stalled,
         loop_share: LoopShare,
         call_queue: CallQueue,
-        reading: Reading,
         record: CallRecord | None,
     ) -> None:
         """`record`: None for health and reflection, which are called all the time and are not worth recording."""
@@ -57,7 +55,6 @@ class Call:
         self._stalled = stalled
         self._loop_share = loop_share
         self._call_queue = call_queue
-        self._reading = reading
         self._record = record
         self._entered: Entered | None = None  # set once the call's turn has come in the queue
         self._rpc: Any = None  # gRPC's object for this call, until the call is over
@@ -116,8 +113,7 @@ class Call:
         begins = "config" if self._method == SPEAK else "the request"
         who = self._context.caller.limit_key
         later_s = PAUSE_S if self._record is None else None
-        part = self._loop_share.of(who)
-        return checked(rpc.read, self._request_timeout_s, later_s, begins, part, self._reading, who)
+        return checked(rpc.read, self._request_timeout_s, later_s, begins, self._loop_share.of(who))
 
     def _responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
         """Return the method's responses, whatever kind of method it is."""

@@ -6,25 +6,22 @@ first call of anyone else, and a burst of thousands before audio that is due.
 A caller is an API key or, without keys, a host. Each of its known connections has its own line. A connection is known
 once a call on it has succeeded or lasted a while; all others share one line, or a client could get ahead by
 reconnecting. Nothing is allocated for a call before its turn, so a call cancelled earlier costs little. A line whose
-calls are cancelled as soon as they have begun is slowed down.
+calls are cancelled as soon as they have begun is held back.
 """
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 
 from sonorant.service.calls import resets
+from sonorant.service.calls.fair_queue import FairQueue
 from sonorant.service.calls.resets import Resets
 from sonorant.service.errors import LimitReached
 
 PER_TURN = 16  # about 10 ms of processor time; with fewer, calls would wait for many turns, and each turn has a cost
 MAX_WAITING = 5000
 MAX_KNOWN = 10_000  # connections
-LOOK_S = 0.01  # between looks at the queue while all lines in it are slowed down
 NEW = ""  # the line of unknown connections
-
-_Waiting = deque["asyncio.Future[None]"]
 
 
 def host_of(peer: str) -> str:
@@ -37,26 +34,26 @@ class CallQueue:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waiting: dict[str, dict[str, _Waiting]] = {}  # lines by caller; the first of each is next
-        self._num_waiting = 0  # includes cancelled calls until their turn comes
+        self._waiting = FairQueue[asyncio.Future[None]]()  # a call that was cancelled stays until its turn comes
+        self._num_waiting = 0  # here, and held back
         self._num_left = PER_TURN  # how many calls may still begin in this turn
         self._soon = False  # whether `_turn` is scheduled
-        self._later: asyncio.TimerHandle | None = None
         self._known: dict[str, None] = {}  # connections; the most recently useful is last
         self._resets = Resets()
 
     async def enter(self, who: str, peer: str) -> "Entered":
         """Wait for this call's turn. Raises LimitReached."""
-        loop = asyncio.get_running_loop()
         line = peer if peer in self._known else NEW
+        if delay_s := self._resets.delay_s((who, line), self._clock()):
+            await self._hold_back(who, line, delay_s)
         if not self._soon:
             self._soon = True
-            loop.call_soon(self._turn)
-        if self._num_left and not self._resets.are_many((who, line), self._clock()):
+            asyncio.get_running_loop().call_soon(self._turn)
+        if self._num_left:
             self._num_left -= 1
         else:
-            future = loop.create_future()
-            self._waiting.setdefault(who, {}).setdefault(line, deque()).append(future)
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.push(future, who, line)
             self._num_waiting += 1
             if self._num_waiting > MAX_WAITING:
                 self._refuse()
@@ -73,50 +70,39 @@ class CallQueue:
         elif cancelled:
             self._resets.add((call.who, call.line), now_s)
 
+    async def _hold_back(self, who: str, line: str, delay_s: float) -> None:
+        if self._num_waiting >= MAX_WAITING:
+            raise _too_many()
+        self._num_waiting += 1
+        try:
+            while delay_s:
+                await asyncio.sleep(delay_s)
+                delay_s = self._resets.delay_s((who, line), self._clock())
+        finally:
+            self._num_waiting -= 1
+
     def _turn(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
         self._num_left = PER_TURN
-        while self._num_left and (future := self._next()) is not None:
-            future.set_result(None)
-            self._num_left -= 1
+        while self._num_left and self._waiting:
+            self._num_waiting -= 1
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                self._num_left -= 1
         self._soon = self._num_left < PER_TURN
         if self._soon:
-            loop.call_soon(self._turn)
-        elif self._num_waiting:
-            self._later = loop.call_later(LOOK_S, self._turn)
-
-    def _next(self) -> "asyncio.Future[None] | None":
-        """Take the next call: of the caller, and of its line, that has waited longest and is not slowed down."""
-        now_s = self._clock()
-        for who, lines in list(self._waiting.items()):
-            for line, waiting in list(lines.items()):
-                while waiting and waiting[0].done():  # cancelled
-                    waiting.popleft()
-                    self._num_waiting -= 1
-                if waiting and self._resets.are_many((who, line), now_s):
-                    continue
-                future = waiting.popleft() if waiting else None
-                del lines[line]
-                if waiting:
-                    lines[line] = waiting
-                self._waiting.pop(who, None)
-                if lines:
-                    self._waiting[who] = lines
-                if future is not None:
-                    self._num_waiting -= 1
-                    return future
-        return None
+            asyncio.get_running_loop().call_soon(self._turn)
 
     def _refuse(self) -> None:
-        """Refuse the last call of the longest line."""
-        future = max((each for lines in self._waiting.values() for each in lines.values()), key=len).pop()
         self._num_waiting -= 1
+        future = self._waiting.drop()
         if not future.done():
-            what = f"{MAX_WAITING} calls wait to be begun, most of them yours; try again later"
-            future.set_exception(LimitReached("calls", what, retry_s=1.0))
+            future.set_exception(_too_many())
+
+
+def _too_many() -> LimitReached:
+    what = f"{MAX_WAITING} calls wait to be begun, most of them yours; try again later"
+    return LimitReached("calls", what, retry_s=1.0)
 
 
 class Entered:

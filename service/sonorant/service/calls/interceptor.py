@@ -15,7 +15,6 @@ from sonorant.service.calls.call import Call
 from sonorant.service.calls.call_queue import CallQueue
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
-from sonorant.service.calls.reading import Reading
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import tolerant
 from sonorant.service.calls.stalled import Stalled
@@ -52,7 +51,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._stalled = stalled
         self._loop_share = loop_share
         self._call_queue = CallQueue()
-        self._reading = Reading()
         self._metrics = metrics
         self._tracer = tracer
 
@@ -82,7 +80,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._stalled,
             self._loop_share,
             self._call_queue,
-            self._reading,
             record,
         )
         serializer = handler.response_serializer

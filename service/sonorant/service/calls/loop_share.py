@@ -8,12 +8,13 @@ the next turns, which then do no such work.
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from sonorant.service.calls.fair_queue import FairQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class LoopShare:
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         """`clock`: processor time of the loop's thread, so that time spent waiting for a core is not charged."""
         self._clock = clock
-        self._waiting: dict[str, deque[_Piece]] = {}  # by caller; the one who has waited longest is first
+        self._waiting = FairQueue[_Piece]()
         self._left_s = PER_TURN_S  # allowance left; below 0: debt of the next turns
         self._soon = False  # whether `_turn` is scheduled
 
@@ -47,7 +48,7 @@ class LoopShare:
             return self._timed(act)
         self._look_soon()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._wait(who, _Piece(act, copy_context(), done))
+        self._waiting.push(_Piece(act, copy_context(), done), who)
         try:
             return await done
         finally:
@@ -56,10 +57,7 @@ class LoopShare:
     def post(self, who: str, act: Callable[[], object]) -> None:
         """Queue a piece of work for a caller without waiting for it."""
         self._look_soon()
-        self._wait(who, _Piece(act, copy_context(), None))
-
-    def _wait(self, who: str, piece: _Piece) -> None:
-        self._waiting.setdefault(who, deque()).append(piece)
+        self._waiting.push(_Piece(act, copy_context(), None), who)
 
     def _timed(self, act: Callable[[], T]) -> T:
         start_s = self._clock()
@@ -80,19 +78,10 @@ class LoopShare:
         self._left_s = min(PER_TURN_S, self._left_s + PER_TURN_S)
         try:
             while self._left_s > 0 and self._waiting:
-                self._run(self._next())
+                self._run(self._waiting.popleft())
         finally:
             if self._waiting:
                 self._look_soon()
-
-    def _next(self) -> _Piece:
-        """Take the next piece of the caller who has waited longest."""
-        who, pieces = next(iter(self._waiting.items()))
-        del self._waiting[who]
-        piece = pieces.popleft()
-        if pieces:
-            self._waiting[who] = pieces
-        return piece
 
     def _run(self, piece: _Piece) -> None:
         done, act = piece.done, partial(piece.context.run, piece.act)

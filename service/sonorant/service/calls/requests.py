@@ -7,7 +7,6 @@ from typing import Any
 import grpc
 
 from sonorant.service.calls.loop_share import Part
-from sonorant.service.calls.reading import Reading
 from sonorant.service.calls.wire import counted
 from sonorant.service.errors import ConfigRequired, MalformedMessage, MessageTooLarge, RequestError
 
@@ -77,15 +76,12 @@ async def checked(
     later_within_s: float | None,
     begins: str,
     part: Part,
-    reading: Reading,
-    who: str,
 ) -> AsyncGenerator[Any, None]:
     """Yield the requests, and raise a RequestError at the first that is invalid or late.
 
     `read`: returns the next request or gRPC's EOF. `first_within_s` limits the wait for the first request, since the
     call takes a place meanwhile. `later_within_s`: the same for later ones; None if the method has its own limit.
-    `begins`: what a call of this method begins with. `part`, `reading`, `who`: the caller's shares of the event loop,
-    for large messages and for many.
+    `begins`: what a call of this method begins with. `part`: the caller's share of the event loop, for large messages.
 
     A reader that stops early must close this generator.
     """
@@ -107,7 +103,6 @@ async def checked(
             raise request.error
         yield request
         within_s = later_within_s
-        await reading.enter(who)  # not for the first one, for which the call has waited already
 
 
 def _late(what: str, begins: str) -> RequestError:

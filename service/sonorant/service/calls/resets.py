@@ -3,7 +3,7 @@ argument.
 """
 
 EARLY_S = 1.0  # a call cancelled sooner than this after it has begun is counted
-MOST = 50.0  # from this count on, new calls of the line have to wait
+MOST = 50.0  # beyond this count, new calls of the line are held back
 PER_S = 10.0  # how many are forgotten per second, and so how many calls per second such a line may go on with
 
 Who = tuple[str, str]
@@ -20,8 +20,9 @@ class Resets:
         while not self._left(oldest := next(iter(self._of)), now_s):
             del self._of[oldest]
 
-    def are_many(self, who: Who, now_s: float) -> bool:
-        return self._left(who, now_s) >= MOST
+    def delay_s(self, who: Who, now_s: float) -> float:
+        """Return for how long a new call is held back, at least."""
+        return max(0.0, self._left(who, now_s) - MOST) / PER_S
 
     def _left(self, who: Who, now_s: float) -> float:
         num, at_s = self._of.get(who, (0.0, now_s))

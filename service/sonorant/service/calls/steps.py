@@ -10,10 +10,11 @@ Only steps of tasks wait. What else the loop is asked to call may be for all cal
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
+
+from sonorant.service.calls.fair_queue import FairQueue
 
 PER_TURN_S = 0.004  # of processor time
 MANY = 16  # events at the same time
@@ -29,7 +30,7 @@ class Steps:
         loop's thread, so that time spent waiting for a core is not charged."""
         self._who = who
         self._clock = clock
-        self._waiting: dict[str, deque[_Step]] = {}  # by caller; the one who has waited longest is first
+        self._waiting = FairQueue[_Step]()
         self._loop: Any = None  # while we stand before it
         self._soon: Callable[..., Any]  # its own `call_soon`
 
@@ -44,7 +45,7 @@ class Steps:
     def _call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         is_step = isinstance(getattr(callback, "__self__", None), asyncio.Task)
         if is_step and context is not None and (who := self._who(context)):
-            self._waiting.setdefault(who, deque()).append((callback, args, context))
+            self._waiting.push((callback, args, context), who)
             return None  # tasks do not look at it
         return self._soon(callback, *args, context=context)
 
@@ -52,7 +53,7 @@ class Steps:
         until_s = self._clock() + PER_TURN_S
         try:
             while self._waiting and self._clock() < until_s:
-                step, args, context = self._next()
+                step, args, context = self._waiting.popleft()
                 context.run(step, *args)
         finally:
             if self._waiting:
@@ -61,12 +62,3 @@ class Steps:
                 del self._loop.call_soon
                 del self._soon
                 self._loop = None
-
-    def _next(self) -> _Step:
-        """Take the next step of the caller who has waited longest."""
-        who, steps = next(iter(self._waiting.items()))
-        del self._waiting[who]
-        step = steps.popleft()
-        if steps:
-            self._waiting[who] = steps
-        return step

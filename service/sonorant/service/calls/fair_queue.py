@@ -1,0 +1,50 @@
+"""A queue in which callers take turns. Pure."""
+
+from collections import deque
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FairQueue(Generic[T]):
+    """Gives the oldest item of the caller who has waited longest; so nobody's item is behind all of another's.
+
+    A caller's own items may take turns in the same way, such as those of its connections.
+    """
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: dict[str, deque[T] | FairQueue[T]] = {}  # by caller; the one who has waited longest is first
+
+    def __bool__(self) -> bool:  # sooner than by `len`
+        return bool(self._lines)
+
+    def push(self, item: T, who: str, *within: str) -> None:
+        """`within`: whose turn it is among the caller's own; always given, or never."""
+        line = self._lines.get(who)
+        if line is None:
+            line = self._lines[who] = FairQueue() if within else deque()
+        if isinstance(line, FairQueue):
+            line.push(item, *within)
+        else:
+            line.append(item)
+
+    def popleft(self) -> T:
+        who, line = next(iter(self._lines.items()))
+        del self._lines[who]
+        item = line.popleft()
+        if line:
+            self._lines[who] = line
+        return item
+
+    def drop(self) -> T:
+        """Take the newest item of the longest line of the caller who has most."""
+        who, line = max(self._lines.items(), key=lambda each: len(each[1]))
+        item = line.drop() if isinstance(line, FairQueue) else line.pop()
+        if not line:
+            del self._lines[who]
+        return item
+
+    def __len__(self) -> int:
+        return sum(map(len, self._lines.values()))
