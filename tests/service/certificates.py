@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import trustme
 
-from sonorant.service.access.tls import TlsFiles
+from sonorant.hosting.tls import TlsFiles
 
 
 class Certificates:

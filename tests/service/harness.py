@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState
-from sonorant.service.access.tls import TlsFiles
+from sonorant.hosting.tls import TlsFiles
 from sonorant.service.server import serve
 from sonorant.service.settings import ServiceConfig
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2_grpc, voice_service_pb2_grpc

@@ -5,7 +5,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -19,8 +18,8 @@ from prometheus_client.multiprocess import mark_process_dead
 from sonorant import logs
 from sonorant.gateway.metrics import SHARED_DIR_VARIABLE
 from sonorant.gateway.process import run_process
-from sonorant.gateway.serving import CannotListen
-from sonorant.gateway.settings import GatewayConfig, split_address
+from sonorant.gateway.settings import GatewayConfig
+from sonorant.hosting.addresses import CannotListen, reserved_port
 
 log = logging.getLogger("sonorant.gateway")
 
@@ -83,20 +82,9 @@ def _work(config: GatewayConfig, parent: int) -> None:
 
 
 def _with_ports(config: GatewayConfig, stack: ExitStack) -> GatewayConfig:
-    """Replace port 0 by a free port, and hold all ports, so that every process listens on the same ones. Raises
+    """Replace port 0 by a free port, and keep all ports, so that every process listens on the same ones. Raises
     CannotListen."""
-    wyoming = config.wyoming_listen and _hold(config.wyoming_listen, "--wyoming-listen", stack)
-    return replace(config, listen=_hold(config.listen, "--listen", stack), wyoming_listen=wyoming)
-
-
-def _hold(address: str, flag: str, stack: ExitStack) -> str:
-    """Bind a socket to the address, without listening, so that no connections come here; return the address with its
-    port."""
-    host, port = split_address(address)
-    holder = stack.enter_context(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET))
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        holder.bind((host, port))
-    except OSError as error:
-        raise CannotListen(f"cannot listen on {address} ({error.strerror}); choose another with {flag}") from error
-    return f"{address.rpartition(':')[0]}:{holder.getsockname()[1]}"
+    wyoming = config.wyoming_listen
+    if wyoming is not None:
+        wyoming = stack.enter_context(reserved_port(wyoming, "--wyoming-listen"))
+    return replace(config, listen=stack.enter_context(reserved_port(config.listen, "--listen")), wyoming_listen=wyoming)

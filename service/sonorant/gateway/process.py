@@ -11,9 +11,10 @@ from sonorant import logs
 from sonorant.client.errors import error_text
 from sonorant.gateway.connections import raise_file_limit
 from sonorant.gateway.log_filters import is_news
-from sonorant.gateway.serving import CannotListen, Gateway
+from sonorant.gateway.serving import Gateway
 from sonorant.gateway.settings import GatewayConfig
-from sonorant.gateway.tls import TlsError
+from sonorant.hosting.addresses import CannotListen
+from sonorant.hosting.tls import TlsError
 
 log = logging.getLogger("sonorant.gateway")
 

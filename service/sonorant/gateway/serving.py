@@ -15,30 +15,16 @@ from sonorant.gateway.context import CATALOGS, CONNECTIONS, METRICS
 from sonorant.gateway.doorway import Doorway
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.servers import Servers
-from sonorant.gateway.settings import GatewayConfig, split_address
-from sonorant.gateway.tls import Certificates
+from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.wyoming.door import WyomingDoor
+from sonorant.hosting.addresses import listening_socket
+from sonorant.hosting.tls import ServerContext, TlsFiles
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 1024
 READ_BYTES = 32 * 1024  # of a body, that wait to be read; and one chunk for each 16 of them
 LINGER_S = 2.0  # how long to wait for the rest of a body that nobody reads
 KEEPALIVE_S = 75.0  # how long a connection may have no request, or one with incomplete headers
-
-
-class CannotListen(Exception):
-    """An address is in use or not of this host; the message names it, and the flag to change it."""
-
-
-def listening_socket(address: str, flag: str, *, shared: bool) -> socket.socket:
-    """Listen on an address. `shared`: other processes may listen on the same port. Raises CannotListen."""
-    host, port = split_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
-    except OSError as error:
-        raise CannotListen(f"cannot listen on {address} ({error.strerror}); choose another with {flag}") from error
 
 
 class Gateway:
@@ -49,9 +35,9 @@ class Gateway:
         self._config = config
         self._access = Access.from_environment()
         self._access.check()
-        self._certificates: Certificates | None = None
+        self._certificates: ServerContext | None = None
         if config.tls_certificate and config.tls_key:
-            self._certificates = Certificates(config.tls_certificate, config.tls_key)
+            self._certificates = ServerContext(TlsFiles(config.tls_certificate, config.tls_key))
         self._http = listening_socket(config.listen, "--listen", shared=shared)
         self.port: int = self._http.getsockname()[1]
         self._wyoming: socket.socket | None = None

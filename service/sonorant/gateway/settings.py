@@ -103,8 +103,3 @@ def _config(values: dict[str, Any]) -> GatewayConfig:
     if (config.tls_certificate is None) != (config.tls_key is None):
         raise ConfigError("TLS needs both --tls-certificate and --tls-key")
     return config
-
-
-def split_address(text: str) -> tuple[str, int]:
-    host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)

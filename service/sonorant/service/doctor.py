@@ -15,11 +15,12 @@ import grpc
 
 from sonorant.engine import EngineError, EnginePool, sized
 from sonorant.engine.tools.doctor import Examined, Finding, Verdict
+from sonorant.hosting.addresses import CannotListen, listening_socket
+from sonorant.hosting.tls import TlsError
 from sonorant.service.access.api_keys import ApiKeys, ApiKeysError
-from sonorant.service.access.tls import TlsError, server_credentials
+from sonorant.service.access.tls import server_credentials
 from sonorant.service.database import without_password
 from sonorant.service.errors import VoiceStoreFailed
-from sonorant.service.operations.metrics_port import listening_socket
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.voices.opening import NoVoicesHere, check_writable, open_to_read
 
@@ -103,12 +104,10 @@ def _ports(config: ServiceConfig) -> Iterator[Finding]:
         if address is None:
             continue
         try:
-            with closing(listening_socket(address)):
+            with closing(listening_socket(address, flag)):
                 yield Finding(Verdict.PASS, "port", f"{address} is free ({flag})")
-        except OSError as error:
-            yield Finding(
-                Verdict.FAIL, "port", f"cannot listen on {address} ({error.strerror}); choose an address with {flag}"
-            )
+        except CannotListen as error:
+            yield Finding(Verdict.FAIL, "port", str(error))
 
 
 def _tls(config: ServiceConfig) -> Finding:

@@ -1,18 +1,14 @@
 """The ports of the server. They are opened before the model is loaded, so that a port in use is reported at once."""
 
-import errno
 import resource
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
 
+from sonorant.hosting.addresses import CannotListen
 from sonorant.service.accepting import Server
 from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
 from sonorant.service.operations.admin_port import admin_server
-from sonorant.service.operations.metrics_port import listening_socket, socket_address
 from sonorant.service.settings import ServiceConfig
 
 MAX_RECEIVED_BYTES = 2 * MAX_MESSAGE_BYTES  # messages between the two limits get our error instead of gRPC's
@@ -45,24 +41,6 @@ OPTIONS = (
 )
 
 
-class CannotListen(Exception):
-    def __init__(self, address: str, error: Exception, flag: str) -> None:
-        why = _why(address, error)
-        taken = "is another server running there? " if why.errno == errno.EADDRINUSE else ""
-        super().__init__(f"cannot listen on {address} ({why.strerror or why}); {taken}Choose an address with {flag}")
-
-
-def _why(address: str, error: Exception) -> OSError:
-    """Find out why by trying to listen once more: gRPC's own error does not name the cause."""
-    if isinstance(error, OSError):
-        return error
-    try:
-        listening_socket(address).close()
-    except OSError as why:
-        return why
-    return OSError(str(error))
-
-
 def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> Server:
     """Return a server without a port, which is not started yet."""
     options = (
@@ -84,29 +62,6 @@ def open_port(server: Server, address: str, credentials: grpc.ServerCredentials 
         return int(server.add_insecure_port(address))
     except RuntimeError as error:
         raise CannotListen(address, error, "--listen") from error
-
-
-@contextmanager
-def reserved_port(address: str) -> Iterator[str]:
-    """Keep a port for server processes that share it, and yield its HOST:PORT. Raises CannotListen."""
-    family, (host, port) = socket_address(address)
-    with socket.socket(family) as kept:
-        try:
-            if port:
-                listening_socket(address).close()  # fails if another server is there, even if that shares its port
-            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            kept.bind((host, port))
-        except OSError as error:
-            raise CannotListen(address, error, "--listen") from error
-        yield f"{address.rpartition(':')[0]}:{kept.getsockname()[1]}"
-
-
-def metrics_socket(address: str) -> socket.socket:
-    """Return a listening socket. Raises CannotListen."""
-    try:
-        return listening_socket(address)
-    except OSError as error:
-        raise CannotListen(address, error, "--metrics-listen") from error
 
 
 def admin_port(address: str) -> tuple[Any, int]:

@@ -15,16 +15,16 @@ import uvloop
 
 from sonorant import logs
 from sonorant.engine import EngineError, EnginePool, EngineState, sized
+from sonorant.hosting.addresses import CannotListen
+from sonorant.hosting.tls import TlsError
 from sonorant.service import doctor, processes, server
 from sonorant.service.access.api_keys import ApiKeysError, new_key
-from sonorant.service.access.tls import TlsError
 from sonorant.service.config import parse_args
 from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.handed import Handed
 from sonorant.service.log_filters import LOG_FILTERS
 from sonorant.service.operations.admin_port import ChannelzMissing
 from sonorant.service.operations.tracing import TracingMissing
-from sonorant.service.ports import CannotListen
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.speak.wanted_phrases import PhrasesFileError
 from sonorant.service.voices.migration import Migration, migrate

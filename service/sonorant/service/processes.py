@@ -21,11 +21,11 @@ from dataclasses import replace
 from typing import Any
 
 from sonorant.engine import AUTO, EngineError, SharedPairs, find_card, shared_pairs
+from sonorant.hosting.addresses import listening_socket, reserved_port
 from sonorant.service.handed import Handed, HostTable
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.process_metrics import any_ready, scrape
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
-from sonorant.service.ports import metrics_socket, reserved_port
 from sonorant.service.server import Announce, announce_on_stdout
 from sonorant.service.settings import ServiceConfig
 
@@ -56,10 +56,10 @@ async def serve(
     Raises CannotListen, CheckpointError or EngineError, and ProcessEnded.
     """
     async with AsyncExitStack() as stack:
-        address = stack.enter_context(reserved_port(config.listen))
+        address = stack.enter_context(reserved_port(config.listen, "--listen"))
         listening = None
         if config.metrics_listen:
-            listening = stack.enter_context(metrics_socket(config.metrics_listen))
+            listening = stack.enter_context(listening_socket(config.metrics_listen, "--metrics-listen"))
         pairs = await stack.enter_async_context(shared_pairs(config.engines, config.processes, config.mps))
         log.info("%d server processes use the same workers", config.processes)
         config = config.with_sizes(pairs.configs)

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Any
 
 from sonorant.engine import EnginePool, EngineState
+from sonorant.hosting.addresses import listening_socket
 from sonorant.service.access.api_keys import ANYONE, HOSTS, ApiKeys
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.fleet import FleetLimits
@@ -26,7 +27,7 @@ from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.systemd import tell_ready
 from sonorant.service.operations.tracing import Tracer
-from sonorant.service.ports import admin_port, grpc_server, metrics_socket, open_port
+from sonorant.service.ports import admin_port, grpc_server, open_port
 from sonorant.service.rpc.health import HealthServicer
 from sonorant.service.rpc.readiness import Readiness
 from sonorant.service.rpc.riva import RivaServicer
@@ -100,7 +101,7 @@ async def serve(
         if not config.shares_port:  # else calls would come here, and wait, while other processes serve already
             ports["port"] = open_port(server, config.listen, credentials)
         if config.metrics_listen:
-            listening = metrics_socket(config.metrics_listen)
+            listening = listening_socket(config.metrics_listen, "--metrics-listen")
             parts.callback(listening.close)
             ports["metrics_port"] = listening.getsockname()[1]
         if config.admin_listen:

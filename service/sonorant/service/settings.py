@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sonorant.engine import EngineConfig, MpsMode
-from sonorant.service.access.tls import TlsFiles
+from sonorant.hosting.tls import TlsFiles
 from sonorant.service.voices.stored import StoredVoicesConfig
 from sonorant.settings import (
     AUTO,

@@ -4,7 +4,7 @@ import grpc
 import pytest
 from grpc_channelz.v1 import channelz_pb2, channelz_pb2_grpc
 
-from sonorant.service.ports import CannotListen
+from sonorant.hosting.addresses import CannotListen
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import failure, served

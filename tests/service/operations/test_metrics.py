@@ -8,9 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from sonorant.engine import EngineState
+from sonorant.hosting.addresses import CannotListen
 from sonorant.service.operations import metrics_port as metrics_port_module
 from sonorant.service.operations.latency import PARTS
-from sonorant.service.ports import CannotListen
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
     GetCapabilitiesRequest,

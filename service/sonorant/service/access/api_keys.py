@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sonorant.service.access.versions import version_of
+from sonorant.hosting.versions import version_of
 
 log = logging.getLogger(__name__)
 

@@ -15,19 +15,6 @@ REQUEST_TIMEOUT_S = 5.0
 MAX_HEAD_BYTES = 16 * 1024
 
 
-def listening_socket(address: str) -> socket.socket:
-    """Listen on `HOST:PORT`, with brackets around an IPv6 address. Raises OSError."""
-    family, where = socket_address(address)
-    return socket.create_server(where, family=family)
-
-
-def socket_address(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """Return what `HOST:PORT` means for a socket."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    return socket.AF_INET6 if ":" in host else socket.AF_INET, (host, int(port))
-
-
 @asynccontextmanager
 async def serve_metrics(
     listening: socket.socket, metrics: Callable[[], Awaitable[bytes]], is_ready: Callable[[], Awaitable[bool]]

@@ -1,0 +1,86 @@
+"""Certificates in PEM files, which may be replaced while the process runs: each handshake uses the latest."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from sonorant.hosting.versions import version_of
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+RELOAD_S = 1.0  # between looks
+
+
+class TlsError(Exception):
+    """The files cannot be used; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    certificate: Path  # with its chain
+    key: Path
+    client_ca: Path | None = None  # if set, clients must have a certificate signed by it
+
+    def paths(self) -> list[Path]:
+        return [path for path in (self.certificate, self.key, self.client_ca) if path is not None]
+
+    def load_into(self, context: ssl.SSLContext) -> None:
+        """Raises TlsError, also if certificate and key do not belong together."""
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+            if self.client_ca is not None:
+                context.load_verify_locations(self.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            names = ", ".join(map(str, self.paths()))
+            raise TlsError(
+                f"{names}: {error.strerror or error}; certificates and their key must be PEM files"
+            ) from error
+
+
+class Latest(Generic[T]):
+    """What is made of the files as they are now. If new ones cannot be used, the old ones stay."""
+
+    def __init__(self, files: TlsFiles, make: Callable[[TlsFiles], T]) -> None:
+        """`make` may raise TlsError, and so does this."""
+        self._files = files
+        self._make = make
+        self._version = version_of(files.paths())
+        self.value = make(files)
+
+    def if_changed(self) -> T | None:
+        """Return the new value if the files have changed and can be used, else None."""
+        version = version_of(self._files.paths())
+        if version == self._version:
+            return None
+        self._version = version
+        try:
+            self.value = self._make(self._files)
+        except TlsError as error:
+            log.error("the changed TLS files cannot be used, the certificate in use stays: %s", error)
+            return None
+        log.info("the TLS certificate was read again")
+        return self.value
+
+
+class ServerContext:
+    """Python's TLS context of a server; `follow` keeps it up to date."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        """Raises TlsError."""
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._latest = Latest(files, self._load)
+
+    async def follow(self) -> None:
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            self._latest.if_changed()
+
+    def _load(self, files: TlsFiles) -> ssl.SSLContext:
+        files.load_into(self.context)  # which listening sockets hold already
+        return self.context

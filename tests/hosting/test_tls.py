@@ -1,0 +1,38 @@
+"""Certificates that are replaced: the latest that can be used is in use."""
+
+import logging
+import ssl
+from pathlib import Path
+
+import pytest
+
+from sonorant.hosting.tls import Latest, ServerContext, TlsError, TlsFiles
+from tests.service.certificates import Certificates
+
+
+def test_files_that_cannot_be_used_leave_the_ones_in_use(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    certificates = Certificates(tmp_path)
+    files = certificates.files()
+
+    def read(files: TlsFiles) -> bytes:
+        files.load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        return files.certificate.read_bytes()
+
+    caplog.set_level(logging.INFO, logger="sonorant.hosting")
+    latest = Latest(files, read)
+    first = latest.value
+    assert latest.if_changed() is None and not caplog.messages
+    files.certificate.write_text("damaged, and longer or shorter than it was")
+    assert latest.if_changed() is None and latest.value == first
+    assert "the certificate in use stays" in caplog.text
+    certificates.issue()
+    assert latest.if_changed() == latest.value != first
+    assert "read again" in caplog.text
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    one, other = Certificates(tmp_path / "a").files(), Certificates(tmp_path / "b").files()
+    with pytest.raises(TlsError, match=r"certificate.*must be PEM files"):
+        ServerContext(TlsFiles(one.certificate, other.key))
