@@ -18,7 +18,7 @@ class Front:
         self.ids = new_ids(number, generation)  # of streams and runs
         self._board = board
         self._number = number
-        self._others = tuple(other for other in range(board.num_fronts) if other != number)
+        self._is_alone = board.num_fronts == 1
         self._tell_room = tell_room
 
     def entry(self, pair: int) -> Entry:
@@ -27,13 +27,10 @@ class Front:
 
     def set_waiting(self, waits: bool) -> None:
         """Note whether streams wait for room that another front may give up. Look for room after this, not before."""
-        if self._others:
+        if not self._is_alone:
             self._board.set_waiting(self._number, waits)
-            self._board.fence()
 
     def room_freed(self) -> None:
         """A place that this front had is free, as the board says already."""
-        if self._others:
-            self._board.fence()
-            if any(self._board.waits(other) for other in self._others):
-                self._tell_room()
+        if not self._is_alone and self._board.any_waits(but=self._number):
+            self._tell_room()

@@ -7,12 +7,7 @@ text. A caller may have far more resting streams than there are places, so it ma
 from collections import Counter
 
 from sonorant.engine.serving.keeping import KeptStream
-
-# A caller who would have more than one in HEAVY_SHARE of the places with a stream that has rested leaves one in
-# RESERVED_SHARE to others, as it does when it opens one. The talker shares out its slots likewise. Batch streams always
-# leave as many.
-HEAVY_SHARE = 2
-RESERVED_SHARE = 8
+from sonorant.engine.shares import Shares
 
 
 class Places:
@@ -51,8 +46,12 @@ class Places:
             del self._of_caller[stream.caller]
 
     def num_spared(self, stream: KeptStream, num_all: int) -> int:
-        """Return how many of all places must stay free when this stream takes one."""
+        """Return how many of all places must stay free when this stream takes one.
+
+        For new streams, the service has seen to that.
+        """
+        shares = Shares.of_engine(num_all)
         if stream.is_batch:
-            return num_all // RESERVED_SHARE
-        is_heavy = self._of_caller[stream.caller] + 1 > num_all // HEAVY_SHARE
-        return num_all // RESERVED_SHARE if stream.caller and is_heavy and stream in self.resting else 0
+            return shares.kept
+        is_anyones = not stream.caller or stream not in self.resting
+        return 0 if is_anyones else shares.to_leave(self._of_caller[stream.caller] + 1)

@@ -1,20 +1,17 @@
 """Streams that wait to be admitted: callers take turns, and the streams of one caller come in order. Pure.
 
 One caller may have as many streams as the queue holds, and each may speak for minutes. With first come, first served,
-all other callers would wait until these are done. Slots and KV pages are shared out by the same rule: a few streams
-with long texts or large frame limits can hold most of the pages.
+all other callers would wait until these are done. Slots and KV pages are shared out by the same rule (`shares.py`): a
+few streams with long texts or large frame limits can hold most of the pages. A caller's only stream leaves nothing to
+others, as it might never fit.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from sonorant.engine.shares import Shares
 from sonorant.engine.talker.schedule.stream import NO_SLOT, Stream
-
-# A caller that would have more than one in HEAVY_SHARE of the slots, or of the pages, must leave one in
-# RESERVED_SHARE to others; not with its only stream, which might never fit.
-HEAVY_SHARE = 2
-RESERVED_SHARE = 8
 
 
 @dataclass(slots=True)
@@ -27,8 +24,8 @@ class _Held:
 
 class WaitingStreams:
     def __init__(self, num_slots: int, num_pages: int) -> None:
-        self._num_slots = num_slots
-        self._num_pages = num_pages
+        self._slots = Shares.of_engine(num_slots)
+        self._pages = Shares.of_engine(num_pages)
         self._queues: dict[int, dict[int, Stream]] = {}  # by caller, in the order of their turns; none is empty
         self._held: dict[int, _Held] = {}  # by caller, of those that have something
 
@@ -53,8 +50,8 @@ class WaitingStreams:
             stream = next(iter(queue.values()))
             held = self._held.get(caller) if caller else None
             if held is None or (
-                _leaves_enough(1, held.num_slots, num_free_slots, self._num_slots)
-                and _leaves_enough(num_new_pages(stream), len(held.pages), num_free_pages, self._num_pages)
+                self._slots.leaves_enough(1, held.num_slots, num_free_slots)
+                and self._pages.leaves_enough(num_new_pages(stream), len(held.pages), num_free_pages)
             ):
                 return stream
         return None
@@ -103,11 +100,6 @@ class WaitingStreams:
                 of_caller.pages.update(stream.pages)
         if held != self._held:
             raise RuntimeError("the slots and KV pages noted for the callers are not those that their streams hold")
-
-
-def _leaves_enough(num: int, num_held: int, num_free: int, num_all: int) -> bool:
-    """Whether a caller with `num_held` slots or pages may take `num` more."""
-    return num_held + num <= num_all // HEAVY_SHARE or num_free - num >= num_all // RESERVED_SHARE
 
 
 def by_turns(streams: Iterable[Stream]) -> list[Stream]:
