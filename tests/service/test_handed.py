@@ -1,39 +1,31 @@
-"""Covers: shared memory that the owner hands to its server processes."""
+"""Covers: what the owner hands to a server process."""
 
 import asyncio
 import pickle
 import sys
 from asyncio.subprocess import PIPE
+from contextlib import closing
 
-import numpy as np
-
-from sonorant.engine import SharedRecord
+from sonorant.service.admission.ledger import Kind, Ledger
 from sonorant.service.handed import Handed
 from tests.service.harness import server_config
 
-WRITE = (
-    "import pickle, sys; handed = pickle.load(sys.stdin.buffer); handed.table.record.field('rows')[handed.number] = 7"
+TAKE = (
+    "import pickle, sys; from sonorant.service.admission.ledger import Kind; "
+    "pickle.load(sys.stdin.buffer).ledger.take(5, Kind.SESSIONS, print)"
 )
 
 
-class Table:
-    """A number for each of two server processes."""
-
-    def __init__(self) -> None:
-        self.record = SharedRecord(np.dtype([("rows", "i8", 2)]))
-
-    def fds(self) -> tuple[int, ...]:
-        return self.record.fds()
-
-    def clear(self, number: int) -> None:
-        self.record.field("rows")[number] = 0
-
-
-async def test_a_table_comes_with_the_settings_and_is_the_same_memory() -> None:
-    table = Table()
-    handed = Handed(server_config(), 1, table)
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITE, stdin=PIPE, pass_fds=handed.fds())
-    await process.communicate(pickle.dumps(handed))
-    assert process.returncode == 0
-    assert table.record.field("rows").tolist() == [0, 7]
-    table.record.close()
+async def test_a_process_counts_in_the_same_memory_and_is_cleared_when_it_has_ended() -> None:
+    with closing(Ledger(2)) as ledger:
+        ledger.of_process(0).take(5, Kind.SESSIONS, lambda num_all, num_own: None)
+        handed = Handed(server_config(), ledger.of_process(1))
+        fds = handed.ledger.fds()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", TAKE, stdin=PIPE, stdout=PIPE, pass_fds=fds
+        )
+        told, _ = await process.communicate(pickle.dumps(handed))
+        assert told == b"1 1\n"
+        assert ledger.total(Kind.SESSIONS) == 2
+        ledger.clear(1)
+        assert ledger.total(Kind.SESSIONS) == 1

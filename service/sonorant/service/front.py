@@ -16,7 +16,7 @@ def main() -> None:
     handed: Handed = pickle.load(sys.stdin.buffer)
     owner = socket.socket(fileno=int(sys.argv[1]))
     owner.set_inheritable(False)
-    sys.exit(process.run(handed.config, sys.stdin.fileno(), owner, handed))
+    sys.exit(process.run(handed.config, sys.stdin.fileno(), owner, handed.ledger))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ from sonorant.hosting.addresses import CannotListen
 from sonorant.hosting.tls import TlsError
 from sonorant.service import doctor, processes, server
 from sonorant.service.access.api_keys import ApiKeysError, new_key
+from sonorant.service.admission.ledger import Ledger
 from sonorant.service.config import parse_args
 from sonorant.service.errors import VoiceStoreFailed
-from sonorant.service.handed import Handed
 from sonorant.service.log_filters import LOG_FILTERS
 from sonorant.service.operations.admin_port import ChannelzMissing
 from sonorant.service.operations.tracing import TracingMissing
@@ -42,11 +42,11 @@ async def serve(
     config: ServiceConfig,
     lifeline: int | None = None,
     owner: socket.socket | None = None,
-    handed: Handed | None = None,
+    ledger: Ledger | None = None,
 ) -> int:
     """Run until a signal, and return the exit code. The first signal drains (or stops the loading), the second stops
     at once. `lifeline`: a file descriptor whose end counts as a signal. `owner`: a socket to the process that has the
-    workers, if that is another one; `handed`: what that process handed over beside the settings.
+    workers, if that is another one; `ledger`: the one of all server processes.
     """
     config = replace(config, processes=processes.number_of(config))
     drain = asyncio.Event()
@@ -87,7 +87,7 @@ async def serve(
         if config.processes > 1:
             return await processes.serve(config, drain)
         config = config.with_sizes(await asyncio.to_thread(sized, config.engines))
-        return await server.serve(config, start_engine, drain, handed=handed)
+        return await server.serve(config, start_engine, drain, ledger=ledger)
     except (
         CannotListen,
         ApiKeysError,
@@ -136,7 +136,7 @@ def run(
     config: ServiceConfig,
     lifeline: int | None = None,
     owner: socket.socket | None = None,
-    handed: Handed | None = None,
+    ledger: Ledger | None = None,
 ) -> int:
     """Run a server process to its end, and return its exit code; see `serve`."""
     logs.set_up(*LOG_FILTERS)
@@ -144,7 +144,7 @@ def run(
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one, and shells allow few
     try:
-        return uvloop.run(serve(config, lifeline, owner, handed))
+        return uvloop.run(serve(config, lifeline, owner, ledger))
     except asyncio.CancelledError:
         log.warning("stopped at once by a signal")
         return 1

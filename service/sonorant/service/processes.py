@@ -1,8 +1,9 @@
 """Several server processes on one port, before the same workers: more than one event loop can serve.
 
-Linux spreads clients' connections over the processes that listen, the fronts. Each has limits and a phrase cache of its
-own, and all of them share the places of the workers. This process serves nobody. It keeps the port and the workers,
-starts the fronts, passes signals on, replaces fronts that end, and serves the metrics of all of them.
+Linux spreads clients' connections over the processes that listen, the fronts. Each has a phrase cache of its
+own. All of them share the limits of callers and the places of the workers. This process serves nobody. It keeps the
+port, the workers and the ledger of callers, starts the fronts, passes signals on, replaces fronts that end, and serves
+the metrics of all of them.
 """
 
 import asyncio
@@ -22,7 +23,8 @@ from typing import Any
 
 from sonorant.engine import AUTO, EngineError, SharedPairs, find_card, shared_pairs
 from sonorant.hosting.addresses import listening_socket, reserved_port
-from sonorant.service.handed import Handed, HostTable
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.handed import Handed
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.process_metrics import any_ready, scrape
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
@@ -44,14 +46,8 @@ class ProcessEnded(Exception):
     """A server process cannot be kept running."""
 
 
-async def serve(
-    config: ServiceConfig,
-    drain: asyncio.Event,
-    announce: Announce = announce_on_stdout,
-    table: HostTable | None = None,
-) -> int:
-    """Serve until `drain` is set, and return the exit code. Cancelling this stops all processes at once. `table` is
-    handed to every server process, and its row is cleared when that has ended.
+async def serve(config: ServiceConfig, drain: asyncio.Event, announce: Announce = announce_on_stdout) -> int:
+    """Serve until `drain` is set, and return the exit code. Cancelling this stops all processes at once.
 
     Raises CannotListen, CheckpointError or EngineError, and ProcessEnded.
     """
@@ -64,7 +60,9 @@ async def serve(
         log.info("%d server processes use the same workers", config.processes)
         config = config.with_sizes(pairs.configs)
         configs = [front_config(config, number, address) for number in range(config.processes)]
-        handed = [Handed(each, number, table) for number, each in enumerate(configs)]
+        ledger = Ledger(config.processes)
+        stack.callback(ledger.close)
+        handed = [Handed(each, ledger.of_process(number)) for number, each in enumerate(configs)]
         processes = _Processes(handed, pairs, drain, announce, listening)
         if listening is not None:
             await stack.enter_async_context(serve_metrics(listening, processes.metrics, processes.are_ready))
@@ -77,8 +75,7 @@ def number_of(config: ServiceConfig) -> int:
     """Return how many server processes there are to be; see `ServiceConfig.processes`. Blocks for some milliseconds."""
     if config.processes != AUTO:
         return config.processes
-    counts_alone = config.api_keys is not None and config.voices_url is None
-    if counts_alone or not any(find_card(engine.talker.device) for engine in config.engines):
+    if not any(find_card(engine.talker.device) for engine in config.engines):
         return 1
     return min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) // CORES_PER_PROCESS))
 
@@ -183,8 +180,7 @@ class _Processes:
             ending.cancel()
             await self._stop(process)
             self._pairs.leave(number)
-            if (table := self._handed[number].table) is not None:
-                table.clear(number)
+            self._handed[number].ledger.clear(number)
 
     async def _end_at_drain(self, process: Process) -> None:
         await self._drain.wait()
@@ -237,7 +233,7 @@ async def _start(handed: Handed, end: socket.socket) -> Process:
         stdout=PIPE,
         env=environment,
         start_new_session=True,
-        pass_fds=[end.fileno(), *handed.fds()],
+        pass_fds=[end.fileno(), *handed.ledger.fds()],
     )
     assert process.stdin is not None
     with suppress(OSError, RuntimeError):  # it has ended already; RuntimeError is what uvloop says then

@@ -21,7 +21,6 @@ from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
 from sonorant.service.errors import VoiceStoreFailed
-from sonorant.service.handed import Handed
 from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.metrics_port import serve_metrics
@@ -65,10 +64,10 @@ async def serve(
     start_engine: StartEngine,
     drain: asyncio.Event,
     announce: Announce = announce_on_stdout,
-    handed: Handed | None = None,
+    ledger: Ledger | None = None,
 ) -> int:
     """Serve until `drain` is set or the engine has failed for good, finish running calls, and return the exit code.
-    `handed`: what the owner gave to this process, if there is one.
+    `ledger`: one that other server processes use as well, if there are others.
 
     Raises, before the engine is started: CannotListen; ApiKeysError, TlsError, PhrasesFileError or VoiceStoreFailed for
     their files; ChannelzMissing or TracingMissing.
@@ -80,12 +79,15 @@ async def serve(
         def num_callers() -> int:
             return len(keys) if keys is not None else HOSTS
 
-        room = Room(Ledger(), num_callers, config.max_sessions, config.engine.encoder.max_queued_recordings)
+        if ledger is None:
+            ledger = Ledger()
+            parts.callback(ledger.close)
+        room = Room(ledger, num_callers, config.max_sessions, config.engine.encoder.max_queued_recordings)
         sessions = room.sessions
         metrics, stalled, health = Metrics(), Stalled(), HealthServicer()
         metrics.sessions.set_function(lambda: sessions.num_active)
         metrics.sessions_limit.set(config.max_sessions)
-        metrics.sessions_used_ratio.set_function(lambda: sessions.num_active / config.max_sessions)
+        metrics.sessions_used_ratio.set_function(lambda: sessions.num_on_host / config.max_sessions)
         tracer = Tracer(config.traces) if config.traces else None
         if tracer is not None:
             parts.push_async_callback(asyncio.to_thread, tracer.close)

@@ -103,7 +103,7 @@ class ServiceConfig:
         as_auto(as_positive),
         "auto|N",
         "server processes that share the port and the workers; clients' connections are spread over them; auto: on a "
-        "GPU one for each 2 cores, at most 8, but 1 with --api-keys unless --voices-url shares their limits; else 1",
+        "GPU one for each 2 cores, at most 8; else 1",
     )
     listen: str = setting("127.0.0.1:50051", as_address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
     metrics_listen: str | None = setting(
@@ -120,8 +120,8 @@ class ServiceConfig:
         AUTO,
         as_auto(as_positive),
         "auto|N",
-        "most calls that may speak or explain at a time, in each server process; auto: twice the streams of all "
-        "workers, and at least 1000",
+        "most calls that may speak or explain at a time, in all server processes together; auto: twice the streams of "
+        "all workers, and at least 1000",
     )
     max_text_chars: int = setting(4096, as_positive, "N", "longest text of one utterance, in characters")
     drain_delay_s: int = setting(

@@ -18,14 +18,13 @@ from sonorant.service.admission.fleet_table import FleetTable
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.limits import HostLimits
 from sonorant.service.errors import LimitReached
-from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from sonorant.tts.v1.voice_service_pb2 import CreateVoiceRequest, GetVoiceRequest
 from tests.service import postgres
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import Served, Transcript, config, eventually, failure, read_all, read_until, served
+from tests.service.harness import Served, eventually, failure, served
 from tests.service.keys import ADA, BOB, bearer, table
-from tests.service.scripts import STATUS_LOST
+from tests.service.visitors import Visitor, let_in
 
 KEY = bearer(ADA)
 ROOMY = "max_sessions = 100\nmax_text_chars_per_minute = 10000000"
@@ -42,43 +41,14 @@ async def fleet(url: str, folder: Path, limits: str) -> AsyncIterator[list[Serve
         yield [await stack.enter_async_context(served(engine, **settings)) for engine in engines]
 
 
-class Visitor:
-    """A session that tries to be let in, and what became of it."""
-
-    def __init__(self, server: Served) -> None:
-        self._call = server.stub.Speak(metadata=KEY)
-        self._transcript = Transcript()
-
-    async def begin(self) -> bool:
-        try:
-            await self._call.wait_for_connection()
-            await self._call.write(speak_pb2.SpeakRequest(config=config()))
-            await read_until(self._call, self._transcript, "session")
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            code, details = await self._call.code(), await self._call.details()
-            assert code == grpc.StatusCode.RESOURCE_EXHAUSTED or details == STATUS_LOST, details
-            return False
-        return True
-
-    async def leave(self) -> None:
-        await self._call.done_writing()
-        await read_all(self._call, self._transcript)
-
-
-async def let_in(callers: list[Visitor]) -> list[Visitor]:
-    """All at the same time."""
-    answers = await asyncio.gather(*(caller.begin() for caller in callers))
-    return [caller for caller, answer in zip(callers, answers, strict=True) if answer]
-
-
 async def test_a_key_with_six_sessions_gets_six_on_three_servers(database: str, tmp_path: Path) -> None:
     async with fleet(database, tmp_path, "max_sessions = 6") as servers:
-        inside = await let_in([Visitor(servers[number % 3]) for number in range(12)])
+        inside = await let_in([Visitor(servers[number % 3].stub) for number in range(12)])
         assert len(inside) == 6
         await inside[0].leave()
 
         async def one_more() -> int:
-            return len(await let_in([Visitor(server) for server in servers]))
+            return len(await let_in([Visitor(server.stub) for server in servers]))
 
         await eventually(one_more, 1)
         assert await one_more() == 0
@@ -162,7 +132,7 @@ async def test_a_database_that_stops_and_starts_under_load(tmp_path: Path, monke
         cluster = await asyncio.to_thread(postgres.Cluster, Path(folder))
         limits = "max_sessions = 2\nmax_text_chars_per_minute = 600"
         async with fleet(cluster.database("voices"), tmp_path, limits) as servers, load(servers) as well:
-            inside = await let_in([Visitor(servers[0]), Visitor(servers[1])])
+            inside = await let_in([Visitor(servers[0].stub), Visitor(servers[1].stub)])
             assert len(inside) == 2
             await servers[0].voices.CreateVoice(ANNA, metadata=KEY)
             await asyncio.to_thread(cluster.stop)
@@ -171,7 +141,7 @@ async def test_a_database_that_stops_and_starts_under_load(tmp_path: Path, monke
             spoken = await servers[2].stub.Synthesize(SynthesizeRequest(text="ab"), metadata=KEY)
             assert spoken.stats.sent_ms == 320
             assert await up(servers[2]) == 0
-            inside += (more := await let_in([Visitor(servers[2]) for _ in range(4)]))
+            inside += (more := await let_in([Visitor(servers[2].stub) for _ in range(4)]))
             assert len(more) == 2, "the limit of each server alone"
             without = well[0]
             await eventually(lambda: well[0] >= without + 6, True)
@@ -189,12 +159,12 @@ async def test_a_database_that_stops_and_starts_under_load(tmp_path: Path, monke
                 return True
 
             await eventually(known, True)
-            assert await let_in([Visitor(servers[0])]) == [], "what came in meanwhile is counted"
+            assert await let_in([Visitor(servers[0].stub)]) == [], "what came in meanwhile is counted"
             for caller in inside:
                 await caller.leave()
 
             async def again() -> int:
-                return len(await let_in([Visitor(server) for server in servers]))
+                return len(await let_in([Visitor(server.stub) for server in servers]))
 
             await eventually(again, 2)
         await asyncio.to_thread(cluster.stop)

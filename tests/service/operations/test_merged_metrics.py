@@ -36,7 +36,7 @@ def test_numbers_of_each_are_added_and_those_of_all_are_not() -> None:
     other = text(5, {"OK": 4, "INTERNAL": 1}, [0.5, 5.0], up=0)
     found = values(merged([one, other]))
     assert found["tts_sessions", ""] == 7
-    assert found["tts_sessions_used_ratio", ""] == 0.5, "that of the fullest"
+    assert found["tts_sessions_used_ratio", ""] == 0.5, "each has read that of all"
     assert found["tts_database_up", ""] == 0
     assert found["tts_slots", ""] == 32
     assert [found["grpc_server_handled_total", code] for code in ("OK", "CANCELLED", "INTERNAL")] == [7, 1, 1]

@@ -1,6 +1,6 @@
 """Merges the metrics of several server processes, as if they came from one. Pure.
 
-Numbers are added, except those of the engine that every process reads alike, of which the largest counts.
+Numbers are added, except those that every process reads alike, of which the largest counts.
 """
 
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from prometheus_client.utils import floatToGoString
 
 from sonorant.service.operations.engine_metrics import OF_ALL_PROCESSES
 
-# How full the fullest process is; and what is bad if any process finds it so.
-_LARGEST = OF_ALL_PROCESSES | {"tts_sessions_used_ratio"}
+# What every process reads alike; and what is bad if any process finds it so.
+_LARGEST = OF_ALL_PROCESSES | {"tts_sessions_limit", "tts_sessions_used_ratio"}
 _SMALLEST = frozenset({"tts_database_up"})
 _CREATED = "_created"  # when a counter began
 

@@ -58,7 +58,7 @@ class Metrics:
         )
         self.sessions = Gauge("tts_sessions", "Synthesis RPCs that have a place.", registry=registry)
         self.sessions_used_ratio = Gauge(
-            "tts_sessions_used_ratio", "tts_sessions / tts_sessions_limit.", registry=registry
+            "tts_sessions_used_ratio", "tts_sessions / tts_sessions_limit, of all server processes.", registry=registry
         )
         self.sessions_limit = Gauge("tts_sessions_limit", "Places for synthesis RPCs.", registry=registry)
         self.database_up = Gauge(
