@@ -16,6 +16,7 @@ from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.fleet import FleetLimits
 from sonorant.service.admission.fleet_table import FleetTable
 from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.room import Room
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
@@ -35,7 +36,6 @@ from sonorant.service.rpc.speech import TextToSpeechServicer
 from sonorant.service.rpc.voices import VoiceServicer
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.speak.phrases import Phrases
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.wanted_phrases import read_phrases, speak_phrases
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.opening import opener
@@ -130,8 +130,9 @@ async def serve(
         limits = of_fleet or room.limits
         phrases = Phrases(config.phrase_cache_bytes)
         metrics.follow_phrases(phrases)
+        reservations = Reservations(engine, ledger, num_callers)
         speech = TextToSpeechServicer(
-            engine, chooser, sessions, tasks, config.max_text_chars, limits, phrases, loop_share, num_callers
+            engine, chooser, sessions, tasks, config.max_text_chars, limits, phrases, loop_share, reservations
         )
         metrics.waiting_utterances.set_function(lambda: speech.num_waiting)
         voices = VoiceServicer(engine, presets, chooser, stored, room.uploads, phrases)
@@ -165,7 +166,7 @@ async def serve(
         async def keep_wanted_phrases() -> None:
             await ready.wait()
             part = loop_share.of(ANYONE.limit_key)
-            await speak_phrases(wanted, Reservations(engine), chooser, phrases, config.max_text_chars, part)
+            await speak_phrases(wanted, reservations, chooser, phrases, config.max_text_chars, part)
 
         def on_ready() -> None:
             gc.collect()

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from sonorant.service.access import api_keys
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
 from sonorant.service.speak.delivery import SILENT_FRAMES
 from sonorant.service.speak.playout import Playout
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.resumption import KnownSegment, Resumption
 from sonorant.service.speak.utterance import Utterance
 from tests.service.fake_engine import FakeEngine
@@ -41,12 +43,12 @@ class Watched(FakeEngine):
 class Scene:
     def __init__(self) -> None:
         self.engine = Watched()
-        self.reservations = Reservations(self.engine, lambda: 2)  # type: ignore[arg-type]
+        self.reservations = Reservations(self.engine, Ledger(), lambda: 2)  # type: ignore[arg-type]
         ticks = count()
         self.share = LoopShare(lambda: next(ticks) * PER_TURN_S)  # each piece of work takes what a turn has
 
     def of(self, caller: str, resumption: Resumption | None = None, **config: Any) -> Utterance:
-        reservations = self.reservations.of(caller)
+        reservations = self.reservations.of(api_keys.Caller(caller))
         return Utterance(
             "u",
             spec(self.engine, **config),
@@ -93,7 +95,7 @@ async def test_of_many_that_begin_at_once_each_turn_opens_as_many_as_it_has_time
 async def test_callers_take_turns_at_opening() -> None:
     scene = Scene()
     await scene.hear([write(scene.of("a"), "Hello.") for _ in range(NUM)] + [write(scene.of("b"), "Hello.")])
-    assert scene.engine.callers.index(scene.reservations.of("b").caller_id) <= 2
+    assert scene.engine.callers.index(api_keys.Caller("b").number) <= 2
 
 
 async def test_streams_that_are_set_back_at_once_are_opened_in_turn_too() -> None:

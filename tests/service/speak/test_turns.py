@@ -5,13 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import check_synthesis
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.turns import MAX_REMEMBERED, OpenUtterance, Turns
 from sonorant.service.speak.utterance import Utterance
 from sonorant.service.voices.choice import VoiceChoice
@@ -30,7 +31,7 @@ class Session:
         self.outbox: Outbox[SpeakResponse] = Outbox()
         self.part = LoopShare().of("")
         self.turns = Turns(self.outbox, "r-1", self.part)
-        self.reservations = Reservations(engine)
+        self.reservations = Reservations(engine, Ledger())
 
     def begin(self, utterance_id: str, text: str = "") -> OpenUtterance:
         choice = VoiceChoice(self.engine.info, "voice", voice_id="ada", speaker="ada")

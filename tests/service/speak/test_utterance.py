@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
+from sonorant.service.access import api_keys
+from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField, LimitReached
 from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import UtteranceSpec, check_synthesis
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.segmenter import TextPolicy
 from sonorant.service.speak.utterance import Utterance
 from sonorant.service.voices.choice import VoiceChoice
@@ -67,14 +69,14 @@ class Caller:
 
 
 def reservations_of(engine: Any) -> Reservations:
-    return Reservations(engine)
+    return Reservations(engine, Ledger())
 
 
 def utterance(
     engine: Any, reservations: Reservations | None = None, caller: Caller | None = None, **config: Any
 ) -> Utterance:
     made = spec(engine, **config)
-    return of(made, reservations or Reservations(engine), caller or Caller())
+    return of(made, reservations or Reservations(engine, Ledger()), caller or Caller())
 
 
 def of(made: UtteranceSpec, reservations: Reservations, caller: Caller) -> Utterance:
@@ -188,8 +190,9 @@ async def test_a_begun_utterance_keeps_its_place_against_newcomers() -> None:
 
 async def test_who_has_many_utterances_leaves_places_to_others() -> None:
     engine = FakeEngine(max_streams=8)
-    everybody = Reservations(engine, lambda: 4)
-    ada, bob, here = everybody.of("ada"), everybody.of("bob"), everybody.of("")
+    ledger = Ledger()
+    everybody = Reservations(engine, ledger, lambda: 4)
+    ada, bob, here = (everybody.of(api_keys.Caller(name)) for name in ("ada", "bob", ""))
 
     async def begun(reservations: Reservations) -> asyncio.Task[FinishReason]:
         one, heard = utterance(engine, reservations), Heard()
@@ -212,7 +215,7 @@ async def test_who_has_many_utterances_leaves_places_to_others() -> None:
     for speaking in (*hers, *theirs):
         speaking.cancel()
     await asyncio.wait([*hers, *theirs])
-    assert not everybody.num_open
+    assert not ledger.holders(Kind.UTTERANCES, 1)
 
 
 async def until_heard(heard: Heard) -> None:

@@ -6,7 +6,7 @@ process had that has died can be forgotten.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import IntEnum
 
 import numpy as np
@@ -22,6 +22,7 @@ class Kind(IntEnum):
     SESSIONS = 0
     UPLOADS = 1
     RECORDINGS = 2
+    UTTERANCES = 3  # which have a place in the engine; it has the limit
 
 
 class Ledger:
@@ -46,6 +47,17 @@ class Ledger:
     def total(self, kind: Kind) -> int:
         """Return how many permits all callers have."""
         return self._sum(_ALL, kind)
+
+    def held(self, caller: int, kind: Kind) -> int:
+        """Return how many permits a caller has."""
+        row = self._find(caller)
+        return 0 if row is None else self._sum(row, kind)
+
+    def holders(self, kind: Kind, at_least: int) -> Collection[int]:
+        """Return the callers that have so many permits or more."""
+        used = slice(1, self._num_used[0])
+        callers: list[int] = self._callers[used][self._counts[used, :, kind].sum(axis=1) >= at_least].tolist()
+        return set(callers)
 
     def take(self, caller: int, kind: Kind, check: Callable[[int, int], None]) -> int:
         """Give a caller one more permit, unless `check` raises, which is told how many all and this caller have.

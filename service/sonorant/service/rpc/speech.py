@@ -11,6 +11,7 @@ from sonorant.engine import EnginePool, EngineState, EngineUnavailable
 from sonorant.service import __version__
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.limits import Limits
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.sessions import Sessions
 from sonorant.service.audio.formats import RATES_HZ, served_encodings
 from sonorant.service.calls import context as call_context
@@ -27,7 +28,6 @@ from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import check_lead, check_silence, check_synthesis, check_timestamps
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.scheduling import check_scheduling
 from sonorant.service.speak.session import Session
 from sonorant.service.speak.turns import PAYLOADS
@@ -59,18 +59,16 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         limits: Limits,
         phrases: Phrases,
         loop_share: LoopShare,
-        num_callers: Callable[[], int],
+        reservations: Reservations,
     ) -> None:
-        """`tasks`: a group that outlives all calls; tasks of calls run in it and end with their call.
-        `num_callers`: see `Permits`.
-        """
+        """`tasks`: a group that outlives all calls; tasks of calls run in it and end with their call."""
         self._engine = engine
         self._voices = voices
         self._permits = permits
         self._tasks = tasks
         self._max_text_chars = max_text_chars
         self._limits = limits
-        self._reservations = Reservations(engine, num_callers)
+        self._reservations = reservations
         self._phrases = phrases
         self._loop_share = loop_share
         self._sessions: set[Session] = set()
@@ -146,7 +144,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
         session = Session(
-            self._reservations.of(call.caller.limit_key),
+            self._reservations.of(call.caller),
             self._voices,
             self._limits,
             call.caller,
@@ -247,7 +245,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         spec = replace(spec, timestamps=timestamps, scheduling=check_scheduling(request.scheduling, "scheduling"))
         charge = partial(self._limits.take, caller)
         phrases = CallerPhrases(self._phrases, caller.name)
-        reservations, part = self._reservations.of(caller.limit_key), self._loop_share.of(caller.limit_key)
+        reservations, part = self._reservations.of(caller), self._loop_share.of(caller.limit_key)
         utterance = Utterance(
             "",
             spec,

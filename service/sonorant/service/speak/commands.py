@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import Draining, InvalidField, LimitReached
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import SpeakSpec, UtteranceSpec, check_utterance_id
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.resumption import Resumption
 from sonorant.service.speak.turns import OpenUtterance, Turns
 from sonorant.service.speak.utterance import Utterance

@@ -29,7 +29,6 @@ from sonorant.service.speak.segment_maker import SegmentMaker
 from sonorant.service.speak.segments import Segment, Segments
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.speak.statistics import Statistics
-from sonorant.service.speak.waiting import open_in_turn
 from sonorant.service.speak.word_times import Word, WordTimes
 from sonorant.service.text.revision import heard_to
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
@@ -186,7 +185,11 @@ class Delivery:
             if (wait_s := max(asked_s, self._pacer.lead_s)) <= 0:
                 raise
             open_stream = partial(self._maker.open, segment, known)
-            await open_in_turn(self._segments.reservation, open_stream, wait_s, send if asked_s else None)
+
+            async def tell(num_ahead: int, expected_s: float) -> None:
+                await send(synthesis_pb2.Queued(num_ahead=num_ahead, expected_wait_ms=round(expected_s * 1000)))
+
+            await self._segments.reservation.open_in_turn(open_stream, wait_s, tell if asked_s else None)
 
     async def _open_or_finish(self, segment: Segment, send: Send, *, is_heard: bool) -> None:
         """Finish a segment that had nothing to speak, or open its stream if a revision has changed that."""

@@ -10,7 +10,7 @@ MAX_WAIT_MS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    is_batch: bool = False  # nobody listens; interactive utterances go first
+    is_background: bool = False  # nobody listens; interactive utterances go first
     max_wait_s: float = 0.0  # how long it may wait for a place
 
 

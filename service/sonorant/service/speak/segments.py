@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from sonorant.engine import EngineStream, Int16Array, SamplingParams, SynthesisParams
+from sonorant.service.admission.reservations import Reservation
 from sonorant.service.errors import LimitReached
 from sonorant.service.speak.credit import Credit
 from sonorant.service.speak.phrases import CallerPhrases, PhraseStream, SpokenPhrase, is_greedy
-from sonorant.service.speak.reservations import Reservation
 from sonorant.service.speak.segmenter import EndSegment, Event, Text
 from sonorant.service.speak.state import UtteranceState
 from sonorant.service.text.checks import is_speakable

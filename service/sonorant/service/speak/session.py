@@ -15,6 +15,7 @@ from functools import partial
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.limits import Limits
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
@@ -25,7 +26,6 @@ from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import SpeakSpec, check_speak_config, check_synthesis
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.resumption import check_resume
 from sonorant.service.speak.turns import Turns
 from sonorant.service.voices.choice import VoiceChooser

@@ -7,6 +7,7 @@ from contextlib import suppress
 from google.rpc.status_pb2 import Status
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
+from sonorant.service.admission.reservations import Reservation, Reservations
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import InvalidField
 from sonorant.service.speak.delivery import Delivery, Send
@@ -14,7 +15,6 @@ from sonorant.service.speak.pacer import Pacer
 from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import UtteranceSpec
-from sonorant.service.speak.reservations import Reservation, Reservations
 from sonorant.service.speak.resumption import CHARS_PER_S, Resumption
 from sonorant.service.speak.segmenter import EndSegment, Event, Segmenter, Text
 from sonorant.service.speak.segments import Segment, Segments
@@ -81,7 +81,10 @@ class Utterance:
         self._charged_longer_chars = 0
         self._commits: list[int] = []  # offsets up to which text was committed because no more came for a while
         reservation = Reservation(
-            reservations, resumed=resumption is not None, follows=follows, scheduling=spec.scheduling
+            reservations,
+            resumed=resumption is not None,
+            follows=follows,
+            is_background=spec.scheduling.is_background,
         )
         self._segments = Segments(self.state, reservation, phrases)
         self._delivery = Delivery(

@@ -9,13 +9,13 @@ from google.protobuf.json_format import Parse, ParseError
 
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import ANYONE
+from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import InvalidField, RequestError
 from sonorant.service.speak.delivery import Message
 from sonorant.service.speak.phrases import EVERYBODY, CallerPhrases, Phrases, is_greedy
 from sonorant.service.speak.playout import Playout
 from sonorant.service.speak.requests import check_synthesis
-from sonorant.service.speak.reservations import Reservations
 from sonorant.service.speak.utterance import Utterance
 from sonorant.service.text.checks import check_whole
 from sonorant.service.voices.choice import VoiceChooser

@@ -1,13 +1,15 @@
 """Who gets which places in the engine, and who goes ahead of whom; that what was begun keeps its place is tested with
 utterances."""
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 
 import pytest
 
 from sonorant.engine import EngineOverloaded
-from sonorant.service.speak.reservations import Reservation, Reservations
-from sonorant.service.speak.scheduling import Scheduling
+from sonorant.service.access.api_keys import Caller
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.queue import Rank
+from sonorant.service.admission.reservations import Reservation, Reservations
 from tests.service.fake_engine import FakeEngine
 from tests.service.speak.test_utterance import spec
 
@@ -19,10 +21,10 @@ class Server:
     def __init__(self) -> None:
         self.engine = FakeEngine(max_streams=NUM_PLACES)
         self._params = spec(self.engine).params
-        self._all = Reservations(self.engine, lambda: NUM_CALLERS)  # type: ignore[arg-type]
+        self._all = Reservations(self.engine, Ledger(), lambda: NUM_CALLERS)  # type: ignore[arg-type]
 
     def open(self, caller: str, *, resumed: bool = False) -> Reservation:
-        reservation = Reservation(self._all.of(caller), resumed=resumed)
+        reservation = Reservation(self._all.of(Caller(caller)), resumed=resumed)
         reservation.open(self._params, 1)
         return reservation
 
@@ -34,6 +36,11 @@ class Server:
             except EngineOverloaded:
                 return num
         raise AssertionError("no limit")
+
+
+def waiting(server: Server, caller: str) -> AbstractContextManager[object]:
+    """An utterance of this caller waits for a place."""
+    return server._all.queue.ticket(Rank.NEW, Caller(caller).number)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -85,8 +92,7 @@ async def test_who_gives_up_what_has_not_ended_still_has_many() -> None:
 async def test_who_waits_and_has_many_does_not_keep_others_from_what_is_kept_for_them() -> None:
     server = Server()
     assert server.open_all("flood") == 56
-    waiting = Reservation(server._all.of("flood"))
-    with waiting.waiting():
+    with waiting(server, "flood"):
         with pytest.raises(EngineOverloaded):
             server.open("flood")
         assert server.open_all("other") == 8
@@ -102,9 +108,9 @@ async def test_a_newcomer_leaves_places_to_those_before_it_and_takes_one_of_more
             stream.cancel()
         del opened[:count]
 
-    with ExitStack() as waiting:
+    with ExitStack() as stack:
         for caller in ("a", "a", "b"):
-            waiting.enter_context(Reservation(server._all.of(caller)).waiting())
+            stack.enter_context(waiting(server, caller))
         free(2)
         for caller in ("new", "a"):
             with pytest.raises(EngineOverloaded):
@@ -118,7 +124,7 @@ async def test_batch_utterances_leave_the_last_eighth_to_others(follows: bool) -
     server = Server()
 
     def batch() -> Reservation:
-        return Reservation(server._all.of("batch"), follows=follows, scheduling=Scheduling(is_batch=True))
+        return Reservation(server._all.of(Caller("batch")), follows=follows, is_background=True)
 
     for _ in range(NUM_PLACES * 7 // 8):
         begun = batch()
@@ -130,3 +136,12 @@ async def test_batch_utterances_leave_the_last_eighth_to_others(follows: bool) -
         server.open(f"caller {number}")
     begun.open(server._params, 1)
     assert server.engine.batch.count(True) == NUM_PLACES * 7 // 8 + 1
+
+
+async def test_utterances_at_another_process_of_the_host_count_as_well() -> None:
+    here, there = Server(), Server()
+    there._all = Reservations(there.engine, here._all._ledger.of_process(0), lambda: NUM_CALLERS)  # type: ignore[arg-type]
+    for _ in range(NUM_PLACES // NUM_CALLERS):
+        there.open("flood")
+    assert here.open_all("flood") == 56, "an eighth of this engine's places stays free"
+    assert here.open_all("other") == 8

@@ -1,17 +1,17 @@
 """Utterances that wait for a place in the engine, as it is full.
 
 Who goes first: ranks in order, and in a rank callers in turns. So a caller with many that wait holds nobody up. Nor
-does one who has many places already: some are kept for others, so the first of these tries as well.
+does a heavy caller, who has many places already: some are kept for others, so the first of these tries as well.
 
-Other server processes have queues of their own, so whoever is first here tries again and again. One that does not try
-when it is its turn, as its client does not read or its share of the event loop is used up, lets the next one try.
+Other server processes have queues of their own, so the first one here tries again and again. One that does not try when
+it is its turn, as its client does not read or its share of the event loop is used up, lets the next one try.
 """
 
 import asyncio
 import time
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -24,7 +24,7 @@ TYPICAL_UTTERANCE_S = 5.0  # how long a place is taken, as long as none was give
 class Rank(IntEnum):
     GOES_ON = 0  # somebody is listening already
     NEW = 1
-    BATCH = 2
+    BACKGROUND = 2
 
 
 @dataclass(order=True, slots=True)
@@ -34,21 +34,24 @@ class Ticket:
     rank: Rank
     turn: int  # of the caller
     number: int
-    caller: str = field(compare=False)
-    has_many: Callable[[], bool] = field(compare=False)  # whether the caller has so many places that some stay free
+    caller: int = field(compare=False)
     may_try: asyncio.Event = field(compare=False, default_factory=asyncio.Event)
 
 
-class PlaceQueue:
+class FairQueue:
     """Belongs to one event loop."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, heavy: Callable[[], Collection[int]] = tuple, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`heavy` tells which callers have so many places now that some stay free."""
+        self._heavy = heavy
         self._clock = clock
         self._tickets: list[Ticket] = []  # in order
         self._num_joined = 0
         self._turns = dict.fromkeys(Rank, 0)  # of the one served last, by rank
-        self._turn_of: dict[tuple[Rank, str], int] = {}  # the latest turn of each caller that waits
-        self._num_of: Counter[tuple[Rank, str]] = Counter()  # how many tickets each of them has
+        self._turn_of: dict[tuple[Rank, int], int] = {}  # the latest turn of each caller that waits
+        self._num_of: Counter[tuple[Rank, int]] = Counter()  # how many tickets each of them has
         self._served_s: deque[float] = deque(maxlen=REMEMBERED)
         self._timer: asyncio.TimerHandle | None = None
 
@@ -58,13 +61,14 @@ class PlaceQueue:
     def num_ahead(self, ticket: Ticket) -> int:
         return bisect_left(self._tickets, ticket)
 
-    def num_ahead_of_newcomer(self, rank: Rank, caller: str, has_many: Callable[[], bool]) -> int:
+    def num_ahead_of_newcomer(self, rank: Rank, caller: int) -> int:
         """How many go ahead of a newcomer, who therefore must leave as many places free.
 
-        Those whose callers have many places do not count if the newcomer's has not: it takes what is kept for such.
+        Heavy callers do not count if the newcomer's is not: it takes what is kept for such.
         """
-        ahead = self._tickets[: self.num_ahead(self._new_ticket(rank, caller, has_many))]
-        return len(ahead) if not ahead or has_many() else sum(not have_many for have_many in _have_many(ahead))
+        ahead = self._tickets[: self.num_ahead(self._new_ticket(rank, caller))]
+        heavy = self._heavy() if ahead else ()
+        return len(ahead) if caller in heavy else sum(ticket.caller not in heavy for ticket in ahead)
 
     def expected_wait_s(self, num_ahead: int, num_places: int) -> float:
         """How long somebody has to wait who has so many ahead: by how quickly the latest of all places were given."""
@@ -75,9 +79,9 @@ class PlaceQueue:
         return pace_s * (num_ahead + 1)
 
     @contextmanager
-    def ticket(self, rank: Rank, caller: str, has_many: Callable[[], bool]) -> Iterator[Ticket]:
-        """Wait in the queue inside the block. Who got a place says so with `served`."""
-        ticket = self._new_ticket(rank, caller, has_many)
+    def ticket(self, rank: Rank, caller: int) -> Iterator[Ticket]:
+        """Wait in the queue inside the block. A ticket that got a place is given to `served`."""
+        ticket = self._new_ticket(rank, caller)
         self._num_joined += 1
         self._turn_of[rank, caller] = ticket.turn
         self._num_of[rank, caller] += 1
@@ -98,9 +102,9 @@ class PlaceQueue:
         self._leave(ticket)
         self._let_try()
 
-    def _new_ticket(self, rank: Rank, caller: str, has_many: Callable[[], bool]) -> Ticket:
+    def _new_ticket(self, rank: Rank, caller: int) -> Ticket:
         turn = max(self._turns[rank], self._turn_of.get((rank, caller), -1) + 1)
-        return Ticket(rank, turn, self._num_joined, caller, has_many)
+        return Ticket(rank, turn, self._num_joined, caller)
 
     def _leave(self, ticket: Ticket) -> None:
         del self._tickets[self.num_ahead(ticket)]
@@ -115,21 +119,9 @@ class PlaceQueue:
         self._timer = loop.call_later(TRY_EVERY_S, self._try) if self._tickets else None
 
     def _let_try(self) -> None:
-        """Let the first one try whose caller has many places, and the first one of the others."""
-        tried = set[bool]()
-        for ticket, have_many in zip(self._tickets, _have_many(self._tickets), strict=False):
-            if have_many not in tried and not ticket.may_try.is_set():
-                ticket.may_try.set()
-                tried.add(have_many)
-                if len(tried) == 2:
-                    return
-
-
-def _have_many(tickets: Iterable[Ticket]) -> Iterator[bool]:
-    """Of each ticket, whether its caller has many places. Each caller is asked once, as there may be thousands of
-    tickets."""
-    known: dict[str, bool] = {}
-    for ticket in tickets:
-        if ticket.caller not in known:
-            known[ticket.caller] = ticket.has_many()
-        yield known[ticket.caller]
+        """Let the first one of heavy callers try, and the first one of the others."""
+        idle = [ticket for ticket in self._tickets if not ticket.may_try.is_set()]
+        heavy = self._heavy() if idle else ()
+        for is_heavy in (True, False):
+            if first := next((ticket for ticket in idle if (ticket.caller in heavy) is is_heavy), None):
+                first.may_try.set()

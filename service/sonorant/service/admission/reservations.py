@@ -1,0 +1,197 @@
+"""Places in the engine. An utterance that has begun keeps its place between two of its streams.
+
+Each sentence and each flush has its own stream. If the place were not kept, a begun utterance would compete with new
+ones at each of them, and break off in the middle when the engine is full. Also, a caller with many utterances leaves
+some places to callers with few. The engine does the same with slots and KV pages.
+"""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from copy import copy
+
+from sonorant.engine import EngineOverloaded, EnginePool, EngineStream, Int16Array, SynthesisParams
+from sonorant.service.access.api_keys import Caller
+from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.permits import Permit
+from sonorant.service.admission.queue import FairQueue, Rank, Ticket
+
+FOR_OTHERS = 8  # one place in 8; a smaller share than of sessions, as a free place is speech not made
+TELL_EVERY_S = 1.0
+
+Tell = Callable[[int, float], Awaitable[None]]  # how many utterances go ahead, and the seconds that it may take
+
+
+class Reservations:
+    """The places of all utterances of this server process, seen by one caller."""
+
+    def __init__(self, engine: EnginePool, ledger: Ledger, num_callers: Callable[[], int] = lambda: 1) -> None:
+        """`num_callers`: see `Permits`."""
+        self.caller = 0  # see `Caller.number`; 0 may take all places
+        self.engine = engine
+        self.queue = FairQueue(self._heavy)
+        self._ledger = ledger
+        self._num_callers = num_callers
+        self._num_kept: Counter[str] = Counter()  # places by checkpoint, while the next stream is not open
+
+    def of(self, caller: Caller) -> "Reservations":
+        seen = copy(self)
+        seen.caller = caller.number
+        return seen
+
+    @property
+    def caller_for_engine(self) -> int:
+        """The caller, or 0 if callers are not told apart."""
+        return self.caller if self._num_callers() > 1 else 0
+
+    def enter(self) -> Permit:
+        """Count an utterance of this caller, in all server processes."""
+        if not self.caller_for_engine:
+            return Permit(lambda: None)
+        row = self._ledger.take(self.caller, Kind.UTTERANCES, lambda num_all, num_own: None)
+        return Permit(lambda: self._ledger.give_back(row, Kind.UTTERANCES))
+
+    def keep(self, checkpoint: str) -> Permit:
+        """Keep one more place from new utterances of this process and of all others."""
+        self._keep(checkpoint, +1)
+        return Permit(lambda: self._keep(checkpoint, -1))
+
+    def _keep(self, checkpoint: str, change: int) -> None:
+        self._num_kept[checkpoint] += change
+        self.engine.keep_places(checkpoint, change)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Whether one more utterance of this caller would be more than an even share."""
+        return bool(self.caller_for_engine) and self._ledger.held(self.caller, Kind.UTTERANCES) >= self._even_share
+
+    def spare(self, checkpoint: str, *, for_others: bool) -> int:
+        """Return how many places an utterance that has none yet must leave free."""
+        kept = self.engine.info.max_streams // FOR_OTHERS if for_others else 0
+        return self._num_kept[checkpoint] + kept
+
+    def _heavy(self) -> Collection[int]:
+        return self._ledger.holders(Kind.UTTERANCES, self._even_share) if self._num_callers() > 1 else ()
+
+    @property
+    def _even_share(self) -> int:
+        return max(1, self.engine.info.max_streams // self._num_callers())
+
+
+class Reservation:
+    """The place of one utterance, from its first stream until it is given up."""
+
+    def __init__(
+        self,
+        reservations: Reservations,
+        *,
+        resumed: bool = False,
+        follows: bool = False,
+        is_background: bool = False,
+    ) -> None:
+        """`resumed`: begun by another session, so it goes ahead of new utterances; as anyone can say so, not where its
+        caller is heavy. `follows`: its session had others before, so it goes ahead in the same way, and waits for
+        workers that are being replaced, as they do. `is_background`: nobody listens to it.
+        """
+        self._all = reservations
+        self._resumed = resumed
+        self._follows = follows
+        self._is_background = is_background
+        self._ticket: Ticket | None = None  # while it waits for a place
+        self._permit: Permit | None = None  # from its first stream on
+        self._stream: EngineStream | None = None  # the latest stream, until it ends
+        self._kept: Permit | None = None  # the place, until the next stream is open
+
+    def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
+        """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
+        is_kept, is_heavy = self._kept is not None, self._all.is_heavy
+        num_ahead = 0
+        if not is_kept and self._ticket is None:
+            num_ahead = self._all.queue.num_ahead_of_newcomer(self._rank(is_heavy), self._all.caller)
+        for_others = is_heavy or self._is_background
+        permit = self._all.enter()
+        try:
+            stream = self._all.engine.open(
+                params,
+                credit_frames,
+                known_codes,
+                spare=0 if is_kept else self._all.spare(params.checkpoint, for_others=for_others) + num_ahead,
+                waits=self._follows or is_kept,
+                caller=self._all.caller_for_engine,
+                in_turn=self._resumed and not is_kept and is_heavy,
+                batch=self._is_background,
+            )
+        except BaseException as error:
+            permit.give_back()
+            if isinstance(error, EngineOverloaded):
+                error.retry_s = self._expected_wait_s(num_ahead)
+            raise
+        if self._ticket is not None:
+            self._all.queue.served(self._ticket)
+        self.give_up()
+        self._permit, self._stream = permit, stream
+        stream.when_ended = lambda: self._keep(params.checkpoint)
+        return stream
+
+    async def open_in_turn(self, open_stream: Callable[[], Awaitable[None]], wait_s: float, tell: Tell | None) -> None:
+        """Have `open_stream` called as soon as there is a place, from which it calls `open`.
+
+        Raises EngineOverloaded if there is no place within `wait_s`, and what `open_stream` raises for other reasons.
+        `tell`: tells the client now and then how long it may take.
+        """
+        now_s = asyncio.get_running_loop().time
+        latest_s, tell_s = now_s() + wait_s, now_s() if tell else math.inf
+        with self._all.queue.ticket(self._rank(self._all.is_heavy), self._all.caller) as ticket:
+            self._ticket = ticket
+            try:
+                while now_s() < latest_s:
+                    if tell is not None and now_s() >= tell_s:
+                        await tell(*self._position(ticket))
+                        tell_s = now_s() + TELL_EVERY_S
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout_at(min(latest_s, tell_s)):
+                            await ticket.may_try.wait()
+                    if ticket.may_try.is_set():
+                        ticket.may_try.clear()
+                        with suppress(EngineOverloaded):
+                            await open_stream()
+                            return
+                error = EngineOverloaded(f"no stream became free within {wait_s:.3g} s; try again later")
+                error.retry_s = self._position(ticket)[1]
+                raise error
+            finally:
+                self._ticket = None
+
+    def give_up(self) -> None:
+        stream, self._stream = self._stream, None
+        if self._kept is not None:
+            self._kept.give_back()
+            self._kept = None
+        if self._permit is not None:
+            permit, self._permit = self._permit, None
+            if stream is None:
+                permit.give_back()
+            else:  # a cancelled stream takes its place until the workers have ended it
+                stream.when_ended = permit.give_back
+
+    def pass_on(self, other: "Reservation") -> None:
+        """Give the place that is kept here to another utterance of the session, which has none yet."""
+        if self._kept is not None and other._permit is None and other._kept is None:
+            self._kept, other._kept = None, self._kept
+
+    def _keep(self, checkpoint: str) -> None:
+        self._stream, self._kept = None, self._all.keep(checkpoint)
+
+    def _rank(self, is_heavy: bool) -> Rank:
+        if self._is_background:
+            return Rank.BACKGROUND
+        return Rank.GOES_ON if (self._resumed or self._follows) and not is_heavy else Rank.NEW
+
+    def _position(self, ticket: Ticket) -> tuple[int, float]:
+        num_ahead = self._all.queue.num_ahead(ticket)
+        return num_ahead, self._expected_wait_s(num_ahead)
+
+    def _expected_wait_s(self, num_ahead: int) -> float:
+        return self._all.queue.expected_wait_s(num_ahead, self._all.engine.info.max_streams)
