@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.service.admission.queue import TRY_EVERY_S, TYPICAL_UTTERANCE_S, FairQueue, Rank
+from sonorant.service.admission.queue import TRY_EVERY_S, TYPICAL_UTTERANCE_S, PlaceQueue, Rank
 from tests.fakes import FakeClock
 
 A, B, FLOOD, OTHER = range(1, 5)
@@ -19,7 +19,7 @@ def order_of(waiters: list[tuple[Rank, int]], gone: frozenset[int] = frozenset()
     """In which order they get places, by their numbers; those that have `gone` leave before anybody gets one."""
 
     async def serve() -> list[int]:
-        queue, order = FairQueue(), list[int]()
+        queue, order = PlaceQueue(), list[int]()
         with ExitStack() as inside:
             stacks = [inside.enter_context(ExitStack()) for _ in waiters]
             tickets = [
@@ -70,7 +70,7 @@ def test_who_leaves_changes_nothing_for_the_others(waiters: list[tuple[Rank, int
 
 
 async def test_the_first_one_may_try_again_and_again_and_the_next_one_once_it_got_a_place() -> None:
-    queue = FairQueue()
+    queue = PlaceQueue()
     with queue.ticket(Rank.NEW, A) as first, queue.ticket(Rank.NEW, B) as second:
         for _ in range(3):
             await asyncio.wait_for(first.may_try.wait(), 5)
@@ -82,14 +82,14 @@ async def test_the_first_one_may_try_again_and_again_and_the_next_one_once_it_go
 
 
 async def test_one_that_does_not_try_holds_nobody_up() -> None:
-    queue = FairQueue()
+    queue = PlaceQueue()
     with queue.ticket(Rank.NEW, A) as first, queue.ticket(Rank.NEW, B) as second:
         await asyncio.wait_for(second.may_try.wait(), 5)
         assert first.may_try.is_set()
 
 
 async def test_an_empty_queue_has_no_timer() -> None:
-    queue = FairQueue()
+    queue = PlaceQueue()
     with queue.ticket(Rank.NEW, A):
         pass
     await asyncio.sleep(2 * TRY_EVERY_S)
@@ -98,7 +98,7 @@ async def test_an_empty_queue_has_no_timer() -> None:
 
 async def test_the_wait_is_expected_by_how_quickly_places_were_given() -> None:
     clock = FakeClock()
-    queue = FairQueue(clock=clock)
+    queue = PlaceQueue(clock=clock)
     assert queue.expected_wait_s(3, num_places=10) == pytest.approx(TYPICAL_UTTERANCE_S * 4 / 10)
     for _ in range(5):
         with queue.ticket(Rank.NEW, A) as ticket:
@@ -110,7 +110,7 @@ async def test_the_wait_is_expected_by_how_quickly_places_were_given() -> None:
 
 
 async def test_a_newcomer_comes_behind_those_of_a_better_rank_and_whose_turn_is_before_it() -> None:
-    queue = FairQueue()
+    queue = PlaceQueue()
     with ExitStack() as inside:
         for _ in range(3):
             inside.enter_context(queue.ticket(Rank.NEW, FLOOD))
@@ -128,7 +128,7 @@ async def test_a_newcomer_comes_behind_those_of_a_better_rank_and_whose_turn_is_
 
 
 async def test_a_heavy_caller_holds_up_only_others_who_are() -> None:
-    queue = FairQueue(lambda: {FLOOD, OTHER})
+    queue = PlaceQueue(lambda: {FLOOD, OTHER})
     with queue.ticket(Rank.GOES_ON, FLOOD) as first, queue.ticket(Rank.NEW, A) as other:
         await asyncio.wait_for(other.may_try.wait(), 5)
         assert first.may_try.is_set()

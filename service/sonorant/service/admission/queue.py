@@ -38,7 +38,7 @@ class Ticket:
     may_try: asyncio.Event = field(compare=False, default_factory=asyncio.Event)
 
 
-class FairQueue:
+class PlaceQueue:
     """Belongs to one event loop."""
 
     def __init__(

@@ -16,7 +16,7 @@ from sonorant.engine import EngineOverloaded, EnginePool, EngineStream, Int16Arr
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.ledger import Kind, Ledger
 from sonorant.service.admission.permits import Permit
-from sonorant.service.admission.queue import FairQueue, Rank, Ticket
+from sonorant.service.admission.queue import PlaceQueue, Rank, Ticket
 
 FOR_OTHERS = 8  # one place in 8; a smaller share than of sessions, as a free place is speech not made
 TELL_EVERY_S = 1.0
@@ -31,7 +31,7 @@ class Reservations:
         """`num_callers`: see `Permits`."""
         self.caller = 0  # see `Caller.number`; 0 may take all places
         self.engine = engine
-        self.queue = FairQueue(self._heavy)
+        self.queue = PlaceQueue(self._heavy)
         self._ledger = ledger
         self._num_callers = num_callers
         self._num_kept: Counter[str] = Counter()  # places by checkpoint, while the next stream is not open
