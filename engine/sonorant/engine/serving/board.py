@@ -26,8 +26,8 @@ class Board:
 
     def _use(self, record: SharedRecord) -> None:
         self.lock = self._record = record
-        self._taken = memoryview(record.field("taken"))  # quicker than the array, number by number
-        self._waits = memoryview(record.field("waits"))
+        self._taken = record.field("taken").data  # quicker than the array, number by number
+        self._waits = record.field("waits").data
         self.num_fronts = len(self._waits)
 
     def get(self, pair: int, front: int, word: Word) -> int:
