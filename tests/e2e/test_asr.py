@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sonorant.client.client import SpeechClient, synthesis_config
+from sonorant.client.client import SpeechClient
+from sonorant.client.configs import synthesis_config
 from tests.e2e.server_process import ServerProcess
 
 

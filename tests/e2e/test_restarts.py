@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sonorant.client import SpeechClient
+from sonorant.client import Retry, SpeechClient
 from tests.e2e.restart_rounds import RestartedServer, restart_round, undisturbed
 
 
@@ -17,10 +17,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestartedServer
 
 @pytest.mark.slow
 async def test_every_utterance_ends_once_as_if_the_server_had_not_been_away(
-    server: RestartedServer, monkeypatch: pytest.MonkeyPatch
+    server: RestartedServer,
 ) -> None:
     """`python -m tests.measure.restarts` does fifty rounds."""
-    monkeypatch.setattr("sonorant.client.outage.RECONNECT_S", 100.0)  # a busy machine starts a server in more than 20 s
-    async with SpeechClient(server.address) as client:
+    retry = Retry(for_s=100)  # a busy machine starts a server in more than 20 s
+    async with SpeechClient(server.address, retry=retry) as client:
         known = await undisturbed(client)
         await restart_round(client, server, known, seed=1)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sonorant.client import SpeechClient, outage
+from sonorant.client import Retry, SpeechClient
 from tests.e2e.restart_rounds import NUM_SESSIONS, TURNS, RestartedServer, restart_round, undisturbed
 
 
@@ -31,11 +31,10 @@ def running(count: int) -> Iterator[list[RestartedServer]]:
 
 
 async def run(args: argparse.Namespace) -> None:
-    outage.RECONNECT_S = args.reconnect_s
     with running(args.servers) as servers:
         # gRPC goes through these in their order, and from one that is gone to the next.
         target = f"ipv4:{','.join(server.address for server in servers)}"
-        async with SpeechClient(target) as client:
+        async with SpeechClient(target, retry=Retry(for_s=args.reconnect_s)) as client:
             known = await undisturbed(client)
             failed = 0
             for seed in range(args.first_seed, args.first_seed + args.rounds):

@@ -20,7 +20,8 @@ from sonorant.asr.report import summary
 from sonorant.cli.config_arguments import whole_number
 from sonorant.cli.stdin import stdin_lines
 from sonorant.client import audio_out
-from sonorant.client.client import DEFAULT_TARGET, SpeechClient, synthesis_config
+from sonorant.client.client import DEFAULT_TARGET, SpeechClient
+from sonorant.client.configs import synthesis_config
 from sonorant.client.errors import SpeechError, error_text, from_status
 from sonorant.client.events import Event
 from sonorant.client.listener import Listener

@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from sonorant.bench.loads import Speech, Target
 from sonorant.bench.speakers import SAMPLE_RATE_HZ, UtteranceFailed
-from sonorant.client.client import SpeechClient, scheduling, synthesis_config
+from sonorant.client.client import SpeechClient
+from sonorant.client.configs import scheduling, synthesis_config
 from sonorant.client.errors import SpeechError, from_status
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter

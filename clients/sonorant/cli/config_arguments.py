@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from sonorant.client.client import ENCODINGS, synthesis_config
+from sonorant.client.configs import ENCODINGS, synthesis_config
 from sonorant.tts.v1.synthesis_pb2 import Sampling, SynthesisConfig
 
 _SAMPLING = {

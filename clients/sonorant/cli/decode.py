@@ -7,7 +7,8 @@ from pathlib import Path
 
 from sonorant.cli.config_arguments import whole_number
 from sonorant.client import audio_out
-from sonorant.client.client import ENCODINGS, SpeechClient
+from sonorant.client.client import SpeechClient
+from sonorant.client.configs import ENCODINGS
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeStarted
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from sonorant.cli.say import words
-from sonorant.client.client import SpeechClient, synthesis_config
+from sonorant.client.client import SpeechClient
+from sonorant.client.configs import synthesis_config
 from sonorant.client.errors import SpeechError
 from sonorant.client.listener import Listener
 from sonorant.client.local_server import ServerFailed, local_server, run_until_signal

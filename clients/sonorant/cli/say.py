@@ -17,7 +17,8 @@ from sonorant.cli.config_arguments import add_config_arguments, config_of, whole
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
 from sonorant.client import audio_out
-from sonorant.client.client import COMMIT_MODES, SpeechClient, scheduling, text_policy
+from sonorant.client.client import SpeechClient
+from sonorant.client.configs import COMMIT_MODES, scheduling, text_policy
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter, PlaybackReport
 from sonorant.client.session import Session

@@ -1,19 +1,25 @@
 """Sonorant's client library; see `sonorant.client.client`."""
 
 from sonorant.client.access import Access
-from sonorant.client.client import SpeechClient, scheduling, synthesis_config, text_policy
+from sonorant.client.client import SpeechClient
+from sonorant.client.clip import Clip, Reason, reason_of
+from sonorant.client.configs import scheduling, synthesis_config, text_policy, utterance_config
 from sonorant.client.errors import (
     AccessDenied,
     InvalidRequest,
     ServerBusy,
     ServerUnavailable,
     SpeechError,
+    TimedOut,
     VoiceNotFound,
 )
 from sonorant.client.events import ConnectionLost, Event, Resumed
 from sonorant.client.listener import Listener
 from sonorant.client.playback import PlaybackMeter
+from sonorant.client.player import Player
+from sonorant.client.retries import Retry
 from sonorant.client.session import ALL_UTTERANCES, Session
+from sonorant.client.turn import Heard, Turn, Word
 from sonorant.client.voice_methods import voice_mix
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, GoAway, Revised
@@ -27,30 +33,40 @@ __all__ = [
     "Access",
     "AccessDenied",
     "AudioChunk",
+    "Clip",
     "ConnectionLost",
     "DecodeStarted",
     "Event",
     "FinishReason",
     "FlushDone",
     "GoAway",
+    "Heard",
     "InvalidRequest",
     "Listener",
     "Marks",
     "PlaybackMeter",
+    "Player",
     "Queued",
+    "Reason",
     "Resumed",
+    "Retry",
     "Revised",
     "ServerBusy",
     "ServerUnavailable",
     "Session",
     "SpeechClient",
     "SpeechError",
+    "TimedOut",
+    "Turn",
     "UtteranceDone",
     "UtteranceStarted",
     "VoiceNotFound",
     "Warning",
+    "Word",
+    "reason_of",
     "scheduling",
     "synthesis_config",
     "text_policy",
+    "utterance_config",
     "voice_mix",
 ]

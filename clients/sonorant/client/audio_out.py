@@ -9,8 +9,8 @@ import io
 import shutil
 import sys
 import wave
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -58,8 +58,8 @@ def _new_file(path: Path) -> BinaryIO:
     return io.BufferedWriter(_NamedFile(path, "w"))
 
 
-@asynccontextmanager
-async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
+@contextmanager
+def open_wav(path: Path, sample_rate_hz: int) -> Iterator[Write]:
     """Write 16-bit mono samples to a WAV file; its header is complete once the context is left."""
     # Opened first: a wrong path is then one error, and not also one of a half-made Wave_write.
     with _new_file(path) as raw, wave.open(raw, "wb") as file:
@@ -67,6 +67,12 @@ async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
         file.setsampwidth(2)
         file.setframerate(sample_rate_hz)
         yield file.writeframes
+
+
+@asynccontextmanager
+async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
+    with open_wav(path, sample_rate_hz) as write:
+        yield write
 
 
 @asynccontextmanager

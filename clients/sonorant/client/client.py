@@ -13,33 +13,38 @@ loop, as grpc.aio does not support several. Cancelling a task in the middle of a
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing
+import copy
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sonorant.client import clips
+from sonorant.client import audio_out, clips
 from sonorant.client.access import Access
+from sonorant.client.clip import Clip
+from sonorant.client.configs import audio_format, utterance_config
 from sonorant.client.connections import Connections
-from sonorant.client.errors import ServerUnavailable, from_rpc_error
+from sonorant.client.errors import ServerUnavailable, from_rpc_error, from_status
 from sonorant.client.events import Payload
+from sonorant.client.file_formats import encoding_for
+from sonorant.client.retries import Retry, call_with_retries, time_limit
 from sonorant.client.session import Session
 from sonorant.client.silence_limits import max_silence_for_lead_ms
 from sonorant.client.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
-from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding, AudioFormat
+from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_FLAC, AudioChunk
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
-from sonorant.tts.v1.speak_pb2 import CommitMode, SpeakConfig, TextPolicy
+from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import (
-    PRIORITY_BATCH,
-    TIMESTAMP_MODE_WORD,
-    Sampling,
+    FINISH_REASON_FAILED,
     Scheduling,
     SynthesisConfig,
     UtteranceDone,
+    UtteranceStarted,
 )
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
     DecodeConfig,
@@ -48,115 +53,28 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     GetCapabilitiesRequest,
     GetCapabilitiesResponse,
     SynthesizeRequest,
-    SynthesizeResponse,
     SynthesizeStreamRequest,
 )
-from sonorant.tts.v1.voice_pb2 import ReferenceAudio, VoiceMix, VoiceSelector
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 
 DEFAULT_TARGET = "127.0.0.1:50051"
-
-_ENCODING_PREFIX = "AUDIO_ENCODING_"
-_COMMIT_MODE_PREFIX = "COMMIT_MODE_"
-COMMIT_MODES = tuple(name.removeprefix(_COMMIT_MODE_PREFIX).lower() for name in CommitMode.keys()[1:])
-ENCODINGS = tuple(name.removeprefix(_ENCODING_PREFIX).lower() for name in AudioEncoding.keys()[1:])
-
-
-def synthesis_config(
-    *,
-    voice: str = "",
-    design: str = "",
-    reference: bytes | None = None,
-    transcript: str = "",
-    mix: VoiceMix | None = None,
-    language: str = "",
-    instructions: str = "",
-    encoding: str = "",
-    sample_rate_hz: int = 0,
-    frame_duration_ms: int = 0,
-    bitrate_bps: int = 0,
-    speed: float | None = None,
-    volume_gain_db: float | None = None,
-    max_audio_ms: int = 0,
-    pronunciations: Mapping[str, str] | None = None,
-    non_streaming_mode: bool | None = None,
-    **sampling: Any,
-) -> SynthesisConfig:
-    """Make a SynthesisConfig from its common fields and those of its `Sampling` (temperature, seed, ...).
-
-    A field that is left out takes the default of the server or the checkpoint. Instead of `voice`, give `design`, a
-    description of the voice; `reference`, a recording of it (with `transcript`, what is said there); or `mix`, made of
-    several voices by `voice_mix`.
-    """
-    config = SynthesisConfig(
-        voice=_selector(voice, design, reference, transcript, mix),
-        language=language,
-        instructions=instructions,
-        audio=_audio_format(encoding, sample_rate_hz, frame_duration_ms, bitrate_bps),
-        sampling=Sampling(**sampling),
-        speed=speed,
-        volume_gain_db=volume_gain_db,
-        max_audio_ms=max_audio_ms,
-        pronunciations=pronunciations,
-    )
-    if non_streaming_mode is not None:
-        config.non_streaming_mode = non_streaming_mode
-    return config
-
-
-def scheduling(*, batch: bool = False, max_wait_ms: int = 0) -> Scheduling:
-    """Say what happens when the server is full. `batch`: nobody listens, so others go first. `max_wait_ms`: how long an
-    utterance may wait for a place."""
-    return Scheduling(priority=PRIORITY_BATCH if batch else None, max_wait_ms=max_wait_ms)
-
-
-def text_policy(
-    mode: str = "", *, max_buffer_delay_ms: int | None = None, first_chunk_min_chars: int | None = None
-) -> TextPolicy:
-    """Say when text is passed to the model. `mode`: "token" (the default), "sentence", or "manual", only at a flush or
-    the end. `max_buffer_delay_ms`: how long to wait for more text before all so far is spoken to its end; by default
-    300 ms after the mark of a sentence, 2 s after other words. `first_chunk_min_chars`: how much text to wait for
-    before speech begins."""
-    if mode and mode not in COMMIT_MODES:
-        raise ValueError(f"mode {mode!r} is unknown; use one of {', '.join(COMMIT_MODES)}")
-    return TextPolicy(
-        mode=CommitMode.Value(_COMMIT_MODE_PREFIX + mode.upper()) if mode else None,
-        max_buffer_delay_ms=max_buffer_delay_ms,
-        first_chunk_min_chars=first_chunk_min_chars,
-    )
-
-
-def _audio_format(encoding: str, sample_rate_hz: int, frame_duration_ms: int, bitrate_bps: int) -> AudioFormat:
-    if encoding and encoding not in ENCODINGS:
-        raise ValueError(f"encoding {encoding!r} is unknown; use one of {', '.join(ENCODINGS)}")
-    return AudioFormat(
-        encoding=AudioEncoding.Value(_ENCODING_PREFIX + (encoding or "unspecified").upper()),
-        sample_rate_hz=sample_rate_hz,
-        frame_duration_ms=frame_duration_ms,
-        bitrate_bps=bitrate_bps,
-    )
-
-
-def _selector(
-    voice: str, design: str, reference: bytes | None, transcript: str, mix: VoiceMix | None
-) -> VoiceSelector | None:
-    if sum(map(bool, (voice, design, reference, mix))) > 1:
-        raise ValueError("voice, design, reference and mix exclude each other; give one of them")
-    if transcript and not reference:
-        raise ValueError("transcript is what is said in the reference; give the reference, too")
-    if reference:
-        return VoiceSelector(reference=ReferenceAudio(audio=reference, transcript=transcript))
-    if mix:
-        return VoiceSelector(mix=mix)
-    return VoiceSelector(design=design) if design else VoiceSelector(voice_id=voice) if voice else None
 
 
 class SpeechClient(VoiceMethods):
     """A connection of its own to a server. Every method raises the errors of `sonorant.client.errors`."""
 
-    def __init__(self, target: str = DEFAULT_TARGET, access: Access | None = None) -> None:
-        """`access`: TLS and the API key; None = as the environment says, see `Access.from_environment`."""
+    def __init__(
+        self,
+        target: str = DEFAULT_TARGET,
+        access: Access | None = None,
+        *,
+        timeout_s: float | None = None,
+        retry: Retry = Retry(),  # noqa: B008
+    ) -> None:
+        """`access`: TLS and the API key; None = as the environment says, see `Access.from_environment`. `timeout_s`
+        and `retry` hold for every call; see `limited`."""
         self.target = target
+        self._timeout_s, self._retry = timeout_s, retry
         access = access or Access.from_environment()
         self._connections = Connections(lambda second: access.channel(target, second=second))
         self._voices = VoiceServiceStub(self._connections.channels[0])
@@ -173,6 +91,17 @@ class SpeechClient(VoiceMethods):
     async def close(self) -> None:
         """Close the connections; calls that are still running are cancelled."""
         await self._connections.close()
+
+    def limited(self, *, timeout_s: float | None = None, retry: Retry | None = None) -> Self:
+        """Return this client with other limits, for one call or for many: `client.limited(timeout_s=2).voices()`. Both
+        use the same connections.
+
+        `timeout_s`: a call raises TimedOut if it takes longer, with all its tries; of a session, only its beginning
+        counts. `retry`: when a call is made again, and how long a session that has lost its server goes on trying.
+        """
+        other = copy.copy(self)
+        other._timeout_s, other._retry = timeout_s, retry or self._retry
+        return other
 
     def speak(
         self,
@@ -194,20 +123,20 @@ class SpeechClient(VoiceMethods):
         earlier than with `Session.send_text`, which waits for the server's answer. `end`: `text` is the whole
         utterance. `timestamps`: Marks come, too: when each word is heard, as exactly as the checkpoint can tell.
         `resume`: utterances survive the loss of a server, see `Session`. `scheduling`: made by `scheduling`; if an
-        utterance has to wait, `Queued` comes before it. `text_policy`: made by `text_policy`.
+        utterance has to wait, `Queued` comes before it. `text_policy`: made by `text_policy`. `Session.configure`
+        changes `config`, `timestamps`, `scheduling` and `text_policy` for later utterances.
         """
         first = SpeakConfig(
-            synthesis=config,
-            text_policy=text_policy,
-            timestamps=TIMESTAMP_MODE_WORD if timestamps else None,
             max_lead_ms=max_lead_ms,
             idle_timeout_ms=idle_timeout_ms,
             resumable=resume,
             max_silence_ms=max_silence_for_lead_ms(max_lead_ms) if resume else None,
             pack_codes=resume,
-            scheduling=scheduling,
         )
-        return Session(self._connections, self.target, first, trace, text=text, end=end)
+        first.MergeFrom(utterance_config(config, timestamps=timestamps, scheduling=scheduling, text_policy=text_policy))
+        session = Session(self._connections, self.target, first, trace, text=text, end=end)
+        session.timeout_s, session.retry = self._timeout_s, self._retry
+        return session
 
     async def stream(
         self,
@@ -216,23 +145,67 @@ class SpeechClient(VoiceMethods):
         *,
         max_lead_ms: int | None = None,
         scheduling: Scheduling | None = None,
-    ) -> AsyncIterator[Payload]:
+    ) -> AsyncGenerator[Payload, None]:
         """Stream the audio of a whole text as it is generated: started, warnings and audio chunks, done. The stream
         survives the loss of a server, as a session does."""
         request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms, scheduling=scheduling)
-        async with aclosing(clips.stream(self._connections, self.target, request)) as payloads:
-            async for payload in payloads:
+        loop = asyncio.get_running_loop()
+        until_s = None if self._timeout_s is None else loop.time() + self._timeout_s
+        async with aclosing(clips.stream(self._connections, self.target, request, self._retry)) as payloads:
+            while True:
+                async with time_limit(self._timeout_s, self.target, until_s):  # not while the caller has the payload
+                    payload = await anext(payloads, None)
+                if payload is None:
+                    return
                 yield payload
+
+    async def stream_to_file(
+        self,
+        text: str,
+        path: str | Path,
+        config: SynthesisConfig | None = None,
+        *,
+        scheduling: Scheduling | None = None,
+    ) -> UtteranceDone:
+        """Write the audio of a text of any length to a file while it is generated. Its name says the encoding: .wav,
+        .ogg, .opus, .pcm, .ulaw, .alaw or .codes. Raises the utterance's error if it fails."""
+        path = Path(path)
+        wanted = SynthesisConfig()
+        wanted.CopyFrom(config or SynthesisConfig())
+        wanted.audio.encoding = encoding_for(path)
+        if wanted.audio.encoding == AUDIO_ENCODING_FLAC:
+            raise ValueError(f"{path}: FLAC comes as a whole; use synthesize(...) and save it, or write .wav or .ogg")
+        done = UtteranceDone()
+        async with AsyncExitStack() as stack, aclosing(self.stream(text, wanted, scheduling=scheduling)) as payloads:
+            write: audio_out.Write | None = None
+            async for payload in payloads:
+                match payload:
+                    case UtteranceStarted() if write is None:
+                        is_wav, rate_hz = path.suffix == ".wav", payload.audio.sample_rate_hz
+                        opened = audio_out.wav_file(path, rate_hz) if is_wav else audio_out.raw_file(path)
+                        write = await stack.enter_async_context(opened)
+                    case AudioChunk() if write is not None:
+                        write(payload.data)
+                    case UtteranceDone():
+                        done = payload
+        if done.reason == FINISH_REASON_FAILED:
+            raise from_status(done.error)
+        return done
 
     async def synthesize(
         self, text: str, config: SynthesisConfig | None = None, *, scheduling: Scheduling | None = None
-    ) -> SynthesizeResponse:
-        """Return the whole clip at once; for more than about a minute of audio use `stream`."""
+    ) -> Clip:
+        """Return the whole clip at once; for more than about a minute of audio use `stream` or `stream_to_file`."""
         request = SynthesizeRequest(config=config, text=text, scheduling=scheduling)
-        response: SynthesizeResponse = await clips.call_with_retries(
-            lambda: self._connections.stub.Synthesize(request), self.target
-        )
-        return response
+        async with time_limit(self._timeout_s, self.target):
+            response = await call_with_retries(
+                # gRPC itself tries several times, so give up soon if nothing listens there.
+                lambda: self._connections.stub.Synthesize(request),
+                self.target,
+                self._retry,
+                num_tries_when_down=3,
+            )
+        return Clip(response)
 
     async def decode(
         self,
@@ -252,7 +225,7 @@ class SpeechClient(VoiceMethods):
         the same codec. Ends with an error if the server is lost: call it again.
         """
         config = DecodeConfig(
-            audio=_audio_format(encoding, sample_rate_hz, frame_duration_ms, bitrate_bps),
+            audio=audio_format(encoding, sample_rate_hz, frame_duration_ms, bitrate_bps),
             speed=speed,
             volume_gain_db=volume_gain_db,
         )

@@ -1,17 +1,14 @@
 """Requests with the whole text: `Synthesize` and `SynthesizeStream`. They survive the loss of their server."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import grpc
 
-from sonorant.client.backoff import delays_s
 from sonorant.client.connections import Connections
-from sonorant.client.errors import ServerUnavailable, from_rpc_error
 from sonorant.client.events import Payload
 from sonorant.client.journal import Journal
-from sonorant.client.outage import RECONNECT_S
+from sonorant.client.retries import Retry
 from sonorant.client.server_search import AcceptedCall
 from sonorant.client.session import Session
 from sonorant.client.silence_limits import max_silence_for_lead_ms
@@ -19,26 +16,7 @@ from sonorant.tts.v1.speak_pb2 import SessionStarted, SpeakConfig, SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import UtteranceStarted
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
-T = TypeVar("T")
-
 _ID = "u1"
-
-
-async def call_with_retries(call: Callable[[], Awaitable[T]], target: str) -> T:
-    """Make a unary call and return its answer. If its server is lost, make the call again, for up to 20 seconds."""
-    deadline_s = asyncio.get_running_loop().time() + RECONNECT_S
-    for number, delay_s in enumerate(delays_s()):
-        try:
-            return await call()
-        except grpc.aio.AioRpcError as error:
-            is_late = asyncio.get_running_loop().time() + delay_s > deadline_s
-            # gRPC itself has tried several times by then, so give up soon if nothing listens there.
-            is_down = error.code() is grpc.StatusCode.UNAVAILABLE and number >= 2
-            speech_error = from_rpc_error(error, target)
-            if is_late or is_down or not isinstance(speech_error, ServerUnavailable):
-                raise speech_error from None
-        await asyncio.sleep(delay_s)
-    raise AssertionError("delays never end")
 
 
 class SynthesizeStreamCall:
@@ -73,13 +51,15 @@ class SynthesizeStreamCall:
 
 
 async def stream(
-    connections: Connections, target: str, request: SynthesizeStreamRequest
+    connections: Connections, target: str, request: SynthesizeStreamRequest, retry: Retry
 ) -> AsyncGenerator[Payload, None]:
     """Yield every message of SynthesizeStream. If the server is lost, a `Resumed` follows, and the rest comes from
     another server."""
     request.max_silence_ms = max_silence_for_lead_ms(request.max_lead_ms)
     call = SynthesizeStreamCall(connections.stub, request)
-    async with session_of(connections, target, request, call) as session:
+    session = session_of(connections, target, request, call)
+    session.retry = retry
+    async with session:
         async for event in session:
             yield event.payload
 

@@ -4,7 +4,8 @@ The server explains an error with google.rpc details, either as the RPC's status
 translated here. The comment above `TextToSpeechService` in the proto says what each code means.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Mapping, Sequence
 
 import grpc
 from google.protobuf.message import Message
@@ -63,6 +64,10 @@ def error_text(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
+class TimedOut(SpeechError):
+    """The call took longer than its time limit."""
+
+
 _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.ALREADY_EXISTS: InvalidRequest,
@@ -74,6 +79,7 @@ _KINDS: dict[grpc.StatusCode, type[SpeechError]] = {
     grpc.StatusCode.NOT_FOUND: VoiceNotFound,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ServerBusy,
     grpc.StatusCode.UNAVAILABLE: ServerUnavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: TimedOut,
 }
 
 
@@ -87,12 +93,20 @@ def from_rpc_error(error: grpc.aio.AioRpcError, target: str) -> SpeechError:
         return ServerUnavailable(code, message)
     if _is_too_large(error):
         return InvalidRequest(grpc.StatusCode.INVALID_ARGUMENT, details)
-    if code in _KINDS or code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if code in _KINDS:
         return _KINDS.get(code, SpeechError)(code, details or code.name)
     # If the caller itself cancels a call, grpc raises CancelledError; so the status CANCELLED is a loss, too.
     lost = ": ".join(word for word in (code.name, details) if word)
     message = f"the call to the server at {target} was lost ({lost}); try again"
     return ServerUnavailable(grpc.StatusCode.UNAVAILABLE, message)
+
+
+def unknown_name(field: str, name: str, known: Sequence[str]) -> "InvalidRequest":
+    """The error for a name that is none of those known, with the nearest of these."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(known)}"
+    message = f"{field}: there is no {name!r}; {hint}"
+    return InvalidRequest(grpc.StatusCode.INVALID_ARGUMENT, message, reason="UNKNOWN_NAME", fields={field: message})
 
 
 def session_is_lost(target: str) -> SpeechError:

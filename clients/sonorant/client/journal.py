@@ -68,12 +68,14 @@ class Journal:
 
     # Actions of the caller: each method returns the request to send now, or None.
 
-    def enter(self, request: SpeakRequest, unheard_ms: float = 0.0) -> SpeakRequest | None:
-        """Enter any request but a config or `resume`; `unheard_ms`: see `cancel`."""
+    def enter(
+        self, request: SpeakRequest, config: SpeakConfig | None = None, unheard_ms: float = 0.0
+    ) -> SpeakRequest | None:
+        """Enter any request but a config or `resume`; `config`: see `text`; `unheard_ms`: see `cancel`."""
         utterance_id = request.utterance_id
         match request.WhichOneof("payload"):
             case "text":
-                return self.text(utterance_id, request.text)
+                return self.text(utterance_id, request.text, config)
             case "revise":
                 return self.revise(utterance_id, request.revise)
             case "flush":

@@ -2,7 +2,7 @@
 
 from sonorant.client.backoff import delays_s
 
-# A session ends with an error if no server speaks for it for this long.
+# A session ends with an error if no server speaks for it for this long, unless `Retry.for_s` says otherwise.
 RECONNECT_S = 20.0
 # A call that lasted this long was no failed attempt: its loss begins another outage.
 STABLE_S = 1.0
@@ -12,9 +12,9 @@ class Outage:
     """The time from the first loss until a server speaks for the session again. Servers that take the session and are
     lost at once, or refuse its utterances, prolong neither the time nor the pace of the attempts."""
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, for_s: float) -> None:
         self.lost_s = now_s  # the latest loss
-        self.deadline_s = now_s + RECONNECT_S
+        self.deadline_s = now_s + for_s
         self.connected_s: float | None = None  # since when a server has the session, if one has
         self._delays = delays_s()
 

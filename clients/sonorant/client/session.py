@@ -23,15 +23,12 @@ from sonorant.client.events import ConnectionLost, Event, Message, Resumed
 from sonorant.client.journal import Journal
 from sonorant.client.outage import Outage
 from sonorant.client.response_reader import ResponseReader
+from sonorant.client.retries import Retry, call_with_retries, time_limit
 from sonorant.client.server_search import AcceptedCall, ServerSearch
+from sonorant.client.session_verbs import SessionVerbs
 from sonorant.client.silence_limits import FIRST_ANSWER_S
 from sonorant.client.trace import Trace
 from sonorant.tts.v1.speak_pb2 import (
-    Cancel,
-    EndUtterance,
-    Flush,
-    PlaybackReport,
-    Revise,
     SessionStarted,
     SpeakConfig,
     SpeakRequest,
@@ -42,7 +39,7 @@ ALL_UTTERANCES = "*"
 NOT_ENTERED = "enter the session first: async with client.speak() as session"
 
 
-class Session:
+class Session(SessionVerbs):
     """Send text and controls from any task; iterate over the events in one task.
 
     `utterance_id=""` is the current utterance; utterances are numbered u1, u2, ... The iteration ends when the server
@@ -92,6 +89,8 @@ class Session:
         self._reconnecting: asyncio.Task[Resumed] | None = None
         self._nothing_left = False  # True = the call is lost, but nothing is left to continue on another server
         self._over = self._entered = False
+        self.timeout_s: float | None = None  # for the beginning of the session
+        self.retry = Retry()
 
     async def __aenter__(self) -> Self:
         self._entered = True
@@ -99,11 +98,13 @@ class Session:
             self._call, self.started, self._connected = self._open_call, SessionStarted(), True
             return self
         max_calls = 2 if self._config.resumable else 1  # if the first server is slow to answer
-        search = ServerSearch(self._connections, self._opener.first, FIRST_ANSWER_S, max_calls)
-        try:
-            self._use(await search.run(self._connections.stub, keep_trying=False))
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, self._target) from None
+
+        async def first_call() -> AcceptedCall:
+            search = ServerSearch(self._connections, self._opener.first, FIRST_ANSWER_S, max_calls)
+            return await search.run(self._connections.stub, keep_trying=False)
+
+        async with time_limit(self.timeout_s, self._target):
+            self._use(await call_with_retries(first_call, self._target, self.retry, num_tries_when_down=1))
         self._connected = True
         if self._journal.expects_response:
             self._reader.expect_response()
@@ -120,41 +121,10 @@ class Session:
         if self._call is not None:
             self._call.cancel()
 
-    async def send_text(self, text: str, utterance_id: str = "") -> None:
-        """Append text to the utterance exactly as it is; it must contain the spaces between words, too. Text that
-        would open more than 32 utterances waits until one is done, so read the events in another task."""
-        if not isinstance(text, str):  # deltas of language models may be None, which would end the session
-            raise TypeError(f"text is {text!r}, not a string")
-        await self.send(SpeakRequest(utterance_id=utterance_id, text=text))
+    def use_config(self, config: SpeakConfig) -> None:
+        self._journal.config = config
 
-    async def revise(self, from_char: int, text: str, utterance_id: str = "") -> None:
-        """Replace the utterance's text from `from_char` on. A `Revised` event says from where on it was really
-        replaced: words whose audio was sent stay."""
-        await self.send(SpeakRequest(utterance_id=utterance_id, revise=Revise(from_char=from_char, text=text)))
-
-    async def flush(
-        self, flush_id: int = 0, utterance_id: str = "", *, pause_ms: int = 0, carry_on: bool = False
-    ) -> None:
-        """Speak all text sent so far to its end, then be silent for `pause_ms`; the utterance stays open. `carry_on`:
-        the model continues in the same manner afterwards, see `Flush` in the proto."""
-        flush = Flush(flush_id=flush_id, pause_ms=pause_ms, carry_on=carry_on)
-        await self.send(SpeakRequest(utterance_id=utterance_id, flush=flush))
-
-    async def end(self, utterance_id: str = "") -> None:
-        """End the utterance's text; the next text opens another utterance."""
-        await self.send(SpeakRequest(utterance_id=utterance_id, end=EndUtterance()))
-
-    async def cancel(self, utterance_id: str = "", played_ms: int | None = None) -> None:
-        """Barge-in: drop all audio that was not sent yet. Nothing of the utterance follows but its `done`, at once,
-        even while there is no server. ALL_UTTERANCES cancels every utterance of the session."""
-        await self.send(SpeakRequest(utterance_id=utterance_id, cancel=Cancel(played_ms=played_ms)))
-
-    async def report_playback(self, played_ms: int, utterance_id: str = "") -> None:
-        """Tell the server how much the listener has really heard."""
-        await self.send(SpeakRequest(utterance_id=utterance_id, playback=PlaybackReport(played_ms=played_ms)))
-
-    async def send(self, request: SpeakRequest) -> None:
-        """Send a request of the contract, but no config or `resume`; the methods above, in one."""
+    async def send(self, request: SpeakRequest, config: SpeakConfig | None = None) -> None:
         if not self._entered:
             raise RuntimeError(NOT_ENTERED)
         while request.HasField("text") and self._journal.must_wait(request.utterance_id) and not self._over:
@@ -166,7 +136,7 @@ class Session:
                 raise session_is_over()
             if self._journal.finished:
                 raise session_is_finished()
-            await self._enter_and_write(request, unheard_ms)
+            await self._enter_and_write(request, config, unheard_ms)
 
     async def finish(self) -> None:
         """Send no more messages at all, not even `cancel`: open utterances are spoken to their end, then the iteration
@@ -259,10 +229,10 @@ class Session:
             self._lose(None, planned=self._journal.server_goes_away)
         return is_new
 
-    async def _enter_and_write(self, request: SpeakRequest, unheard_ms: float) -> None:
+    async def _enter_and_write(self, request: SpeakRequest, config: SpeakConfig | None, unheard_ms: float) -> None:
         """Enter a request into the journal, and write it to the call. The order is the same in both."""
         expected = self._journal.expects_response
-        entered = self._journal.enter(request, unheard_ms)
+        entered = self._journal.enter(request, config, unheard_ms)
         self._drop_cancelled()
         self._changed.set()
         if entered is None or not self._connected:
@@ -270,8 +240,8 @@ class Session:
         if not expected and self._journal.expects_response:
             self._reader.expect_response()
         try:
-            if entered.HasField("text") and (config := self._journal.config_to_send(entered)):
-                await self._wait_for_write(self._call, self._opener.write(self._call, config))
+            if entered.HasField("text") and (before := self._journal.config_to_send(entered)):
+                await self._wait_for_write(self._call, self._opener.write(self._call, before))
             await self._wait_for_write(self._call, self._opener.write(self._call, entered))
         except grpc.aio.AioRpcError as error:
             if not (self.started.resumable and is_lost(error)):
@@ -321,7 +291,7 @@ class Session:
             raise from_rpc_error(error, self._target) from None
         now_s = asyncio.get_running_loop().time()
         if self._outage is None or not self._outage.goes_on(now_s):
-            self._outage, is_first = Outage(self._reader.silent_since_s or now_s), True
+            self._outage, is_first = Outage(self._reader.silent_since_s or now_s, self.retry.for_s), True
         else:
             self._outage.lost_s, is_first = now_s, False
         missing = self._journal.drop_cancelled(is_lost=True)

@@ -15,6 +15,7 @@ import grpc
 
 from sonorant.client.client import SpeechClient
 from sonorant.client.errors import SpeechError, from_status
+from sonorant.client.events import ConnectionLost
 from sonorant.client.session import Session
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
@@ -78,6 +79,7 @@ class Turn:
         self._cut_off: asyncio.Future[int] = asyncio.get_running_loop().create_future()  # its result: played ms
         self._task = asyncio.create_task(self._run())
         self._opened = False  # the server has answered
+        self._is_lost = False  # the session looks for another server, and has a time limit of its own
         self._timer: asyncio.TimerHandle | None = None
         self.text_ended = False
         self.over = False  # True = no more events will come
@@ -137,7 +139,7 @@ class Turn:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self.over and (self.text_ended or not self._opened):
+        if not self.over and not self._is_lost and (self.text_ended or not self._opened):
             self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out)
 
     def _time_out(self) -> None:
@@ -208,6 +210,7 @@ class Turn:
     async def _read(self, session: Session) -> None:
         """Read to the end of the utterance, or of the call."""
         async for event in session:
+            self._is_lost = isinstance(event.payload, ConnectionLost)
             self._restart_timer()
             match event.payload:
                 case AudioChunk() | Warning() as payload:

@@ -7,6 +7,7 @@ import grpc
 from google.protobuf.message import Message
 
 from sonorant.client.errors import from_rpc_error
+from sonorant.client.retries import time_limit
 from sonorant.tts.v1.voice_pb2 import (
     MIX_METHOD_LINEAR,
     MIX_METHOD_SPHERICAL,
@@ -50,6 +51,7 @@ class VoiceMethods:
     """Every method raises the errors of `sonorant.client.errors`."""
 
     target: str
+    _timeout_s: float | None
     _voices: VoiceServiceStub
 
     async def voices(
@@ -141,6 +143,7 @@ class VoiceMethods:
     async def _unary(self, method: Any, request: Message | AsyncIterator[Message]) -> Any:
         """Return the one answer to a request, or to a stream of requests."""
         try:
-            return await method(request)
+            async with time_limit(self._timeout_s, self.target):
+                return await method(request)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error, self.target) from None

@@ -8,6 +8,7 @@ from sonorant.client import (
     AudioChunk,
     ConnectionLost,
     Resumed,
+    Retry,
     ServerUnavailable,
     SpeechClient,
     SpeechError,
@@ -79,11 +80,10 @@ async def test_a_loss_is_an_error_unless_client_and_server_can_resume(resume: bo
                     pass
 
 
-async def test_a_server_that_does_not_come_back_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.client.outage.RECONNECT_S", 0.3)
+async def test_a_server_that_does_not_come_back_is_an_error_in_the_end() -> None:
     async with scripted_server() as (target, speech):
         speech.resumable = True
-        client = SpeechClient(target)
+        client = SpeechClient(target, retry=Retry(for_s=0.3))
         session = await client.speak().__aenter__()
         await session.send_text("one ")
     with pytest.raises(ServerUnavailable):

@@ -1,0 +1,92 @@
+"""The client without asyncio does what the one with it does, against the same real server."""
+
+import asyncio
+import threading
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sonorant.client import AudioChunk, InvalidRequest, Reason, UtteranceDone, VoiceNotFound, reason_of
+from sonorant.client.sync import SpeechClient, synthesis_config
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
+from tests.service.harness import served
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Of a server in a thread of its own."""
+    loop, ready, over = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    addresses: list[str] = []
+
+    async def serve() -> None:
+        async with served(FakeEngine()) as server:
+            addresses.append(server.address)
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert ready.wait(20)
+    yield addresses[0]
+    loop.call_soon_threadsafe(over.set)
+    thread.join()
+    loop.close()
+
+
+CONFIG = synthesis_config(voice="ada", seed=7)
+
+
+def test_a_clip_is_made_and_saved(address: str, tmp_path: Path) -> None:
+    with SpeechClient(address) as client:
+        clip = client.synthesize("Hello.", CONFIG)
+        path = clip.save(tmp_path / "hello.wav")
+    assert clip.audio == spoken("Hello.", 7)
+    with wave.open(str(path)) as file:
+        assert file.readframes(file.getnframes()) == clip.audio and file.getframerate() == 24_000
+    assert clip.reason is Reason.COMPLETED and str(clip.reason) == "COMPLETED"
+    with pytest.raises(InvalidRequest, match=r"did you mean '\.wav'"):
+        clip.save(tmp_path / "hello.wave")
+    with pytest.raises(ValueError, match=r"name it \.wav or \.pcm"):
+        clip.save(tmp_path / "hello.ogg")
+
+
+def test_statistics_say_what_was_sent_in_the_listeners_time(address: str) -> None:
+    with SpeechClient(address) as client:
+        clip = client.synthesize("Hello there.", synthesis_config(voice="ada", seed=7, speed=2))
+    assert clip.duration_s == pytest.approx(len(clip.audio) / 48_000, abs=0.002)
+    assert clip.stats.audio_ms == pytest.approx(2 * clip.stats.sent_ms, abs=2)
+
+
+def test_a_stream_is_read_or_left_and_written_to_a_file(address: str, tmp_path: Path) -> None:
+    with SpeechClient(address) as client:
+        payloads = list(client.stream("Hello.", CONFIG))
+        for payload in client.stream("Hello. " * 20, CONFIG):
+            if isinstance(payload, AudioChunk):
+                break
+        done = client.stream_to_file("Hello.", tmp_path / "hello.wav", CONFIG)
+        client.stream_to_file("Hello.", tmp_path / "hello.pcm", CONFIG)
+    assert b"".join(p.data for p in payloads if isinstance(p, AudioChunk)) == spoken("Hello.", 7)
+    assert reason_of(done) is Reason.COMPLETED
+    assert (tmp_path / "hello.pcm").read_bytes() == spoken("Hello.", 7)
+    assert (tmp_path / "hello.wav").read_bytes()[44:] == spoken("Hello.", 7)
+
+
+def test_a_session_speaks(address: str) -> None:
+    with SpeechClient(address) as client, client.speak(CONFIG, max_lead_ms=0) as session:
+        session.send_text("Hel")
+        session.send_text("lo.")
+        session.finish()
+        payloads = [event.payload for event in session]
+    assert b"".join(p.data for p in payloads if isinstance(p, AudioChunk)) == spoken("Hello.", 7)
+    assert isinstance(payloads[-1], UtteranceDone)
+
+
+def test_errors_are_those_of_the_client_with_asyncio(address: str) -> None:
+    with SpeechClient(address) as client:
+        with pytest.raises(VoiceNotFound):
+            client.synthesize("Hello.", synthesis_config(voice="nobody"))
+        assert client.health() == "SERVING" and client.capabilities().model == "fake"
+        assert {voice.voice_id for voice in client.voices()} >= {"ada", "bob"}
