@@ -284,9 +284,9 @@ def test_voices_by_keyword() -> None:
 
 
 def test_misspelled_settings_are_errors() -> None:
-    with pytest.raises(ValueError, match="tempreture"):
+    with pytest.raises(InvalidRequest, match="no 'tempreture'; did you mean 'temperature'"):
         synthesis_config(tempreture=0.5)
-    with pytest.raises(ValueError, match="encoding 'mp3' is unknown; use one of pcm_s16le, wav"):
+    with pytest.raises(InvalidRequest, match="encoding: there is no 'mp3'; use one of pcm_s16le, wav"):
         synthesis_config(encoding="mp3")
 
 

@@ -15,6 +15,7 @@ from sonorant.client import (
     ServerUnavailable,
     SpeechClient,
     SpeechError,
+    TimedOut,
 )
 from tests.clients.scripted_server import scripted_server
 
@@ -75,7 +76,7 @@ async def test_a_lost_call_is_a_loss_with_every_status_of_a_balancer(code: str) 
         ("UNIMPLEMENTED", "Method not found!", InvalidRequest),  # it is no Sonorant server
         ("UNAUTHENTICATED", "Received http2 header with status: 401", AccessDenied),
         ("PERMISSION_DENIED", "Received http2 header with status: 403", AccessDenied),
-        ("DEADLINE_EXCEEDED", "Deadline Exceeded", SpeechError),
+        ("DEADLINE_EXCEEDED", "Deadline Exceeded", TimedOut),
         ("RESOURCE_EXHAUSTED", "Bandwidth exhausted or memory limit exceeded", ServerBusy),
         ("RESOURCE_EXHAUSTED", "SERVER: Received message larger than max (9 vs. 8)", InvalidRequest),
         ("RESOURCE_EXHAUSTED", "CLIENT: Sent message larger than max (9 vs. 8)", InvalidRequest),
