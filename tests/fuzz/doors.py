@@ -17,9 +17,9 @@ from sonorant.gateway.openai.stream_request import StreamConfig
 from tests.fuzz.bytes import mutated
 from tests.fuzz.http2 import REST_S, send
 from tests.gateway.harness import Door
+from tests.gateway.turns import UPGRADE, frame
 
 PATIENCE_S = 20.0
-MASK = b"\0\0\0\0"  # of a WebSocket's frame: what is sent stays as it is
 BUGS = range(500, 503)  # 503: the server is busy, or has lost its workers
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 3, 1.5, 1e308, -1e-308, float("nan"), float("inf"), 24_000, 8000, 2**31, 2**32),
@@ -138,9 +138,7 @@ async def _converse(door: Door, path: str, messages: list[dict[str, Any]], rng: 
     data = [_as_json(message, rng) for message in messages]
     if rng.random() < 0.3:
         frames = b"".join(_frame(each, rng) for each in data)
-        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
-        head += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-        await send(door.url.removeprefix("http://"), head.encode() + mutated(frames, rng))
+        await send(door.url.removeprefix("http://"), UPGRADE.format(path=path).encode() + mutated(frames, rng))
         return len(data)
     async with door.http.ws_connect(path) as socket:
         for each in data:
@@ -155,9 +153,7 @@ async def _converse(door: Door, path: str, messages: list[dict[str, Any]], rng: 
 
 
 def _frame(data: bytes, rng: random.Random) -> bytes:
-    opcode = rng.choice((0x81, 0x81, 0x81, 0x82, 0x01, 0x80, 0x88, 0x89, 0x8A, 0xC1, 0x83))
-    length = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + len(data).to_bytes(2, "big")
-    return bytes([opcode]) + length + MASK + data
+    return frame(data, rng.choice((0x81, 0x81, 0x81, 0x82, 0x01, 0x80, 0x88, 0x89, 0x8A, 0xC1, 0x83)))
 
 
 async def _wyoming(door: Door, rng: random.Random) -> int:

@@ -10,8 +10,10 @@ from pathlib import Path
 from sonorant.gateway import log_filters as gateway_log
 from sonorant.service import log_filters as service_log
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
+from tests.fuzz.bursts import send_burst
 from tests.fuzz.doors import knock
 from tests.fuzz.files import read_changed_files
+from tests.fuzz.forms import send_form
 from tests.fuzz.http2 import send_frames
 from tests.fuzz.messages import send_random_requests
 from tests.fuzz.sessions import run_scripts
@@ -83,6 +85,14 @@ async def _doors(target: Target, rng: random.Random) -> int:
     return await knock(target.door, rng)
 
 
+async def _forms(target: Target, rng: random.Random) -> int:
+    return await send_form(target.door, rng)
+
+
+async def _bursts(target: Target, rng: random.Random) -> int:
+    return await send_burst(target.door, rng)
+
+
 async def _sessions(target: Target, rng: random.Random) -> int:
     return await run_scripts(target.server, target.engine, rng)
 
@@ -99,6 +109,8 @@ ROUNDS: dict[str, Callable[[Target, random.Random], Awaitable[int]]] = {
     "messages": _messages,
     "http2": _http2,
     "doors": _doors,
+    "forms": _forms,
+    "bursts": _bursts,
     "sessions": _sessions,
     "uploads": _uploads,
     "files": _files,

@@ -9,7 +9,16 @@ from tests.fuzz.rough import rough
 from tests.fuzz.rounds import ROUNDS, target
 from tests.fuzz.worker_kills import run_killed_sessions
 
-NUM_ROUNDS = {"messages": 400, "http2": 40, "doors": 60, "sessions": 5, "uploads": 500, "files": 150}
+NUM_ROUNDS = {
+    "messages": 400,
+    "http2": 40,
+    "doors": 60,
+    "forms": 60,
+    "bursts": 8,
+    "sessions": 5,
+    "uploads": 500,
+    "files": 150,
+}
 KILLED_SEED = 5  # after 24 responses, when all sessions speak
 
 
