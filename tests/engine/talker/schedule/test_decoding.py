@@ -20,7 +20,9 @@ def built(stream: Stream) -> DecodeRow:
 
 
 def stream_of(stream_id: int, num_text_ids: int, num_frames: int) -> Stream:
-    stream = Stream.opened(open_stream(stream_id, min_frames=5), frames_per_token=0, pad_id=PAD)
+    """Every third one is a background stream."""
+    opened = open_stream(stream_id, min_frames=5, is_batch=stream_id % 3 == 0)
+    stream = Stream.opened(opened, frames_per_token=0, pad_id=PAD)
     stream.slot = stream_id % NUM_SLOTS
     stream.trailing = list(range(100, 100 + num_text_ids))
     stream.num_frames = stream.num_started = min(num_frames, num_text_ids)
@@ -35,6 +37,8 @@ def test_any_order_of_events(events: list[tuple[str, int, int]]) -> None:
     next_id = 1
     for kind, number, size in events:
         streams = list(decoding)
+        assert streams == sorted(streams, key=lambda each: each.is_background), "interactive ones come first"
+        assert decoding.num_interactive == sum(not each.is_background for each in streams)
         stream = streams[number % len(streams)] if streams else None
         if kind == "a" and len(decoding) < NUM_SLOTS:
             added = stream_of(next_id, size, 1 + number % size)
@@ -58,8 +62,10 @@ def test_any_order_of_events(events: list[tuple[str, int, int]]) -> None:
             stream.watched = size
             decoding.changed(stream)
         elif kind == "t":
-            before, expected = list(decoding), [built(each) for each in decoding]
-            rows, stepped = decoding.take_rows()
+            with_background = bool(number % 2)
+            before = [each for each in decoding if with_background or not each.is_background]
+            expected = [built(each) for each in before]
+            rows, stepped = decoding.take_rows(with_background)
             assert (stepped, list(rows)) == (before, expected)
             for each in stepped:
                 each.num_frames += 1

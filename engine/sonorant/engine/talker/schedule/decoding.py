@@ -16,13 +16,17 @@ NO_ROWS = DecodeRows.of([])
 
 
 class DecodingStreams(Collection[Stream]):
-    """Iterates over the streams in the order of their rows, which changes when one is removed."""
+    """Iterates over the streams in the order of their rows: interactive ones, then background ones.
+
+    In each of the two parts the order changes when a stream comes or goes.
+    """
 
     def __init__(self, num_slots: int, pad_text_id: int) -> None:
         self._columns = np.empty((len(DecodeRow._fields), num_slots), np.int64)
         self._eos_from = np.empty(num_slots, np.int64)
         self._stop_at = np.empty(num_slots, np.int64)
         self._pad_text_id = pad_text_id
+        self.num_interactive = 0  # their rows come first
         self._streams: list[Stream] = []
         self._rows: dict[int, int] = {}  # by stream id
         self._reading: dict[int, Stream] = {}  # those with text ids still to be fed
@@ -38,8 +42,15 @@ class DecodingStreams(Collection[Stream]):
 
     def add(self, stream: Stream) -> None:
         """Go on with frame `num_started` of a stream, which may be made now."""
-        row = self._rows[stream.stream_id] = len(self._streams)
+        row = len(self._streams)
         self._streams.append(stream)
+        if not stream.is_background:
+            if self.num_interactive < row:
+                self._move(self.num_interactive, row)
+                row = self.num_interactive
+                self._streams[row] = stream
+            self.num_interactive += 1
+        self._rows[stream.stream_id] = row
         frame = stream.num_started
         self._columns[:, row] = (
             stream.slot, self._pad_text_id, stream.first_position + frame, frame, 0, stream.watched
@@ -49,18 +60,25 @@ class DecodingStreams(Collection[Stream]):
             self._reading[stream.stream_id] = stream
 
     def discard(self, stream: Stream) -> None:
-        """Remove a stream, if it is there. The last one takes its row."""
+        """Remove a stream, if it is there. The last one of its part takes its row."""
         row = self._rows.pop(stream.stream_id, None)
         if row is None:
             return
         self._reading.pop(stream.stream_id, None)
-        last = self._streams.pop()
-        if last is not stream:
-            end = len(self._streams)
-            self._streams[row] = last
-            self._rows[last.stream_id] = row
-            self._columns[:, row] = self._columns[:, end]
-            self._eos_from[row], self._stop_at[row] = self._eos_from[end], self._stop_at[end]
+        if row < self.num_interactive:
+            self.num_interactive -= 1
+            self._move(self.num_interactive, row)
+            row = self.num_interactive
+        self._move(len(self._streams) - 1, row)
+        self._streams.pop()
+
+    def _move(self, row: int, to: int) -> None:
+        if row == to:
+            return
+        stream = self._streams[to] = self._streams[row]
+        self._rows[stream.stream_id] = to
+        self._columns[:, to] = self._columns[:, row]
+        self._eos_from[to], self._stop_at[to] = self._eos_from[row], self._stop_at[row]
 
     def changed(self, stream: Stream) -> None:
         """Note that the stream's limits or `watched` may have changed. Its text may only have been added to."""
@@ -69,9 +87,10 @@ class DecodingStreams(Collection[Stream]):
             self._eos_from[row], self._stop_at[row] = stream.eos_from, stream.stop_at
             self._columns[WATCHED, row] = stream.watched
 
-    def take_rows(self) -> tuple[DecodeRows, list[Stream]]:
+    def take_rows(self, with_background: bool = True) -> tuple[DecodeRows, list[Stream]]:
         """Return the rows of the next step and their streams. Those that may not make a frame after it leave."""
-        if not self._streams:
+        count = len(self._streams) if with_background else self.num_interactive
+        if not count:
             return NO_ROWS, []
         for stream in list(self._reading.values()):
             row = self._rows[stream.stream_id]
@@ -81,10 +100,9 @@ class DecodingStreams(Collection[Stream]):
             else:  # its text has ended, or it would not be here
                 self._columns[TEXT_ID, row] = self._pad_text_id
                 del self._reading[stream.stream_id]
-        count = len(self._streams)
         columns = self._columns[:, :count]
         np.greater_equal(columns[FRAME], self._eos_from[:count], out=columns[ALLOW_EOS], casting="unsafe")
-        rows, streams = DecodeRows(columns.copy()), self._streams.copy()
+        rows, streams = DecodeRows(columns.copy()), self._streams[:count]
         columns[POSITION : FRAME + 1] += 1
         are_over = columns[FRAME] >= self._stop_at[:count]
         if are_over.any():

@@ -8,7 +8,7 @@ that has ended in the step before has a row in the next one, whose result is dro
   (below). Who comes first, and who gives up what for whom, says `admission.py`. A stream that gives up its slot ends
   here (YIELDED), and the engine opens it again behind its frames, at once or when there is text for it.
 * A stream that needs more pages, for text that came later or as a suspect, is given them then; an interactive one also
-  those of batch streams. If there are too few it ends here (YIELDED) and gives back all that it has.
+  those of background streams. If there are too few it ends here (YIELDED) and gives back all that it has.
 * Prompts with the same beginning share the pages that hold it, and only the rest of their rows is prefilled.
 * Which of the streams with slots have rows in a step says `step_rows.py`.
 * A stream is stepped only while it has a text id to feed (or its text has ended) and credit for the frame. One frame
@@ -273,7 +273,7 @@ class Scheduler:
         self._rows.prefill(stream)
         stream.started_s = now
         self._timed_text.begin(stream)
-        opened_s, first_frame, is_batch = stream.request.opened_s, stream.first_frame, stream.is_batch
+        opened_s, first_frame, is_batch = stream.request.opened_s, stream.first_frame, stream.is_background
         self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, first_frame, is_batch=is_batch))
 
     # Changes of state
@@ -296,7 +296,7 @@ class Scheduler:
         """Give a stream the pages that it lacks, or end it as YIELDED. Returns whether it is still open."""
         if stream.lacks_pages:
             while not (pages := self._capacity.grow(stream)):
-                yielding = None if stream.is_batch else self._admission.last_of_batch()
+                yielding = None if stream.is_background else self._admission.last_of_background()
                 self._end(yielding or stream, FinishReason.YIELDED)
                 if yielding is None:
                     return False

@@ -85,7 +85,7 @@ class Stream:
         self.update_limits()
 
     @property
-    def is_batch(self) -> bool:
+    def is_background(self) -> bool:
         return self.request.is_batch
 
     @property

@@ -1,4 +1,4 @@
-"""Streams that wait to be admitted: callers take turns, and the streams of one caller come in order. Pure.
+"""The queue of streams that wait to be admitted: ranks in order, in a rank callers in turns. Pure.
 
 One caller may have as many streams as the queue holds, and each may speak for minutes. With first come, first served,
 all other callers would wait until these are done. Slots and KV pages are shared out by the same rule (`shares.py`): a
@@ -9,9 +9,25 @@ others, as it might never fit.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from sonorant.engine.shares import Shares
 from sonorant.engine.talker.schedule.stream import NO_SLOT, Stream
+
+
+class Rank(IntEnum):
+    GOES_ON = 0  # behind frames made before: somebody is listening, so these take no turns and leave nothing to others
+    NEW = 1
+    BACKGROUND = 2
+
+    @classmethod
+    def of(cls, stream: Stream) -> "Rank":
+        if stream.is_background:
+            return cls.BACKGROUND
+        return cls.GOES_ON if stream.first_frame and not stream.request.in_turn else cls.NEW
+
+
+INTERACTIVE, BACKGROUND = (Rank.GOES_ON, Rank.NEW), (Rank.BACKGROUND,)
 
 
 @dataclass(slots=True)
@@ -23,67 +39,75 @@ class _Held:
 
 
 class WaitingStreams:
-    def __init__(self, num_slots: int, num_pages: int) -> None:
-        self._slots = Shares.of_engine(num_slots)
+    def __init__(self, num_slots: int, num_pages: int, most_background: int) -> None:
+        self._slots = {False: Shares.of_engine(num_slots), True: Shares.of_engine(most_background)}  # by is_background
         self._pages = Shares.of_engine(num_pages)
-        self._queues: dict[int, dict[int, Stream]] = {}  # by caller, in the order of their turns; none is empty
-        self._held: dict[int, _Held] = {}  # by caller, of those that have something
+        # By rank and by caller, in the order of their turns; no caller's is empty.
+        self._queues: dict[Rank, dict[int, dict[int, Stream]]] = {rank: {} for rank in Rank}
+        self._held: dict[tuple[bool, int], _Held] = {}  # by is_background and caller, of those that have something
 
     def __bool__(self) -> bool:
-        return bool(self._queues)
+        return any(self._queues.values())
 
-    @property
-    def callers(self) -> Collection[int]:
-        """Those that wait."""
-        return self._queues.keys()
+    def any_of(self, ranks: Iterable[Rank]) -> bool:
+        return any(self._queues[rank] for rank in ranks)
+
+    def callers(self, rank: Rank) -> Collection[int]:
+        """Those that wait in this rank."""
+        return self._queues[rank].keys()
 
     def add(self, stream: Stream) -> None:
-        self._queues.setdefault(stream.request.caller, {})[stream.stream_id] = stream
+        self._queues[Rank.of(stream)].setdefault(_turn_of(stream), {})[stream.stream_id] = stream
 
-    def first(self, num_free_slots: int, num_free_pages: int, num_new_pages: Callable[[Stream], int]) -> Stream | None:
+    def first(
+        self, ranks: Iterable[Rank], num_free_slots: int, num_free_pages: int, num_new_pages: Callable[[Stream], int]
+    ) -> Stream | None:
         """Return the stream whose turn it is, when so much is free. `num_new_pages`: of these, how many it would take.
 
         Returns None if no stream waits, or if all callers that wait have to leave what is free to others. The answer
         stays the same until the stream is admitted or removed, or what is free changes.
         """
-        for caller, queue in self._queues.items():
-            stream = next(iter(queue.values()))
-            held = self._held.get(caller) if caller else None
-            if held is None or (
-                self._slots.leaves_enough(1, held.num_slots, num_free_slots)
-                and self._pages.leaves_enough(num_new_pages(stream), len(held.pages), num_free_pages)
-            ):
-                return stream
+        for rank in ranks:
+            is_background = rank is Rank.BACKGROUND
+            slots = self._slots[is_background]
+            for caller, queue in self._queues[rank].items():
+                stream = next(iter(queue.values()))
+                held = self._held.get((is_background, caller)) if caller else None
+                if held is None or (
+                    slots.leaves_enough(1, held.num_slots, num_free_slots)
+                    and self._pages.leaves_enough(num_new_pages(stream), len(held.pages), num_free_pages)
+                ):
+                    return stream
         return None
 
     def remove(self, stream: Stream) -> None:
         """Remove a stream, if it waits."""
-        caller = stream.request.caller
-        queue = self._queues.get(caller, {})
+        queues, turn = self._queues[Rank.of(stream)], _turn_of(stream)
+        queue = queues.get(turn, {})
         if queue.pop(stream.stream_id, None) is not None and not queue:
-            del self._queues[caller]
+            del queues[turn]
 
     def admit(self, stream: Stream) -> None:
-        """Note that a stream was admitted, waiting or not; its caller's next stream comes after those of others."""
-        caller = stream.request.caller
+        """Note that a stream was admitted; its caller's next stream comes after those of others."""
         self.remove(stream)
-        if queue := self._queues.pop(caller, None):
-            self._queues[caller] = queue
-        held = self._held.setdefault(caller, _Held())
+        queues, turn = self._queues[Rank.of(stream)], _turn_of(stream)
+        if queue := queues.pop(turn, None):
+            queues[turn] = queue
+        held = self._held.setdefault(_holder_of(stream), _Held())
         held.num_slots += 1
         held.pages.update(stream.pages)
 
     def grew(self, stream: Stream, pages: Sequence[int]) -> None:
         """Note that an admitted stream was given more pages."""
-        self._held[stream.request.caller].pages.update(pages)
+        self._held[_holder_of(stream)].pages.update(pages)
 
     def release(self, stream: Stream) -> None:
         """Note that the slot and the pages of a stream are free again."""
-        caller = stream.request.caller
-        held = self._held[caller]
+        holder = _holder_of(stream)
+        held = self._held[holder]
         held.num_slots -= 1
         if not held.num_slots:
-            del self._held[caller]
+            del self._held[holder]
             return
         for page in stream.pages:
             held.pages[page] -= 1
@@ -92,14 +116,23 @@ class WaitingStreams:
 
     def check_conservation(self, streams: Iterable[Stream]) -> None:
         """Raise RuntimeError unless what the callers hold is what the open streams hold."""
-        held: dict[int, _Held] = {}
+        held: dict[tuple[bool, int], _Held] = {}
         for stream in streams:
             if stream.slot != NO_SLOT:
-                of_caller = held.setdefault(stream.request.caller, _Held())
+                of_caller = held.setdefault(_holder_of(stream), _Held())
                 of_caller.num_slots += 1
                 of_caller.pages.update(stream.pages)
         if held != self._held:
             raise RuntimeError("the slots and KV pages noted for the callers are not those that their streams hold")
+
+
+def _turn_of(stream: Stream) -> int:
+    """Return whose turns the stream takes; 0 = nobody's in particular."""
+    return 0 if Rank.of(stream) is Rank.GOES_ON else stream.request.caller
+
+
+def _holder_of(stream: Stream) -> tuple[bool, int]:
+    return stream.is_background, stream.request.caller
 
 
 def by_turns(streams: Iterable[Stream]) -> list[Stream]:
