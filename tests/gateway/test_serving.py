@@ -130,12 +130,7 @@ async def test_tls_with_certificates_that_are_replaced(tmp_path: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that it started to serve; multiprocessing's own is none of them."""
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-            found.append(int(child))
-    return found
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.parametrize(("variable", "says"), [("CERTIFICATE", "belong together"), ("CA", "No such file")])
@@ -178,6 +173,26 @@ async def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tmp_
             await eventually(answers, True)
         finally:
             assert await asyncio.to_thread(process.stop) == 0
+
+
+async def test_several_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    process = await asyncio.to_thread(GatewayProcess, tmp_path / "log", "--processes", "2")
+    try:
+        await asyncio.to_thread(process.wait_for, "listening")  # the second one
+        workers = await asyncio.to_thread(children, process.process.pid)
+        assert len(workers) == 2
+        process.process.kill()
+        await eventually(lambda: [worker for worker in workers if Path(f"/proc/{worker}").exists()], [])
+    finally:
+        await asyncio.to_thread(process.stop)
+    assert "the process that started this one is gone" in process.log
+
+
+async def test_several_processes_that_cannot_listen_end_with_a_message(tmp_path: Path) -> None:
+    none = tmp_path / "none.pem"
+    arguments = ("--processes", "2", "--tls-certificate", str(none), "--tls-key", str(none))
+    with pytest.raises(AssertionError, match=r"(?s)none\.pem: No such file.*gateway process \d ended with status 1"):
+        await asyncio.to_thread(GatewayProcess, tmp_path / "log", *arguments)
 
 
 @pytest.mark.slow

@@ -24,12 +24,6 @@ class Connection(Protocol):
         """Close it at once."""
 
 
-def raise_file_limit() -> None:
-    """Let this process open as many files as its user may: each connection takes one, and shells allow few."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def most_connections(wanted: int) -> int:
     """As many as wanted, or fewer if this process may not open as many files."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

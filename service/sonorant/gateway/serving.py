@@ -1,7 +1,6 @@
 """One gateway process: listens, serves until it has to drain, and finishes the running calls."""
 
 import asyncio
-import json
 import logging
 import socket
 import ssl
@@ -18,6 +17,7 @@ from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.wyoming.door import WyomingDoor
 from sonorant.hosting.addresses import listening_socket
+from sonorant.hosting.process import announce
 from sonorant.hosting.tls import ServerContext, TlsFiles
 
 log = logging.getLogger(__name__)
@@ -30,9 +30,10 @@ KEEPALIVE_S = 75.0  # how long a connection may have no request, or one with inc
 class Gateway:
     """Binds its ports when it is created, and serves in `run`."""
 
-    def __init__(self, config: GatewayConfig, *, shared: bool = False) -> None:
+    def __init__(self, config: GatewayConfig) -> None:
         """Raises CannotListen or TlsError; OSError or ValueError if the TLS settings for the servers are wrong."""
         self._config = config
+        shared = config.processes > 1  # all of them listen on the same ports
         self._access = Access.from_environment()
         self._access.check()
         self._certificates: ServerContext | None = None
@@ -82,9 +83,3 @@ class Gateway:
                     doorway.close()
                 await asyncio.gather(runner.cleanup(), wyoming.drain(config.drain_grace_s))
                 announce("stopped")
-
-
-def announce(event: str, **more: object) -> None:
-    """Print an event as one line of JSON on stdout, for the program that started the gateway."""
-    # In a single write, because several processes share stdout.
-    print(json.dumps({"event": event, **more}) + "\n", end="", flush=True)

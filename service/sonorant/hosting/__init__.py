@@ -1,1 +1,1 @@
-"""What every process that serves has in common, of the server and of the gateway: addresses, certificates, files."""
+"""What processes that serve have in common, of server and gateway: ports, certificates, signals, children."""

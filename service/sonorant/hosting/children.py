@@ -1,0 +1,133 @@
+"""Child processes that serve the same, kept running until the drain.
+
+A child gets its settings on stdin and drains when that closes, however this process ends. It tells on stdout, in lines
+of JSON, what happens.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+# Before the start that follows the first, second, ... failure in a row; one more ends all of them.
+START_DELAYS_S = (0.0, 1.0, 2.0, 5.0)
+HEALTHY_AFTER_S = 60.0  # a process that lived for so long begins to count anew
+STOP_TIMEOUT_S = 20.0  # beyond what calls get; afterwards a process is killed
+
+
+class ProcessEnded(Exception):
+    """A process cannot be kept running."""
+
+
+class Children:
+    """Subclasses say how a process is started, and what happens with its events and its end."""
+
+    def __init__(self, what: str, num: int, drain: asyncio.Event, grace_s: float) -> None:
+        """`what`: their name in logs. `grace_s`: what calls get after the drain."""
+        self._what = what
+        self._num = num
+        self._drain = drain
+        self._stop_timeout_s = grace_s + STOP_TIMEOUT_S
+        self._have_told: set[int] = set()  # those that have worked at least once
+
+    async def start(self, number: int) -> Process:
+        """Raises OSError."""
+        raise NotImplementedError
+
+    def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    async def on_end(self, number: int, pid: int) -> None:
+        """Called before another process is started in its place."""
+
+    async def run(self) -> list[int]:
+        """Keep all processes running until the drain; return their exit codes. Raises ProcessEnded. Cancelling this
+        stops all processes at once."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                kept = [tasks.create_task(self._keep(number)) for number in range(self._num)]
+        except ExceptionGroup as ended:  # not `except*`: Python 3.11.2 makes a group of what is raised there
+            expected, _ = ended.split(ProcessEnded)
+            raise (expected or ended).exceptions[0] from None
+        return [task.result() for task in kept]
+
+    async def _keep(self, number: int) -> int:
+        num_failures = 0  # in a row
+        while True:
+            began_s = time.monotonic()
+            code = await self._run(number)
+            if self._drain.is_set():
+                return code
+            num_failures = 1 if time.monotonic() - began_s > HEALTHY_AFTER_S else num_failures + 1
+            if number not in self._have_told or num_failures > len(START_DELAYS_S):
+                raise ProcessEnded(f"{self._what} {number + 1} ended with status {code}, see its log")
+            log.error("%s %d ended with status %d; starting it again", self._what, number + 1, code)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_DELAYS_S[num_failures - 1]):
+                    await self._drain.wait()
+            if self._drain.is_set():
+                return code
+
+    async def _run(self, number: int) -> int:
+        """Run one process to its end, which the drain brings about; return its exit code."""
+        try:
+            process = await self.start(number)
+        except OSError as error:
+            log.error("cannot start %s %d: %s", self._what, number + 1, error)
+            return 1
+        ending = asyncio.create_task(self._end_at_drain(process))
+        try:
+            async for told in _events(process):
+                self._have_told.add(number)
+                self.on_event(number, process.pid, told)
+            return await process.wait()
+        finally:
+            ending.cancel()
+            await self._stop(process)
+            await self.on_end(number, process.pid)
+
+    async def _end_at_drain(self, process: Process) -> None:
+        await self._drain.wait()
+        _terminate(process)
+
+    async def _stop(self, process: Process) -> None:
+        """End a process that still runs: in order, or at once if it is ending in order already."""
+        _terminate(process)
+        try:
+            async with asyncio.timeout(self._stop_timeout_s):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def start_module(module: str, settings: object, environment: Mapping[str, str] = os.environ) -> Process:
+    """Start a process in a session of its own, so that only this process gets the signals of a terminal."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module), stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True
+    )
+    assert process.stdin is not None
+    with suppress(OSError, RuntimeError):  # it has ended already; RuntimeError is what uvloop says then
+        process.stdin.write(pickle.dumps(settings))  # and left open: it closes when this process ends, however it does
+    return process
+
+
+async def _events(process: Process) -> AsyncIterator[dict[str, Any]]:
+    assert process.stdout is not None
+    async for line in process.stdout:
+        yield json.loads(line)
+
+
+def _terminate(process: Process) -> None:
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)

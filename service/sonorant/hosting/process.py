@@ -1,0 +1,70 @@
+"""The life of a process that serves: its limits, its log, what signals do, what it announces, and its exit code."""
+
+import asyncio
+import json
+import logging
+import resource
+import signal
+from collections.abc import Awaitable, Callable
+
+import uvloop
+
+from sonorant import logs
+
+log = logging.getLogger(__name__)
+
+ORPHAN_GRACE_S = 5.0  # for running calls, once the process that started this one is gone
+
+
+def announce(event: str, **more: object) -> None:
+    """Print an event as one line of JSON on stdout, for the program or person that started the process."""
+    # In a single write, because several processes may share stdout.
+    print(json.dumps({"event": event, **more}) + "\n", end="", flush=True)
+
+
+class Signals:
+    """The first signal drains, the second one stops the process at once. While it loads, the first one stops it."""
+
+    def __init__(self, lifeline: int | None = None) -> None:
+        """`lifeline`: a file descriptor that ends with the process that started this one, which drains then."""
+        self.drain = asyncio.Event()
+        self.is_loading = True
+        self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._on_signal)
+        if lifeline is not None:
+            self._loop.add_reader(lifeline, self._on_orphaned, lifeline)
+
+    def _on_signal(self) -> None:
+        if self.is_loading or self.drain.is_set():
+            self._task.cancel()
+        self.drain.set()
+
+    def _on_orphaned(self, lifeline: int) -> None:
+        self._loop.remove_reader(lifeline)
+        log.error("the process that started this one is gone; this one ends")
+        self._on_signal()
+        self._loop.call_later(ORPHAN_GRACE_S, self._task.cancel)
+
+
+def run_to_end(
+    serve: Callable[[Signals], Awaitable[int]],
+    *filters: Callable[[logging.LogRecord], bool],
+    lifeline: int | None = None,
+) -> int:
+    """Run `serve` to its end, and return the exit code. `filters`: of the log. `lifeline`: see `Signals`."""
+    logs.set_up(*filters)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one, and shells allow few
+
+    async def to_the_end() -> int:
+        return await serve(Signals(lifeline))
+
+    try:
+        return uvloop.run(to_the_end())
+    except asyncio.CancelledError:
+        log.warning("stopped at once by a signal")
+        return 1
