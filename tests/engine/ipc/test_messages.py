@@ -1,5 +1,10 @@
 """Every record comes out of its bytes as it went in."""
 
+import inspect
+import re
+import struct
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from sonorant.engine.ipc import channel, fronts, messages, opening, ring
 from sonorant.engine.ipc.messages import (
     BeginStream,
     CancelStream,
@@ -58,20 +64,22 @@ def batches(draw: st.DrawFn) -> Record:
 def openings(draw: st.DrawFn) -> OpenStream:
     rows = draw(st.lists(st.tuples(ids, ids), min_size=1, max_size=20))
     text_ids, codec_items = zip(*rows, strict=True)
-    plan = PromptPlan(text_ids, codec_items, tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans()), draw(counts))
+    trailing, text_ended = tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans())
+    plan = PromptPlan(text_ids, codec_items, trailing, text_ended, draw(counts), draw(counts))
     x_vector = draw(st.none() | arrays.arrays(np.float32, 8, elements=st.floats(-9, 9, width=32)))
     codes = draw(st.none() | int16(3, 4))
-    known = draw(st.none() | int16(2, 4))
+    known = draw(st.none() | int16(0, 4) | int16(2, 4))
     return OpenStream(
         draw(stream_ids),
         plan,
-        SAMPLING,
+        draw(st.sampled_from([SAMPLING, replace(SAMPLING, do_sample=False, ignore_eos=False, subtalker_top_k=7)])),
         draw(counts),
         draw(seconds),
         x_vector,
         codes,
         known,
-        caller=draw(counts),
+        times_text_from=draw(st.none() | seconds),
+        caller=draw(st.integers(0, 2**56 - 1)),
         in_turn=draw(st.booleans()),
         is_batch=draw(st.booleans()),
     )
@@ -139,6 +147,29 @@ def test_a_wrong_dtype_is_refused() -> None:
                 np.zeros((1, 1, 2), np.int16),
             )
         )
+
+
+@given(records, st.integers(0, 15), st.binary(max_size=300), st.integers(0, 300))
+def test_no_bytes_run_code(record: Record, kind: int, noise: bytes, position: int) -> None:
+    """A reader of a ring takes values of known types, or raises ValueError, KeyError or the like: nothing is imported
+    or called by its name, whatever a compromised worker writes."""
+    data = b"".join(encode(record))
+    evil = b"\x80\x04c" + b"os\nsystem\n" + b"X\x04\x00\x00\x00exit\x85R."
+    for changed in (
+        data[:position] + noise + data[position + len(noise) :],
+        kind.to_bytes(4, "little") + data[4:],
+        kind.to_bytes(4, "little") + bytes(12) + evil,
+    ):
+        with suppress(ValueError, TypeError, OverflowError, IndexError, struct.error):
+            decode(memoryview(changed))
+
+
+def test_no_ring_carries_a_pickle() -> None:
+    """Whoever reads a ring never loads modules by what it carries."""
+    read_by_service = (messages, opening, channel, ring, fronts)
+    for module in read_by_service:
+        source = inspect.getsource(module)
+        assert not re.search(r"\b(pickle|marshal|eval|exec)\b", source), module.__name__
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -14,17 +14,17 @@ Several service processes, the fronts, may share the workers. Each has a ring A 
 has died, EndFront is sent in its place on ring A: all its streams end, and then EndFront comes back on its ring C.
 """
 
-import pickle
 import struct
+from array import array
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
-from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from sonorant.engine.ipc.opening import OPEN, opening, opening_bytes, raw
+from sonorant.engine.ipc.opening import OpenStream as OpenStream
 from sonorant.engine.ipc.ring import Buffer
 from sonorant.engine.types import (
     FinishReason,
@@ -32,31 +32,11 @@ from sonorant.engine.types import (
     Int16Array,
     Int32Array,
     Int64Array,
-    PromptPlan,
-    SamplingParams,
     StreamBudget,
     StreamEnd,
 )
 
 SAMPLE_STREAM = -1  # the id of test speech that is decoded for measuring and never heard; one row per frame
-
-
-@dataclass(frozen=True, slots=True)
-class OpenStream:
-    stream_id: int  # never reused
-    plan: PromptPlan
-    sampling: SamplingParams
-    credit_frames: int
-    opened_s: float  # all times are of CLOCK_MONOTONIC, which the processes of a host share
-    x_vector: Float32Array | None = None  # [hidden]
-    reference_codes: Int16Array | None = None  # [frames, codebooks]
-    # [frames, codebooks] of frames made earlier; the stream continues after them. Credit and `max_frames` count them,
-    # and the plan's trailing text still begins at frame 0.
-    known_codes: Int16Array | None = None
-    times_text_from: float | None = None  # send TextPositions, which begin about here; None: send none
-    caller: int = 0  # slots and KV pages are shared out among callers; 0: no particular caller
-    in_turn: bool = False  # admitted by turns of callers, even behind known codes
-    is_batch: bool = False  # nobody listens to it yet, so it gives way to all others
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +170,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 
 # Layout of a record: HEADER, then the body of its kind. Little-endian, like the machine; arrays are aligned.
 #
-#   OpenStream                stream_id     pickle of its fields (ring A only: once per stream, many optional parts)
+#   OpenStream   codebooks    stream_id     see opening.py
 #   PushText     num_ids      stream_id     i32 ids
 #   GrantCredit  num_frames   stream_id
 #   BeginStream  num_frames   stream_id     BEGIN, i16 past codes [num_frames, codebooks]; 0 frames without
@@ -211,7 +191,6 @@ FIRST_CHUNK = struct.Struct("=7d")  # its times
 END = struct.Struct("=q2d")  # num_frames, queue_s, generation_s
 ROW_BYTES = 8 + 4  # of a batch: stream id, index
 DETAIL_BYTES = 512  # longest detail of an EndStream; a longer one is cut
-PICKLE_BYTES = 4096  # what pickling adds to the arrays and ids of an OpenStream, at most
 
 
 class _Kind(IntEnum):
@@ -248,9 +227,8 @@ def max_bytes(kind: type[Record], shape: RecordShape, *, rows: int = 1, num_fram
     codes_bytes = 2 * shape.codebooks
     body = 0
     if kind is OpenStream:
-        # two columns of ids and the trailing ids, see Engine.check; a pickled int takes five bytes
-        pickled_ids = 5 * 7 * shape.max_context
-        body = pickled_ids + shape.max_context * codes_bytes + 4 * shape.hidden_size + PICKLE_BYTES
+        ids_bytes = 4 * 7 * shape.max_context  # two columns of ids and the trailing ids, see Engine.check
+        body = OPEN.size + ids_bytes + shape.max_context * codes_bytes + 4 * shape.hidden_size
     elif kind is BeginStream:
         body = BEGIN.size + num_frames * codes_bytes
     elif kind is FrameBatch:
@@ -270,10 +248,10 @@ def encode(record: Record) -> list[Buffer]:
     """Encode the record as bytes, in parts to be joined. Parts may be views of the record's arrays."""
     match record:
         case OpenStream(stream_id=stream_id):
-            return [HEADER.pack(_Kind.OPEN_STREAM, 0, stream_id), _pickled(record)]
+            codebooks, body = opening_bytes(record)
+            return [HEADER.pack(_Kind.OPEN_STREAM, codebooks, stream_id), *body]
         case PushText(stream_id, token_ids):
-            ids = np.array(token_ids, np.int32)
-            return [HEADER.pack(_Kind.PUSH_TEXT, len(token_ids), stream_id), ids.tobytes()]
+            return [HEADER.pack(_Kind.PUSH_TEXT, len(token_ids), stream_id), array("i", token_ids).tobytes()]
         case EndText(stream_id):
             return [HEADER.pack(_Kind.END_TEXT, 0, stream_id)]
         case GrantCredit(stream_id, num_frames):
@@ -288,13 +266,23 @@ def encode(record: Record) -> list[Buffer]:
             num_past = 0 if past_codes is None else len(past_codes)
             begin = BEGIN.pack(opened_s, started_s, first_frame, is_stored, is_batch)
             head = HEADER.pack(_Kind.BEGIN_STREAM, num_past, stream_id) + begin
-            return [head] if past_codes is None else [head, _bytes(past_codes, np.int16)]
+            return [head] if past_codes is None else [head, raw(past_codes, np.int16)]
         case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
             head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
-            return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(codes, np.int16)]
+            return [
+                head,
+                raw(stream_ids, np.int64),
+                raw(frame_indices, np.int32),
+                raw(codes, np.int16),
+            ]
         case TextPositions(stream_ids, frame_indices, positions):
             head = HEADER.pack(_Kind.TEXT_POSITIONS, len(stream_ids), 0)
-            return [head, _bytes(stream_ids, np.int64), _bytes(frame_indices, np.int32), _bytes(positions, np.float32)]
+            return [
+                head,
+                raw(stream_ids, np.int64),
+                raw(frame_indices, np.int32),
+                raw(positions, np.float32),
+            ]
         case FlushStream(stream_id, is_blocked):
             return [HEADER.pack(_Kind.FLUSH_STREAM, is_blocked, stream_id)]
         case EndStream(stream_id, end):
@@ -306,15 +294,8 @@ def encode(record: Record) -> list[Buffer]:
             return [HEADER.pack(_Kind.SILENT_STREAM, num_frames, stream_id)]
         case PcmBatch(stream_ids, first_frames, num_frames, samples, codes):
             head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames) + CODEBOOKS.pack(len(codes[0][0]))
-            rows = [_bytes(stream_ids, np.int64), _bytes(first_frames, np.int32)]
-            return [head, *rows, _bytes(np.asarray(codes), np.int16), _bytes(np.asarray(samples), np.int16)]
-
-
-def _bytes(array: npt.NDArray[Any], dtype: type[np.generic]) -> memoryview:
-    """Return a view of the array's memory. Raises TypeError for another dtype: the dtype is part of the layout."""
-    if array.dtype != dtype:
-        raise TypeError(f"array of {array.dtype} where the ring carries {np.dtype(dtype)}")
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            rows = [raw(stream_ids, np.int64), raw(first_frames, np.int32)]
+            return [head, *rows, raw(np.asarray(codes), np.int16), raw(np.asarray(samples), np.int16)]
 
 
 def decode(payload: Buffer) -> Record:
@@ -325,7 +306,7 @@ def decode(payload: Buffer) -> Record:
     body = bytearray(payload[HEADER.size :])
     match kind:
         case _Kind.OPEN_STREAM:
-            return _unpickled(body)
+            return opening(body, count, stream_id)
         case _Kind.PUSH_TEXT:
             return PushText(stream_id, tuple(np.frombuffer(body, np.int32).tolist()))
         case _Kind.END_TEXT:
@@ -360,20 +341,6 @@ def decode(payload: Buffer) -> Record:
         case _Kind.SILENT_STREAM:
             return SilentStream(stream_id, count)
     raise ValueError(f"ring record of unknown kind {kind}")
-
-
-_OPENING, _PLAN, _SAMPLING = (attrgetter(*kind.__slots__) for kind in (OpenStream, PromptPlan, SamplingParams))
-
-
-def _pickled(record: OpenStream) -> bytes:
-    """Pickle the record as tuples: dataclasses take several times as long, and first audio waits for it."""
-    stream_id, plan, sampling, *others = _OPENING(record)
-    return pickle.dumps((stream_id, _PLAN(plan), _SAMPLING(sampling), others), pickle.HIGHEST_PROTOCOL)
-
-
-def _unpickled(body: Buffer) -> OpenStream:
-    stream_id, plan, sampling, others = pickle.loads(body)
-    return OpenStream(stream_id, PromptPlan(*plan), SamplingParams(*sampling), *others)
 
 
 def _pcm_batch(body: memoryview, rows: int, num_frames: int) -> PcmBatch:
