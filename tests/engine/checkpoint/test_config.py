@@ -1,5 +1,8 @@
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +10,7 @@ from typing import Any
 import pytest
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, PRESETS_DIR, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.json import MAX_BYTES
 from sonorant.engine.errors import CheckpointError
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -115,7 +119,11 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
         (CONFIG, lambda c: c["talker_config"].update(num_key_value_heads=3), "4 attention heads cannot share 3"),
         (CONFIG, lambda c: c["talker_config"].update(num_code_groups=5), "the talker has 5"),
         (CONFIG, lambda c: c["speaker_encoder_config"].update(enc_dim=5), "enc_dim is 5"),
-        (CONFIG, lambda c: c["talker_config"].update(num_key_value_heads=0), "num_key_value_heads must be 1 or more"),
+        (CONFIG, lambda c: c["talker_config"].update(num_key_value_heads=0), "num_key_value_heads must be 1 to"),
+        (CONFIG, lambda c: c["talker_config"].update(num_hidden_layers=10**9), "num_hidden_layers must be 1 to 1024"),
+        (CODEC, lambda c: c["decoder_config"].update(upsample_rates=[1] * 10**6), "a list of at most 16 integers"),
+        (CONFIG, lambda c: c["talker_config"].update(rope_theta=10**400), "rope_theta must be a number"),
+        (CONFIG, lambda c: c["talker_config"].update(hidden_size=2**40), "hidden_size must be 1 to"),
         (CONFIG, lambda c: c["talker_config"].update(codec_bos_id=5000), "codec_bos_id is 5000; it must be 0 to"),
         (
             CONFIG,
@@ -129,7 +137,7 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
         (
             CODEC,
             lambda c: c["decoder_config"].update(upsample_rates="8543"),
-            "upsample_rates must be a list of integers",
+            "upsample_rates must be a list of at most",
         ),
         (
             CODEC,
@@ -137,7 +145,7 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
             "decode_upsample_rate is 960; it must be at least the 1920 samples",
         ),
         (GENERATION, lambda c: c.update(top_k=0.5), "top_k must be an integer"),
-        (GENERATION, lambda c: c.update(max_new_tokens=0), "max_new_tokens must be 1 or more"),
+        (GENERATION, lambda c: c.update(max_new_tokens=0), "max_new_tokens must be 1 to"),
         (GENERATION, lambda c: c.update(temperature=0), "temperature is 0.0; it must be 0.001 to 100"),
         (GENERATION, lambda c: c.update(temperature=math.nan), "temperature is nan; it must be 0.001 to 100"),
         (
@@ -162,13 +170,49 @@ def test_what_cannot_be_used_is_named(
 
 @pytest.mark.parametrize("file", [CONFIG, CODEC, GENERATION])
 def test_files_that_are_missing_or_broken(folder: Path, file: str) -> None:
-    for content in ("{", "[]"):
+    for content in ("{", "[]", '{"a":' * 5000 + "1" + "}" * 5000, " " * (MAX_BYTES + 1)):
         (folder / file).write_text(content)
         with pytest.raises(CheckpointError, match=file):
             load_checkpoint(folder)
     (folder / file).unlink()
+    os.mkfifo(folder / file)
+    with pytest.raises(CheckpointError, match="it is not a regular file"):
+        load_checkpoint(folder)
+    (folder / file).unlink()
     with pytest.raises(CheckpointError, match=f"{file} is missing"):
         load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: (f / CONFIG).write_text("[" * 10_000), "maximum recursion depth"),
+        (lambda f: edit(f, CONFIG, lambda c: c["talker_config"].update(num_hidden_layers=10**9)), "1 to 1024"),
+        (lambda f: ((f / "model.safetensors").unlink(), os.mkfifo(f / "model.safetensors")), "not a regular file"),
+    ],
+)
+def test_a_server_says_in_a_sentence_and_at_once_what_is_wrong(
+    folder: Path, change: Callable[[Path], object], message: str
+) -> None:
+    change(folder)
+    ended = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "sonorant.service",
+            "--model",
+            str(folder),
+            "--listen",
+            "127.0.0.1:0",
+            "--device",
+            "cpu",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,  # far less than the workers' start may take
+    )
+    assert ended.returncode and message in ended.stderr, ended.stderr
+    assert "Traceback" not in ended.stderr, ended.stderr
 
 
 def test_resolving_names(folder: Path) -> None:

@@ -11,9 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from sonorant.engine.checkpoint.files import read_text
 from sonorant.engine.errors import CheckpointError
 
 Json: TypeAlias = Mapping[str, Any]
+MAX_BYTES = 16 * 1024 * 1024  # of a file
+# Far beyond any checkpoint, so that a wrong number is told at once: what has 10^9 layers is never built.
+MAX_SIZE = 2**24
+MOST: Mapping[str, int] = {
+    "num_hidden_layers": 1024,
+    "num_code_groups": 256,
+    "num_quantizers": 256,
+    "num_residual_layers": 16,
+    "num_semantic_quantizers": 256,
+}
+MAX_SIZES = 16  # in a list
+MAX_NUMBER = 1e30
 CODEC_TYPE = "qwen3_tts_tokenizer_12hz"
 
 MODEL_DEFAULTS: Json = {
@@ -157,10 +170,10 @@ class Section:
     @classmethod
     def read(cls, file: Path, defaults: Json) -> "Section":
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            values = json.loads(read_text(file, MAX_BYTES))
         except FileNotFoundError:
             raise CheckpointError(f"{file} is missing; a checkpoint folder in the published layout has it") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{file} cannot be read: {error}") from error
         if not isinstance(values, dict):
             raise CheckpointError(f"{file} does not hold a JSON object")
@@ -208,21 +221,28 @@ class Section:
         return value
 
     def size(self, key: str) -> int:
-        value = self.integer(key)
-        if value < 1:
-            raise CheckpointError(f"{self.path}: {key} must be 1 or more, not {value}")
+        value, most = self.integer(key), MOST.get(key, MAX_SIZE)
+        if not 1 <= value <= most:
+            raise CheckpointError(f"{self.path}: {key} must be 1 to {most}, not {value}")
         return value
 
     def number(self, key: str) -> float:
         value = self._required(key)
-        if not isinstance(value, int | float) or isinstance(value, bool):
+        if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > MAX_NUMBER:
             raise CheckpointError(f"{self.path}: {key} must be a number, not {value!r}")
         return float(value)
 
     def sizes(self, key: str) -> tuple[int, ...]:
         value = self._required(key)
-        if not isinstance(value, list | tuple) or not all(isinstance(v, int) and v >= 1 for v in value):
-            raise CheckpointError(f"{self.path}: {key} must be a list of integers, 1 or more, not {value!r}")
+        if (
+            not isinstance(value, list | tuple)
+            or len(value) > MAX_SIZES
+            or not all(isinstance(v, int) and 1 <= v <= MAX_SIZE for v in value)
+        ):
+            raise CheckpointError(
+                f"{self.path}: {key} must be a list of at most {MAX_SIZES} integers, 1 to {MAX_SIZE}, not "
+                f"{repr(value)[:200]}"
+            )
         return tuple(value)
 
     def _required(self, key: str) -> Any:

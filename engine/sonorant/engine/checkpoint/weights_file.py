@@ -11,11 +11,13 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sonorant.engine.checkpoint.files import open_file
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.types import Float32Array
 
 SAMPLES = 16  # per file, evenly spread from the first bytes of the data to the last
 SAMPLE_BYTES = 64 * 1024
+MAX_HEADER_BYTES = 100_000_000  # as in the safetensors library
 
 _DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
 
@@ -27,7 +29,7 @@ class Digest(Protocol):
 def read_row(path: Path, name: str, row: int) -> Float32Array:
     """Return row `row` of the matrix `name`: [columns]. Raises CheckpointError, also if there is no such row."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             header = json.loads(_header(file))
             if not isinstance(header, dict):
                 raise ValueError("its header is not a JSON object")
@@ -43,7 +45,13 @@ def read_row(path: Path, name: str, row: int) -> Float32Array:
         raise CheckpointError(
             f"{path} is missing; a checkpoint folder has it (load_format dummy needs none)"
         ) from error
-    except (OSError, ValueError, LookupError, TypeError) as error:  # the last two: malformed header entries
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        LookupError,
+        TypeError,
+    ) as error:  # malformed headers, too
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
     if entry["dtype"] == "BF16":  # the upper half of a float32
         return (values.astype(np.uint32) << 16).view(np.float32)
@@ -53,7 +61,7 @@ def read_row(path: Path, name: str, row: int) -> Float32Array:
 def add_samples(path: Path, digest: Digest) -> None:
     """Feed a file's size, header and samples of its data to `digest`; small files entirely. Raises CheckpointError."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             num_bytes = os.fstat(file.fileno()).st_size
             digest.update(b"%d:" % num_bytes + _header(file))
             start = file.tell()
@@ -71,6 +79,6 @@ def add_samples(path: Path, digest: Digest) -> None:
 
 def _header(file: BinaryIO) -> bytes:
     num_bytes = int.from_bytes(file.read(8), "little")
-    if num_bytes > os.fstat(file.fileno()).st_size:
+    if num_bytes > min(MAX_HEADER_BYTES, os.fstat(file.fileno()).st_size):
         raise ValueError(f"its header says it is {num_bytes} bytes long")
     return file.read(num_bytes)
