@@ -77,7 +77,7 @@ async def serve(
         keys = ApiKeys(config.api_keys) if config.api_keys else None
 
         def num_callers() -> int:
-            return len(keys) if keys is not None else HOSTS
+            return max(1, len(keys)) if keys is not None else HOSTS
 
         if ledger is None:
             ledger = Ledger()
@@ -85,6 +85,7 @@ async def serve(
         room = Room(ledger, num_callers, config.max_sessions, config.engine.encoder.max_queued_recordings)
         sessions = room.sessions
         metrics, stalled, health = Metrics(), Stalled(), HealthServicer()
+        metrics.api_keys_up.set_function(lambda: int(keys is None or keys.fault is None))
         metrics.sessions.set_function(lambda: sessions.num_active)
         metrics.sessions_limit.set(config.max_sessions)
         metrics.sessions_used_ratio.set_function(lambda: sessions.num_on_host / config.max_sessions)
@@ -142,9 +143,12 @@ async def serve(
         async def is_ready() -> bool:
             return readiness.serves
 
+        def warning() -> str | None:
+            return keys.fault if keys is not None else None
+
         # Open.
         if config.metrics_listen:
-            await parts.enter_async_context(serve_metrics(listening, metrics.text, is_ready))
+            await parts.enter_async_context(serve_metrics(listening, metrics.text, is_ready, warning))
         if config.admin_listen:
             await admin.start()
             parts.push_async_callback(admin.stop, None)

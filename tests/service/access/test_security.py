@@ -1,8 +1,12 @@
 """Who may come in, over what, and what is refused before it costs anything: through a real server and channel."""
 
 import asyncio
+import hashlib
+import os
 import subprocess
 import sys
+import tempfile
+import urllib.request
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -10,10 +14,12 @@ from typing import Any
 import grpc
 import pytest
 import trustme
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sonorant.hosting.tls import TlsError, TlsFiles
 from sonorant.service import server as server_module
-from sonorant.service.access.api_keys import ApiKeys, ApiKeysError, new_key
+from sonorant.service.access.api_keys import MAX_FILE_BYTES, ApiKeys, ApiKeysError, new_key
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.ports import MAX_RECEIVED_BYTES, SPARE_CALLS
 from sonorant.service.rpc.services import REFLECTION_V1
@@ -187,9 +193,7 @@ async def test_text_per_minute_is_counted_over_all_calls_of_a_key_and_its_limit_
         await eventually(lambda: stub.Synthesize(HELLO, metadata=ada).code(), grpc.StatusCode.OK)
 
 
-async def test_keys_are_reloaded_without_a_restart_and_a_bad_file_changes_nothing(
-    keys: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_keys_are_reloaded_without_a_restart(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "RELOAD_S", 0.02)
     async with served(FakeEngine(), api_keys=keys) as server:
 
@@ -200,9 +204,95 @@ async def test_keys_are_reloaded_without_a_restart_and_a_bad_file_changes_nothin
         replace(keys, table("new", "new"))
         await eventually(lambda: code_of("new"), grpc.StatusCode.OK)
         assert await code_of(ADA) == grpc.StatusCode.UNAUTHENTICATED
-        replace(keys, "not toml")
-        await asyncio.sleep(0.1)
-        assert await code_of("new") == grpc.StatusCode.OK
+
+
+async def test_a_key_that_is_taken_out_is_refused_whatever_else_is_wrong(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the server says loudly, again and again, that the file has a fault."""
+    monkeypatch.setattr(server_module, "RELOAD_S", 0.02)
+    async with served(FakeEngine(), api_keys=keys, metrics_listen="127.0.0.1:0") as server:
+
+        async def code_of(key: str) -> grpc.StatusCode:
+            return await server.stub.GetCapabilities(GetCapabilitiesRequest(), metadata=bearer(key)).code()
+
+        async def page(path: str) -> str:
+            address = f"http://127.0.0.1:{server.metrics_port}/{path}"
+            with await asyncio.to_thread(urllib.request.urlopen, address, timeout=10) as response:
+                return str(response.read().decode())
+
+        assert "tts_api_keys_up 1.0" in await page("metrics") and await page("ready") == "ready\n"
+        replace(keys, table("bob", BOB, "max_sesions = 1") + table("eve", "eve"))  # ada is gone; bob has a typo
+        await eventually(lambda: code_of(ADA), grpc.StatusCode.UNAUTHENTICATED)
+        assert (await code_of(BOB), await code_of("eve")) == (grpc.StatusCode.OK, grpc.StatusCode.OK)
+        assert "tts_api_keys_up 0.0" in await page("metrics")
+        ready = await page("ready")
+        assert ready.startswith("ready\nwarning: ") and "unknown max_sesions" in ready
+        replace(keys, table("bob", "another", "max_sesions = 1"))  # a changed key with a typo: the old one is refused
+        await eventually(lambda: code_of(BOB), grpc.StatusCode.UNAUTHENTICATED)
+        replace(keys, table("ada", ADA))
+        await eventually(lambda: code_of(ADA), grpc.StatusCode.OK)
+        assert "tts_api_keys_up 1.0" in await page("metrics") and await page("ready") == "ready\n"
+        replace(keys, "")
+        await eventually(lambda: code_of(ADA), grpc.StatusCode.UNAUTHENTICATED)
+        assert "has no keys, so nobody can call" in await page("ready")
+
+
+def reloaded(path: Path, text: str | None) -> ApiKeys:
+    """The keys of ada and bob, and then what the file was changed to."""
+    path.write_text(table("ada", ADA, "max_sessions = 3") + table("bob", BOB))
+    keys = ApiKeys(path)
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    keys.reload()
+    return keys
+
+
+def test_a_faulty_file_never_widens_access(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    hidden = "".join(f"# {line}\n" for line in table("ada", ADA).splitlines())
+    for text, known in (
+        ("x = " + "[" * 5000 + "]" * 5000, ""),  # which used to end the server
+        ("x = " + "[" * 5000 + "]" * 5000 + "\n" + table("bob", BOB), "bob"),
+        ("[ada\n" + table("bob", BOB), "bob"),  # no TOML, and ada's sha256 is gone
+        ("[ada\n" + hidden + table("bob", BOB), "bob"),
+        (table("ada", ADA, "max_sessions = 0") + table("bob", BOB), "ada bob"),
+        (table("ada", ADA.upper(), "max_sessions = 0") + table("bob", BOB), "bob"),
+        (table("ada", ADA) + table("eve", ADA) + table("bob", BOB), "ada bob"),  # whose key is it? as before
+        (table("new", "new") + table("eve", "eve", "x = 1") + table("bob", BOB), "bob new"),
+        ("\n", ""),
+        (None, "ada bob"),  # perhaps it is just being replaced
+        ("\xff", ""),
+        ("#" * (MAX_FILE_BYTES + 1), "ada bob"),
+    ):
+        keys = reloaded(path, text)
+        assert keys.fault, text
+        found = {caller.name for key in (ADA, BOB, "new", "eve", ADA.upper()) if (caller := keys.find(key))}
+        assert found == set(known.split()), text
+        if text and "max_sessions = 0" in text and "ada" in found:
+            ada = keys.find(ADA)
+            assert ada is not None and ada.max_sessions == 3, "its limits are those before"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ApiKeysError, match="not a regular file"):
+        ApiKeys(path)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from(["", "[", '"', "\n", "#", "0", "]"])), max_size=4))
+def test_no_fault_lets_somebody_in_who_is_not_in_the_file(edits: list[tuple[int, str]]) -> None:
+    """Whatever is typed into the file: who may call has a sha256 there, and never more than before or than it says."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = table("ada", ADA, "max_sessions = 2") + table("eve", "eve")
+        for position, typed in edits:
+            text = text[:position] + typed + text[position + (not typed) :]
+        keys = reloaded(Path(folder) / "keys.toml", text)
+        for key in (ADA, BOB, "eve"):
+            if keys.find(key):
+                assert hashlib.sha256(key.encode()).hexdigest() in text
+        assert keys.find("x") is None
 
 
 @pytest.mark.parametrize(

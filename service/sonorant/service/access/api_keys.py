@@ -10,14 +10,18 @@ The file has one table per caller, and hashes instead of keys:
     max_voices = 10          # stored voices of its own; 0 = none
     voices = ["serena"]      # only these, its own stored voices included; and no voice data sent with a request
 
+A fault in the file never widens access, and never keeps a key alive that was taken out: see `ApiKeys.reload`.
+
 Keys are random and 256 bits long. They cannot be guessed, so one round of SHA-256 is enough.
 """
 
 import hashlib
 import hmac
 import logging
+import os
 import re
 import secrets
+import stat
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +32,7 @@ from sonorant.hosting.versions import version_of
 log = logging.getLogger(__name__)
 
 MAX_NAME_CHARS = 64
+MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 class ApiKeysError(Exception):
@@ -82,7 +87,10 @@ class ApiKeys:
         """Raises ApiKeysError."""
         self._path = path
         self._version = version_of([path])
-        self._callers = _load(path)
+        self._callers, faults = _parsed(path, _read(path))
+        if faults:
+            raise ApiKeysError(faults[0])
+        self.fault: str | None = None  # what is wrong with the file as it is now
 
     def __len__(self) -> int:
         return len(self._callers)
@@ -97,17 +105,44 @@ class ApiKeys:
         return found
 
     def reload(self) -> None:
-        """Read the file again if it has changed. If it cannot be used, log that and keep the known callers."""
+        """Read the file again if it has changed, and take over each table that is right.
+
+        A known caller whose table is wrong stays, as it was, while the file still has its sha256. So a key that is
+        taken out is refused from then on, whatever else is wrong. A file that cannot be read changes nothing.
+        """
         version = version_of([self._path])
         if version == self._version:
             return
         self._version = version
         try:
-            self._callers = _load(self._path)
+            text = _read(self._path)
         except ApiKeysError as error:
+            self.fault = str(error)
             log.error("the changed file of API keys cannot be used, the known keys stay valid: %s", error)
+            return
+        callers, faults = _parsed(self._path, text)
+        if faults:
+            callers += self._still_standing(text, callers)
+        self._callers = callers
+        self.fault = faults[0] if faults else None
+        if faults:
+            log.error(
+                "the changed file of API keys has %d faults; keys that it no longer has are refused: %s",
+                *(len(faults), faults[0]),
+                extra={"callers": len(callers)},
+            )
         else:
-            log.info("API keys were read again", extra={"callers": len(self._callers)})
+            log.info("API keys were read again", extra={"callers": len(callers)})
+
+    def _still_standing(self, text: str, callers: list[tuple[bytes, Caller]]) -> list[tuple[bytes, Caller]]:
+        """Return the known callers without a right table of their own whose sha256 the file has outside comments."""
+        standing = "\n".join(line.partition("#")[0] for line in text.lower().splitlines())
+        names, digests = {caller.name for _, caller in callers}, {digest for digest, _ in callers}
+        return [
+            (digest, caller)
+            for digest, caller in self._callers
+            if caller.name not in names and digest not in digests and digest.hex() in standing
+        ]
 
 
 def new_key(name: str) -> tuple[str, str]:
@@ -118,19 +153,40 @@ def new_key(name: str) -> tuple[str, str]:
     return key, f'[{name}]\nsha256 = "{hashlib.sha256(key.encode()).hexdigest()}"\n'
 
 
-def _load(path: Path) -> list[tuple[bytes, Caller]]:
+def _read(path: Path) -> str:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # a pipe would hold up the event loop
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ApiKeysError(f"{path} is not a regular file; give the file with the keys' tables")
+            data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ApiKeysError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # neither UTF-8 nor TOML
-        raise ApiKeysError(f"{path} is not TOML: {error}") from error
-    callers = [_caller(f"{path}, [{name}]", name, table) for name, table in tables.items()]
-    if not callers:
-        raise ApiKeysError(f"{path} has no keys, so nobody can call; add what `sonorant-server new-key NAME` prints")
-    if len({digest for digest, _ in callers}) < len(callers):
-        raise ApiKeysError(f"{path} has the same sha256 twice; each caller needs its own key")
-    return callers
+    if len(data) > MAX_FILE_BYTES:
+        raise ApiKeysError(f"{path} has more than {MAX_FILE_BYTES} bytes, which is no file of keys")
+    return data.decode(errors="replace")
+
+
+def _parsed(path: Path, text: str) -> tuple[list[tuple[bytes, Caller]], list[str]]:
+    """Return the callers whose tables are right, and a sentence for each fault."""
+    try:
+        tables = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        return [], [f"{path} is not TOML: {error}"]
+    if not tables:
+        return [], [f"{path} has no keys, so nobody can call; add what `sonorant-server new-key NAME` prints"]
+    callers: dict[bytes, Caller] = {}
+    doubled: set[bytes] = set()
+    faults = []
+    for name, table in tables.items():
+        try:
+            digest, caller = _caller(f"{path}, [{name}]", name, table)
+        except ApiKeysError as error:
+            faults.append(str(error))
+            continue
+        if callers.setdefault(digest, caller) is not caller:
+            doubled.add(digest)
+            faults.append(f"{path} has the same sha256 twice, the second time in [{name}]; give it a key of its own")
+    return [(digest, caller) for digest, caller in callers.items() if digest not in doubled], faults
 
 
 def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:

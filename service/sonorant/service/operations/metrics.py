@@ -65,6 +65,9 @@ class Metrics:
             "tts_database_up", "0 while the database of --voices-url cannot be reached, else 1.", registry=registry
         )
         self.database_up.set(1)
+        self.api_keys_up = Gauge(
+            "tts_api_keys_up", "0 while the changed file of --api-keys has a fault, else 1.", registry=registry
+        )
         self.handled = Counter("grpc_server_handled", "Calls that ended.", ["method", "code"], registry=registry)
 
     async def text(self) -> bytes:

@@ -17,15 +17,18 @@ MAX_HEAD_BYTES = 16 * 1024
 
 @asynccontextmanager
 async def serve_metrics(
-    listening: socket.socket, metrics: Callable[[], Awaitable[bytes]], is_ready: Callable[[], Awaitable[bool]]
+    listening: socket.socket,
+    metrics: Callable[[], Awaitable[bytes]],
+    is_ready: Callable[[], Awaitable[bool]],
+    warning: Callable[[], str | None] = lambda: None,
 ) -> AsyncIterator[None]:
-    """Serve while the context is open. `metrics` are in the Prometheus format."""
+    """Serve while the context is open. `metrics` are in the Prometheus format; `/ready` shows a warning."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                status, content_type, body = await _respond(head, metrics, is_ready)
+                status, content_type, body = await _respond(head, metrics, is_ready, warning)
                 writer.write(
                     f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
                     "Connection: close\r\n\r\n".encode()
@@ -42,7 +45,10 @@ async def serve_metrics(
 
 
 async def _respond(
-    head: bytes, metrics: Callable[[], Awaitable[bytes]], is_ready: Callable[[], Awaitable[bool]]
+    head: bytes,
+    metrics: Callable[[], Awaitable[bytes]],
+    is_ready: Callable[[], Awaitable[bool]],
+    warning: Callable[[], str | None],
 ) -> tuple[str, str, bytes]:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
@@ -53,5 +59,6 @@ async def _respond(
     if path == b"/metrics":
         return "200 OK", CONTENT_TYPE_LATEST, await metrics()
     if await is_ready():
-        return "200 OK", "text/plain", b"ready\n"
+        said = f"ready\nwarning: {text}\n" if (text := warning()) else "ready\n"
+        return "200 OK", "text/plain", said.encode()
     return "404 Not Found", "text/plain", b"not ready for new calls: starting, restarting a worker, or draining\n"
