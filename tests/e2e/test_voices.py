@@ -310,6 +310,8 @@ async def test_the_command_line_makes_mixes_moves_and_deletes_voices(server: Ser
     assert (shown["transcript"], shown["consent"], shown["reference_audio_ms"]) == ("hello", CONSENT, 2000)
     file = str(tmp_path / "tone.voice")
     assert await voices("export", "cli-tone", file) == (0, "", "")
+    status, _, complaint = await voices("export", minted, file)
+    assert status == 1 and "exists" in complaint
     assert (await voices("import", file, "cli-copy"))[:2] == (0, "cli-copy")
     for name in ("cli-tone", "cli-copy", "cli-mix", minted):
         assert (await voices("delete", name))[0] == 0

@@ -233,7 +233,9 @@ async def delete(args: argparse.Namespace) -> int:
 
 async def export(args: argparse.Namespace) -> int:
     async with SpeechClient(args.server) as client:
-        args.file.write_bytes(await client.export_voice(args.voice_id))
+        voice_file = await client.export_voice(args.voice_id)
+    with args.file.open("xb") as file:  # what is there may be the only copy of another voice
+        file.write(voice_file)
     return 0
 
 

@@ -109,6 +109,7 @@ def test_kinds_without_codes_or_embedding() -> None:
         (made_of({"speaker_embedding": EMBEDDING}, kind="designed", design="x"), "speaker embedding"),
         (made_of({}, kind="designed"), "a designed voice needs its description"),
         (made_of({"speaker_embedding": EMBEDDING}, design="deep"), "a designed voice needs its description"),
+        (made_of({"speaker_embedding": EMBEDDING}, consent="of somebody else"), "it has no checksum"),
     ],
 )
 def test_what_is_no_whole_voice_is_refused(data: bytes, what: str) -> None:

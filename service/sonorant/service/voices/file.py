@@ -21,7 +21,7 @@ MAX_CODE_ROWS = 4096  # 5 minutes; more than any checkpoint has room for
 MAX_UNIX_S = 253_402_300_800  # the end of the year 9999, which is the limit of google.protobuf.Timestamp
 KINDS = ("cloned", "designed", "embedded", "mixed")
 _KEY = "sonorant.voice.v1"  # the only key: safetensors writes several in any order, and a voice should have one file
-_CHECKSUM = "sha256"  # key beside the metadata of the voice; files without it are not verified
+_CHECKSUM = "sha256"  # key beside the metadata of the voice: who speaks and who agreed to it belong together
 _DTYPES = {"speaker_embedding": (np.float32, 1), "reference_codes": (np.int16, 2)}  # dtype, number of axes
 
 
@@ -66,9 +66,11 @@ def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
     tensors = VoiceTensors(
         **{name: array.copy() for name, array in arrays.items()}
     )  # copied, so that the file's bytes can be freed
-    if checksum is not None and checksum != _checksum(about, arrays):
-        raise NotAVoiceFile("it is damaged: its content does not match its checksum")
     _check_whole(about, tensors)
+    if checksum is None:
+        raise NotAVoiceFile("it has no checksum, so its consent may be of another voice; export the voice again")
+    if checksum != _checksum(about, arrays):
+        raise NotAVoiceFile("it is damaged: its content does not match its checksum")
     return about, tensors
 
 
