@@ -55,3 +55,24 @@ async def test_one_caller_cannot_fill_the_queue_and_who_leaves_makes_room() -> N
     await eventually(lambda: engine.num_asked, 9)
     engine.may_go_on.set()
     await asyncio.gather(*ada, *bob)
+
+
+async def test_nobody_learns_that_another_s_recording_was_here() -> None:
+    """A recording that came before is quick for the caller who sent it, and as slow as any for all others."""
+    engine = FakeEngine(task="base")
+    chooser = VoiceChooser(engine, Presets(engine.infos), None, Permits(Kind.RECORDINGS, 8, lambda: 2, Ledger()))
+
+    async def clone(caller: Caller) -> None:
+        call_context.enter(CallContext(caller=caller))
+        await chooser.cloned(voice_pb2.ReferenceAudio(audio=b"sound" * 100), "config.voice.reference")
+
+    for caller, num_encoded in (
+        (Caller("ada"), 1),
+        (Caller("ada"), 1),
+        (Caller("bob"), 2),
+        (Caller("", host="ipv4:10.0.0.3"), 3),
+        (Caller("ada"), 3),
+        (Caller("bob"), 3),
+    ):
+        await asyncio.create_task(clone(caller))
+        assert engine.num_encoded == num_encoded

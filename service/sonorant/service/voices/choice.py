@@ -81,7 +81,8 @@ class VoiceChooser:
         self._engine = engine
         self._presets = presets
         self._stored = stored
-        self._recordings: LruCache[tuple[bytes, bool], _Encoded] = LruCache(REMEMBERED_RECORDINGS_BYTES)
+        # Each caller has its own: the time of an answer would tell others that a recording was here before.
+        self._recordings: LruCache[tuple[str, bytes, bool], _Encoded] = LruCache(REMEMBERED_RECORDINGS_BYTES)
 
     async def choose(self, selector: voice_pb2.VoiceSelector, path: str, caller: Caller) -> VoiceChoice:
         """Return the voice that a selector asks for. `path`: the selector's path in its request.
@@ -109,11 +110,12 @@ class VoiceChooser:
         info = self._for_recordings(reference, path)
         with_codes = bool(reference.transcript)
         audio = reference.audio
-        key = await asyncio.to_thread(_digest, audio), with_codes
+        caller = call_context.current().caller
+        key = caller.limit_key, await asyncio.to_thread(_digest, audio), with_codes
         encoded = self._recordings.get(key)
         if encoded is None:
             try:
-                with self._encodings.take(call_context.current().caller):
+                with self._encodings.take(caller):
                     encoded = _Encoded(await self._engine.encode_reference(audio, with_codes=with_codes))
             except InvalidRecording as error:
                 raise InvalidField(f"{path}.audio", str(error), error.reason) from error
