@@ -16,6 +16,7 @@ from tests.fuzz.files import read_changed_files
 from tests.fuzz.forms import send_form
 from tests.fuzz.http2 import send_frames
 from tests.fuzz.messages import send_random_requests
+from tests.fuzz.resumes import forge_resumes
 from tests.fuzz.sessions import run_scripts
 from tests.fuzz.uploads import read_changed_uploads
 from tests.gateway.harness import Door, gateway_to
@@ -97,6 +98,10 @@ async def _sessions(target: Target, rng: random.Random) -> int:
     return await run_scripts(target.server, target.engine, rng)
 
 
+async def _resumes(target: Target, rng: random.Random) -> int:
+    return await forge_resumes(target.folder, rng)
+
+
 async def _uploads(target: Target, rng: random.Random) -> int:
     return read_changed_uploads(rng)
 
@@ -112,6 +117,7 @@ ROUNDS: dict[str, Callable[[Target, random.Random], Awaitable[int]]] = {
     "forms": _forms,
     "bursts": _bursts,
     "sessions": _sessions,
+    "resumes": _resumes,
     "uploads": _uploads,
     "files": _files,
 }

@@ -149,7 +149,7 @@ class FakeStream:
             asyncio.get_running_loop().call_later(self.workers.frame_s * count, self.rested)
         elif self.num_frames == self.params.sampling.max_frames:
             self.end(FinishReason.MAX_FRAMES)
-        elif self.text_ended and not is_lost and self.num_frames == len(self.text) * FRAMES_PER_CHAR:
+        elif self.text_ended and not is_lost and self.num_frames >= len(self.text) * FRAMES_PER_CHAR:
             self.end(FinishReason.COMPLETED)
 
     def budget(self) -> StreamBudget:

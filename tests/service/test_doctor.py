@@ -15,7 +15,7 @@ from sonorant.engine.tools.doctor import Examined, Verdict
 from sonorant.engine.tools.doctor import examine as engine_findings
 from sonorant.service.access.api_keys import new_key
 from sonorant.service.config import parse_args
-from sonorant.service.doctor import _voices
+from sonorant.service.doctor import _keys, _voices
 from sonorant.service.voices.folder import FILES
 from sonorant.service.voices.sqlite_store import VoiceRegistry
 from tests.service.voice_values import ROOMY, about, file_of
@@ -87,6 +87,12 @@ def test_kept_voices_are_looked_through(tmp_path: Path) -> None:
     unusable = _voices(parse_args(["--voices-dir", str(tmp_path / "file")], {}))
     assert unusable.verdict == Verdict.FAIL and "is not a folder" in unusable.text
     assert _voices(parse_args([], {})).verdict == Verdict.PASS
+
+
+def test_a_key_of_receipts_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("short")
+    finding = _keys(parse_args(["--receipt-key-file", str(tmp_path / "secret")], {}))
+    assert finding.verdict == Verdict.FAIL and "has at least 32" in finding.text
 
 
 def test_a_broken_checkpoint_and_all_else_that_is_wrong_is_told(tmp_path: Path) -> None:

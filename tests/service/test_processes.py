@@ -39,6 +39,11 @@ def test_there_are_as_many_as_the_cores_of_a_machine_with_a_gpu_bear(monkeypatch
         assert number_of(auto) == expected
 
 
+def test_all_have_the_same_key_of_receipts() -> None:
+    config = server_config(processes=2, receipt_key=b"k" * 32)
+    assert {front_config(config, number, "127.0.0.1:1").receipt_key for number in range(2)} == {b"k" * 32}
+
+
 def test_with_keys_there_are_as_many_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "find_card", lambda device: "a card")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))

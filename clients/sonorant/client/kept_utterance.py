@@ -3,11 +3,12 @@
 import sys
 from array import array
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from sonorant.client.heard import chars_heard
 from sonorant.client.texts import apply, text_of
-from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
+from sonorant.tts.v1.audio_pb2 import AudioChunk, Receipt, SegmentCodes
 from sonorant.tts.v1.speak_pb2 import Resume, Revise, Revised, SpeakConfig, SpeakRequest
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_CANCELLED,
@@ -67,6 +68,7 @@ class KeptUtterance:
     started: UtteranceStarted | None = None
     received_samples: int = 0
     received_chunks: int = 0
+    receipt: Receipt | None = None
     segments: dict[int, _Segment] = field(default_factory=dict)
     codes_bytes: int = 0
     committed_chars: list[int] = field(default_factory=list)
@@ -101,6 +103,8 @@ class KeptUtterance:
             self.received_samples += audio.num_samples
             self.received_chunks += 1
             self.num_given_up = 0
+        if audio.HasField("receipt"):
+            self.receipt = audio.receipt
         for part in audio.codes:
             segment = self.segments.setdefault(part.segment, _Segment())
             if part.packed and self.started is not None:
@@ -154,7 +158,16 @@ class KeptUtterance:
             segments=segments,
             committed_chars=self.committed_chars,
             played_ms=self.played_ms,
+            receipt=self.receipt,
+            heard_text=self._proven_text(),
         )
+
+    def _proven_text(self) -> str:
+        """Return the text that the receipt is about. A revision without an answer changes only later text."""
+        if self.receipt is None:
+            return ""
+        settled = takewhile(lambda request: not request.HasField("revise"), self.requests)
+        return "".join(request.text for request in settled)[: self.receipt.chars]
 
     def cancelled_done(self, ms_per_char: float) -> UtteranceDone:
         """Return the `done` of a cancelled utterance whose server is lost."""

@@ -22,6 +22,7 @@ from sonorant.service.access.tls import server_credentials
 from sonorant.service.database import without_password
 from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.settings import ServiceConfig
+from sonorant.service.speak.receipts import ReceiptKeyError, read_key
 from sonorant.service.voices.opening import NoVoicesHere, check_writable, open_to_read
 
 ENGINE_TIMEOUT_S = 120.0
@@ -124,6 +125,10 @@ def _tls(config: ServiceConfig) -> Finding:
 
 
 def _keys(config: ServiceConfig) -> Finding:
+    try:
+        read_key(config.receipt_key_file)
+    except ReceiptKeyError as error:
+        return Finding(Verdict.FAIL, "api keys", str(error))
     if config.api_keys is not None:
         try:
             keys = ApiKeys(config.api_keys)

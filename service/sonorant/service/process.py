@@ -26,6 +26,7 @@ from sonorant.service.log_filters import LOG_FILTERS
 from sonorant.service.operations.admin_port import ChannelzMissing
 from sonorant.service.operations.tracing import TracingMissing
 from sonorant.service.settings import ServiceConfig
+from sonorant.service.speak.receipts import ReceiptKeyError, read_key
 from sonorant.service.speak.wanted_phrases import PhrasesFileError
 from sonorant.service.voices.migration import Migration, migrate
 from sonorant.service.voices.opening import NoVoicesHere, open_named, open_to_read, open_to_rebuild
@@ -84,6 +85,7 @@ async def serve(
             await engine.close()
 
     try:
+        config = replace(config, receipt_key=config.receipt_key or read_key(config.receipt_key_file))
         if config.processes > 1:
             return await processes.serve(config, drain)
         config = config.with_sizes(await asyncio.to_thread(sized, config.engines))
@@ -93,6 +95,7 @@ async def serve(
         ApiKeysError,
         TlsError,
         PhrasesFileError,
+        ReceiptKeyError,
         VoiceStoreFailed,
         ChannelzMissing,
         TracingMissing,

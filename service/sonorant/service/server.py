@@ -36,6 +36,7 @@ from sonorant.service.rpc.speech import TextToSpeechServicer
 from sonorant.service.rpc.voices import VoiceServicer
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.speak.phrases import Phrases
+from sonorant.service.speak.receipts import read_key
 from sonorant.service.speak.wanted_phrases import read_phrases, speak_phrases
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.opening import opener
@@ -114,6 +115,7 @@ async def serve(
             stored = StoredVoices(open_store, config.stored_voices)
             parts.push_async_callback(asyncio.to_thread, stored.close)
         wanted = read_phrases(config.phrases) if config.phrases else []
+        receipt_key = config.receipt_key or read_key(config.receipt_key_file)
         of_fleet: FleetLimits | None = None
         if config.voices_url and keys is not None:
             table = FleetTable(config.voices_url, secrets.token_hex(8))
@@ -133,7 +135,16 @@ async def serve(
         metrics.follow_phrases(phrases)
         reservations = Reservations(engine, ledger, num_callers)
         speech = TextToSpeechServicer(
-            engine, chooser, sessions, tasks, config.max_text_chars, limits, phrases, loop_share, reservations
+            engine,
+            chooser,
+            sessions,
+            tasks,
+            config.max_text_chars,
+            limits,
+            phrases,
+            loop_share,
+            reservations,
+            receipt_key,
         )
         metrics.waiting_utterances.set_function(lambda: speech.num_waiting)
         voices = VoiceServicer(engine, presets, chooser, stored, room.uploads, phrases)

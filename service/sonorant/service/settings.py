@@ -134,6 +134,13 @@ class ServiceConfig:
     api_keys: Path | None = setting(
         None, Path, "FILE", "TOML file of callers and the hashes of their keys; without it, anyone may call"
     )
+    receipt_key_file: Path | None = setting(
+        None,
+        Path,
+        "FILE",
+        "file with a secret, the same for all servers of a deployment: an utterance that goes on at another server is "
+        "then not charged again to its key; without it, each server makes its own",
+    )
     open_services: tuple[str, ...] = setting(
         ("health",), _services, "health,reflection", "services that may be called without a key"
     )
@@ -163,6 +170,7 @@ class ServiceConfig:
     )
 
     shares_port: bool = False  # with other server processes
+    receipt_key: bytes = b""  # what these have in common, in place of what is in the file
 
     def with_sizes(self, engines: Sequence[EngineConfig]) -> "ServiceConfig":
         """Replace automatic sizes: `engines` as `sonorant.engine.sized` returns them, and `max_sessions` from them."""

@@ -42,20 +42,30 @@ class AudioFormat(_message.Message):
     def __init__(self, encoding: _Optional[_Union[AudioEncoding, str]] = ..., sample_rate_hz: _Optional[int] = ..., frame_duration_ms: _Optional[int] = ..., bitrate_bps: _Optional[int] = ...) -> None: ...
 
 class AudioChunk(_message.Message):
-    __slots__ = ("data", "start_ms", "num_samples", "flush_id", "budget", "codes")
+    __slots__ = ("data", "start_ms", "num_samples", "flush_id", "budget", "codes", "receipt")
     DATA_FIELD_NUMBER: _ClassVar[int]
     START_MS_FIELD_NUMBER: _ClassVar[int]
     NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     FLUSH_ID_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
     data: bytes
     start_ms: int
     num_samples: int
     flush_id: int
     budget: _latency_pb2.LatencyBudget
     codes: _containers.RepeatedCompositeFieldContainer[SegmentCodes]
-    def __init__(self, data: _Optional[bytes] = ..., start_ms: _Optional[int] = ..., num_samples: _Optional[int] = ..., flush_id: _Optional[int] = ..., budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., codes: _Optional[_Iterable[_Union[SegmentCodes, _Mapping]]] = ...) -> None: ...
+    receipt: Receipt
+    def __init__(self, data: _Optional[bytes] = ..., start_ms: _Optional[int] = ..., num_samples: _Optional[int] = ..., flush_id: _Optional[int] = ..., budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., codes: _Optional[_Iterable[_Union[SegmentCodes, _Mapping]]] = ..., receipt: _Optional[_Union[Receipt, _Mapping]] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("chars", "seal")
+    CHARS_FIELD_NUMBER: _ClassVar[int]
+    SEAL_FIELD_NUMBER: _ClassVar[int]
+    chars: int
+    seal: bytes
+    def __init__(self, chars: _Optional[int] = ..., seal: _Optional[bytes] = ...) -> None: ...
 
 class SegmentCodes(_message.Message):
     __slots__ = ("segment", "codes", "complete", "offset", "draw", "packed")

@@ -99,7 +99,7 @@ class PlaybackReport(_message.Message):
     def __init__(self, played_ms: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("replay", "checkpoint", "received_samples", "received_chunks", "segments", "committed_chars", "played_ms")
+    __slots__ = ("replay", "checkpoint", "received_samples", "received_chunks", "segments", "committed_chars", "played_ms", "receipt", "heard_text")
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -107,6 +107,8 @@ class Resume(_message.Message):
     SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_CHARS_FIELD_NUMBER: _ClassVar[int]
     PLAYED_MS_FIELD_NUMBER: _ClassVar[int]
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    HEARD_TEXT_FIELD_NUMBER: _ClassVar[int]
     replay: _synthesis_pb2.SynthesisConfig
     checkpoint: str
     received_samples: int
@@ -114,7 +116,9 @@ class Resume(_message.Message):
     segments: _containers.RepeatedCompositeFieldContainer[_audio_pb2.SegmentCodes]
     committed_chars: _containers.RepeatedScalarFieldContainer[int]
     played_ms: int
-    def __init__(self, replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., received_samples: _Optional[int] = ..., received_chunks: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[_audio_pb2.SegmentCodes, _Mapping]]] = ..., committed_chars: _Optional[_Iterable[int]] = ..., played_ms: _Optional[int] = ...) -> None: ...
+    receipt: _audio_pb2.Receipt
+    heard_text: str
+    def __init__(self, replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., received_samples: _Optional[int] = ..., received_chunks: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[_audio_pb2.SegmentCodes, _Mapping]]] = ..., committed_chars: _Optional[_Iterable[int]] = ..., played_ms: _Optional[int] = ..., receipt: _Optional[_Union[_audio_pb2.Receipt, _Mapping]] = ..., heard_text: _Optional[str] = ...) -> None: ...
 
 class SpeakRequest(_message.Message):
     __slots__ = ("utterance_id", "config", "text", "flush", "end", "cancel", "playback", "resume", "revise")

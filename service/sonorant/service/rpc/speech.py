@@ -27,6 +27,7 @@ from sonorant.service.speak.delivery import Message
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases, Phrases
 from sonorant.service.speak.playout import Playout
+from sonorant.service.speak.receipts import Receipts
 from sonorant.service.speak.requests import check_lead, check_silence, check_synthesis, check_timestamps
 from sonorant.service.speak.scheduling import check_scheduling
 from sonorant.service.speak.session import Session
@@ -60,6 +61,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         phrases: Phrases,
         loop_share: LoopShare,
         reservations: Reservations,
+        receipt_key: bytes,
     ) -> None:
         """`tasks`: a group that outlives all calls; tasks of calls run in it and end with their call."""
         self._engine = engine
@@ -74,6 +76,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._sessions: set[Session] = set()
         self._has_served = False
         self._signs = SignsOfLife()
+        self._receipt_key = receipt_key
         self._explaining = BackgroundWork()  # people read its answers, and can wait
 
     @property
@@ -154,6 +157,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             CallerPhrases(self._phrases, call.caller.name),
             self._loop_share.of(call.caller.limit_key),
             self._signs,
+            Receipts.of(call.caller, self._receipt_key),
         )
         self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.on_call_end(lambda _call: self._sessions.discard(session))

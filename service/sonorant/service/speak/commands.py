@@ -65,11 +65,10 @@ class Commands:
         if not utterance_id or self._turns.is_known(utterance_id):
             raise InvalidField("utterance_id", "resume an utterance under its own id, before anything else of it")
         rate_hz = spec.audio.sample_rate_hz
-        charge = _beyond(resumption.free_chars(rate_hz), self._charge)
         if resumption.played_ms is not None:
             self._playout.sent(utterance_id, resumption.received_ms(rate_hz))
             self._playout.report(utterance_id, resumption.played_ms)
-        self._begin(utterance_id, spec, charge, resumption)
+        self._begin(utterance_id, spec, resumption)
 
     def refuse(self, utterance_id: str, error: Exception) -> None:
         """End an utterance that cannot be resumed."""
@@ -179,7 +178,6 @@ class Commands:
         self,
         utterance_id: str,
         spec: UtteranceSpec | None = None,
-        charge: Callable[[int], None] | None = None,
         resumption: Resumption | None = None,
     ) -> OpenUtterance:
         """Open an utterance; by default with the session's config."""
@@ -191,7 +189,7 @@ class Commands:
             self._playout,
             self.spec.max_lead_ms,
             self._max_text_chars,
-            charge or self._charge,
+            self._charge,
             self._turns.ms_per_unit,
             resumption,
             phrases=self._phrases,
@@ -238,17 +236,3 @@ class Commands:
 
 def _played_ms(cancel: speak_pb2.Cancel) -> int | None:
     return cancel.played_ms if cancel.HasField("played_ms") else None
-
-
-def _beyond(free_chars: int, charge: Callable[[int], None]) -> Callable[[int], None]:
-    """Return a `charge` that leaves out the first `free_chars`, which the other session has charged."""
-    left = free_chars
-
-    def charge_rest(num_chars: int) -> None:
-        nonlocal left
-        free = min(left, num_chars)
-        left -= free
-        if num_chars > free:
-            charge(num_chars - free)
-
-    return charge_rest

@@ -24,6 +24,7 @@ from sonorant.service.audio.output import joined, writer_for
 from sonorant.service.audio.writer import Piece
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.speak.pacer import Pacer
+from sonorant.service.speak.receipts import Place
 from sonorant.service.speak.resumption import Resumption, Skipped
 from sonorant.service.speak.segment_maker import SegmentMaker
 from sonorant.service.speak.segments import Segment, Segments
@@ -77,6 +78,7 @@ class Delivery:
         self._writer = writer_for(state.spec.audio, state.spec.info, params.reference_codes, params.sampling.seed)
         self._skipped = Skipped(state.resumption or Resumption(), state.spec.audio, state.spec.info.frame_samples)
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be sent with the next audio
+        self._num_frames_before = self._pause_ms = 0  # of all segments before the current one
         self._words_again: list[Word] = []  # words of audio that another session sent, to be sent with the next audio
         self._packing = CodesHeader.of(state.spec.info)
         self._started = False
@@ -111,6 +113,8 @@ class Delivery:
             if segment.end.flush_id is not None:
                 self._flush_id = segment.end.flush_id
                 await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._state.sent_ms))
+            self._num_frames_before += self._maker.frames.num_frames
+            self._pause_ms += segment.end.pause_ms
             self._segments.finish_current(self._maker.frames.codes(self._maker.frames.num_frames))
         if reason is FinishReason.RUNAWAY and self._maker.end is not None:
             await send(synthesis_pb2.Warning(code="RUNAWAY", message=self._maker.end.detail))
@@ -330,9 +334,21 @@ class Delivery:
             flush_id=self._flush_id,
             budget=self._statistics.first_budget() if num_samples else None,
             codes=self._codes,
+            receipt=self._receipt(num_samples) if self._codes else None,
         )
         self._codes.clear()
         await send(chunk, partial(self._taken, num_samples))
+
+    def _receipt(self, num_samples: int) -> audio_pb2.Receipt | None:
+        """Return the receipt for what is heard once these samples are."""
+        receipts, segment, frames = self._state.spec.receipts, self._segments.current, self._maker.frames
+        if receipts is None:
+            return None
+        num_samples += self._state.sent_samples
+        heard_chars = self._word_times.position(num_samples * 1000 / self._audio.sample_rate_hz)
+        text = "".join(self._state.written)[:heard_chars]
+        place = Place(segment.number, segment.start_char, frames.num_given, self._num_frames_before, self._pause_ms)
+        return receipts.issue(text, num_samples, self._audio, place, frames.codes(frames.num_given))
 
     def _taken(self, num_samples: int) -> None:
         if num_samples:

@@ -13,6 +13,7 @@ from sonorant.engine import EngineInfo, EnginePool, InvalidSynthesis, SamplingPa
 from sonorant.service.audio.formats import check_audio, decimal
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import InvalidField, NotServed
+from sonorant.service.speak.receipts import Receipts
 from sonorant.service.speak.scheduling import AT_ONCE, Scheduling, check_scheduling
 from sonorant.service.speak.segmenter import CommitMode, TextPolicy
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
@@ -69,6 +70,7 @@ class UtteranceSpec:
     warnings: tuple[Warned, ...]
     timestamps: int = synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED
     resumable: bool = False  # send what is needed to resume it elsewhere
+    receipts: Receipts | None = None  # to be sent with it
     packs_codes: bool = False  # send codes packed
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)

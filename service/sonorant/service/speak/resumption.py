@@ -12,9 +12,10 @@ import numpy as np
 from sonorant.engine import EngineInfo, Int16Array
 from sonorant.service.audio.writer import AudioSpec, Piece
 from sonorant.service.errors import CheckpointDiffers, InvalidField
+from sonorant.service.speak.receipts import Heard, Receipts
 from sonorant.tts.v1 import audio_pb2, speak_pb2
 
-CHARS_PER_S = 15  # of English speech; text that was heard was charged in the session that spoke it
+CHARS_PER_S = 15  # of English speech
 # Codec frames that the writer gets again to reach its old state. A resampler remembers 2 ms; an Opus encoder adapts
 # within some packets. The stretcher's state depends on all that came before, so with it nothing is shortened.
 _FRAMES_AGAIN = 1
@@ -40,16 +41,17 @@ class Resumption:
     segments: tuple[KnownSegment, ...] = ()
     committed_chars: tuple[int, ...] = ()
     played_ms: int | None = None
-
-    def free_chars(self, sample_rate_hz: int) -> int:
-        return self.received_samples * CHARS_PER_S // sample_rate_hz
+    heard: Heard | None = None  # what was charged already, as a receipt proves
 
     def received_ms(self, sample_rate_hz: int) -> float:
         return self.received_samples * 1000 / sample_rate_hz
 
 
-def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) -> Resumption:
-    """Check a Resume. `max_frames`: limit per segment. The engine checks the codes. Raises CheckpointDiffers or
+def check_resume(
+    resume: speak_pb2.Resume, info: EngineInfo, max_frames: int, audio: AudioSpec, receipts: Receipts | None
+) -> Resumption:
+    """Check a Resume. `max_frames`: limit per segment. The engine checks the codes. `receipts`: None for a
+    caller without a limit of text. A receipt that is not valid counts as none. Raises CheckpointDiffers or
     InvalidField.
     """
     if resume.checkpoint != info.fingerprint:
@@ -84,6 +86,7 @@ def check_resume(resume: speak_pb2.Resume, info: EngineInfo, max_frames: int) ->
         tuple(segments),
         tuple(resume.committed_chars),
         resume.played_ms if resume.HasField("played_ms") else None,
+        None if receipts is None else receipts.heard(resume, audio, [(each.codes, each.complete) for each in segments]),
     )
 
 

@@ -145,6 +145,11 @@ class Segments:
         """The segment that is being spoken, or will be next."""
         return self._segments[0]
 
+    @property
+    def last(self) -> Segment:
+        """The segment that takes the text that comes next."""
+        return self._segments[-1]
+
     def finish_current(self, codes: Int16Array) -> None:
         """Remove the current segment, all of which was sent. `codes`: its frames, [frames, codebooks]."""
         over = self._segments.popleft()
@@ -160,7 +165,7 @@ class Segments:
 
     def apply(self, event: Event) -> None:
         """Apply an event of the segmenter. Raises InvalidSynthesis."""
-        segment = self._segments[-1]
+        segment = self.last
         match event:
             case Text(written=written, spoken=spoken):
                 segment.num_chars += len(written)

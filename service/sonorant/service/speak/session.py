@@ -25,6 +25,7 @@ from sonorant.service.speak.commands import Commands
 from sonorant.service.speak.outbox import Outbox
 from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
+from sonorant.service.speak.receipts import Receipts
 from sonorant.service.speak.requests import SpeakSpec, check_speak_config, check_synthesis
 from sonorant.service.speak.resumption import check_resume
 from sonorant.service.speak.turns import Turns
@@ -47,6 +48,7 @@ class Session:
         phrases: CallerPhrases,
         part: Part,
         signs: SignsOfLife,
+        receipts: Receipts | None,
     ) -> None:
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
         self._reservations = reservations
@@ -69,6 +71,7 @@ class Session:
         self._last_message_s = time.monotonic()
         self._takes = False  # whether a message is being handled: its text may wait for its turn
         self._signs = signs
+        self._receipts = receipts
         self._quiet: Quiet | None = None  # set if the client asked for signs of life
 
     async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
@@ -158,6 +161,7 @@ class Session:
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._caller)
         spec = check_speak_config(config, choice, self._reservations.engine)
+        spec = replace(spec, utterance=replace(spec.utterance, receipts=self._receipts))
         if self._spec is not None:
             if config.HasField("opening"):
                 raise InvalidField("config.opening", "only the first config opens an utterance; send text")
@@ -210,11 +214,14 @@ class Session:
                 warnings=(),
                 timestamps=session.timestamps,
                 resumable=session.resumable,
+                receipts=session.receipts,
                 packs_codes=session.packs_codes,
                 policy=session.policy,
                 scheduling=session.scheduling,
             )
-            resumption = await self._part.do(check_resume, resume, spec.info, spec.params.sampling.max_frames)
+            resumption = await self._part.do(
+                check_resume, resume, spec.info, spec.params.sampling.max_frames, spec.audio, self._receipts
+            )
             self._commands.resume(utterance_id, spec, resumption)
         except (RequestError, EngineError) as error:
             self._commands.refuse(utterance_id, error)

@@ -14,6 +14,7 @@ from sonorant.service.speak.delivery import Delivery, Send
 from sonorant.service.speak.pacer import Pacer
 from sonorant.service.speak.phrases import CallerPhrases
 from sonorant.service.speak.playout import Playout
+from sonorant.service.speak.receipts import FreeText
 from sonorant.service.speak.requests import UtteranceSpec
 from sonorant.service.speak.resumption import CHARS_PER_S, Resumption
 from sonorant.service.speak.segmenter import EndSegment, Event, Segmenter, Text
@@ -77,6 +78,7 @@ class Utterance:
         )
         self.statistics = Statistics(self.state, self.word_times, playout, arrived_s=arrived_s)
         self._charge = charge
+        self._free = FreeText(resumption.heard if resumption is not None else None)
         self._longer_chars = 0  # how much longer the spoken text is than the written one
         self._charged_longer_chars = 0
         self._commits: list[int] = []  # offsets up to which text was committed because no more came for a while
@@ -104,7 +106,8 @@ class Utterance:
     def accept(self, text: str) -> None:
         """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
         self._segmenter.check(text)
-        self._charge(len(text))
+        if num_charged := len(text) - self._free.take(text):
+            self._charge(num_charged)
 
     def push(self, text: str) -> None:
         """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
@@ -264,6 +267,10 @@ class Utterance:
                 case EndSegment():
                     self.word_times.end_text()
             self._segments.apply(event)
+            if isinstance(event, EndSegment) and not event.last:
+                begun = self._segments.last
+                if due := self._free.begin_segment(begun.number, begun.start_char, event.pause_ms):
+                    self._charge(due)
 
     def _cuts(self, num_chars: int) -> list[int]:
         """Return where in the next `num_chars` the session that began the utterance committed text during a pause."""
