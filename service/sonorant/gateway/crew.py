@@ -45,12 +45,13 @@ class _Crew(Children):
 
     async def start(self, number: int) -> Process:
         environment = {**os.environ, SHARED_DIR_VARIABLE: self._folder}
-        return await start_module("sonorant.gateway.member", self._config, environment)
+        return await start_module("sonorant.gateway.member", settings=self._config, environment=environment)
 
     def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+        self._served.add(number)
         announce(told.pop("event"), **told)
 
-    async def on_end(self, number: int, pid: int) -> None:
+    def on_end(self, number: int, pid: int) -> None:
         mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
 
 

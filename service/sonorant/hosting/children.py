@@ -7,13 +7,12 @@ of JSON, what happens.
 import asyncio
 import json
 import logging
-import os
 import pickle
 import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +29,7 @@ class ProcessEnded(Exception):
 
 
 class Children:
-    """Subclasses say how a process is started, and what happens with its events and its end."""
+    """Subclasses say how a process is started, what its events mean, and what to do at its end."""
 
     def __init__(self, what: str, num: int, drain: asyncio.Event, grace_s: float) -> None:
         """`what`: their name in logs. `grace_s`: what calls get after the drain."""
@@ -38,24 +37,35 @@ class Children:
         self._num = num
         self._drain = drain
         self._stop_timeout_s = grace_s + STOP_TIMEOUT_S
-        self._have_told: set[int] = set()  # those that have worked at least once
+        self._served: set[int] = set()  # those that have served at least once
 
     async def start(self, number: int) -> Process:
         """Raises OSError."""
         raise NotImplementedError
 
     def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+        """One that serves has to be added to `_served`."""
         raise NotImplementedError
 
-    async def on_end(self, number: int, pid: int) -> None:
-        """Called before another process is started in its place."""
+    def on_end(self, number: int, pid: int) -> None:
+        """A process has ended, in whatever way."""
 
-    async def run(self) -> list[int]:
+    def check(self) -> None:
+        """Raise ProcessEnded if it is no use to start another process in the place of one that has ended."""
+
+    async def prepare(self, number: int) -> None:
+        """Called before another process is started in the place of one that has ended."""
+
+    async def run(self, beside: Coroutine[Any, Any, None] | None = None) -> list[int]:
         """Keep all processes running until the drain; return their exit codes. Raises ProcessEnded. Cancelling this
-        stops all processes at once."""
+        stops all processes at once, and so does an error of what is done `beside` it."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 kept = [tasks.create_task(self._keep(number)) for number in range(self._num)]
+                working = tasks.create_task(beside) if beside is not None else None
+                await asyncio.wait(kept)
+                if working is not None:
+                    working.cancel()
         except ExceptionGroup as ended:  # not `except*`: Python 3.11.2 makes a group of what is raised there
             expected, _ = ended.split(ProcessEnded)
             raise (expected or ended).exceptions[0] from None
@@ -68,10 +78,12 @@ class Children:
             code = await self._run(number)
             if self._drain.is_set():
                 return code
+            self.check()
             num_failures = 1 if time.monotonic() - began_s > HEALTHY_AFTER_S else num_failures + 1
-            if number not in self._have_told or num_failures > len(START_DELAYS_S):
+            if number not in self._served or num_failures > len(START_DELAYS_S):
                 raise ProcessEnded(f"{self._what} {number + 1} ended with status {code}, see its log")
             log.error("%s %d ended with status %d; starting it again", self._what, number + 1, code)
+            await self.prepare(number)
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_DELAYS_S[num_failures - 1]):
                     await self._drain.wait()
@@ -88,13 +100,12 @@ class Children:
         ending = asyncio.create_task(self._end_at_drain(process))
         try:
             async for told in _events(process):
-                self._have_told.add(number)
                 self.on_event(number, process.pid, told)
             return await process.wait()
         finally:
             ending.cancel()
             await self._stop(process)
-            await self.on_end(number, process.pid)
+            self.on_end(number, process.pid)
 
     async def _end_at_drain(self, process: Process) -> None:
         await self._drain.wait()
@@ -111,10 +122,17 @@ class Children:
             await process.wait()
 
 
-async def start_module(module: str, settings: object, environment: Mapping[str, str] = os.environ) -> Process:
+async def start_module(
+    module: str, *arguments: str, settings: object, environment: Mapping[str, str], pass_fds: Sequence[int] = ()
+) -> Process:
     """Start a process in a session of its own, so that only this process gets the signals of a terminal."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", module), stdin=PIPE, stdout=PIPE, env=environment, start_new_session=True
+        *(sys.executable, "-m", module, *arguments),
+        stdin=PIPE,
+        stdout=PIPE,
+        env=environment,
+        start_new_session=True,
+        pass_fds=pass_fds,
     )
     assert process.stdin is not None
     with suppress(OSError, RuntimeError):  # it has ended already; RuntimeError is what uvloop says then

@@ -13,6 +13,8 @@ from sonorant import logs
 
 log = logging.getLogger(__name__)
 
+Announce = Callable[..., None]
+
 ORPHAN_GRACE_S = 5.0  # for running calls, once the process that started this one is gone
 
 

@@ -1,0 +1,83 @@
+"""Real child processes are replaced, given up, drained, and killed if they do not end."""
+
+import asyncio
+import os
+import signal
+from asyncio.subprocess import Process
+from typing import Any
+
+import pytest
+
+from sonorant.hosting import children
+from sonorant.hosting.children import Children, ProcessEnded, start_module
+from tests.service.harness import eventually
+
+
+class Some(Children):
+    def __init__(self, num: int = 1, **settings: Any) -> None:
+        self.drain = asyncio.Event()
+        super().__init__("child", num, self.drain, grace_s=0.0)
+        self._settings = settings
+        self.serving: list[int] = []  # process ids
+        self.ended: list[int] = []
+
+    async def start(self, number: int) -> Process:
+        return await start_module("tests.hosting.child", settings=self._settings, environment=os.environ)
+
+    def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+        assert told == {"event": "serving"}
+        self._served.add(number)
+        self.serving.append(pid)
+
+    def on_end(self, number: int, pid: int) -> None:
+        self.ended.append(pid)
+
+
+async def test_one_that_dies_is_replaced_and_the_others_stay() -> None:
+    some = Some(num=2)
+    running = asyncio.create_task(some.run())
+    await eventually(lambda: len(some.serving), 2)
+    first, second = some.serving
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: len(some.serving), 3)
+    assert some.ended == [first]
+    some.drain.set()
+    assert await running == [-signal.SIGTERM] * 2
+    assert sorted(some.ended) == sorted(some.serving) and second in some.serving
+
+
+async def test_one_that_never_served_ends_all() -> None:
+    some = Some(serves=False, status=3)
+    with pytest.raises(ProcessEnded, match="child 1 ended with status 3, see its log"):
+        await some.run()
+    assert len(some.ended) == 1
+
+
+async def test_one_that_keeps_failing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "START_DELAYS_S", (0.0, 0.0))
+    some = Some(status=1)
+    with pytest.raises(ProcessEnded, match="child 1 ended with status 1"):
+        await some.run()
+    assert len(some.serving) == 3
+
+
+async def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "STOP_TIMEOUT_S", 0.2)
+    some = Some(deaf=True)
+    running = asyncio.create_task(some.run())
+    await eventually(lambda: len(some.serving), 1)
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled() and some.ended == some.serving
+
+
+async def test_an_error_of_what_is_done_beside_them_ends_them() -> None:
+    some = Some()
+
+    async def fail() -> None:
+        await eventually(lambda: len(some.serving), 1)
+        raise ValueError("beside")
+
+    with pytest.raises(ValueError, match="beside"):
+        await some.run(fail())
+    assert some.ended == some.serving
