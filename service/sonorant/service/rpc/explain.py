@@ -1,19 +1,22 @@
 """The answer of `Explain`: everything that is decided about a text before the model sees it. Opens no stream."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from typing import Any
 
 from sonorant.engine import EngineError, EngineInfo, EnginePool, InvalidSynthesis
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.calls.context import CallContext
-from sonorant.service.errors import RequestError
+from sonorant.service.errors import InvalidField, RequestError
 from sonorant.service.speak.requests import UtteranceSpec, check_synthesis
 from sonorant.service.status import to_status
 from sonorant.service.text.checks import check_whole
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.tts.v1 import audio_pb2, explain_pb2, synthesis_pb2
 
+MAX_FAULTS = 16  # of one config
 _BYTES_PER_SAMPLE = {audio_pb2.AUDIO_ENCODING_MULAW: 1, audio_pb2.AUDIO_ENCODING_ALAW: 1}
 
 
@@ -28,19 +31,15 @@ async def explain(
     """Return the answer. Errors of the request are part of it, so any exception raised here is a bug."""
     response = explain_pb2.ExplainResponse(model=engine.info.model)
     response.limits.add(name="text_chars", value=len(request.text), limit=max_text_chars)
-    spec = None
-    try:
-        spec = check_synthesis(
-            request.config,
-            await voices.choose(request.config.voice, "config.voice", call.caller),
-            engine,
-            "config",
-            non_streaming_default=None,
-            whole=request.config.audio.encoding == audio_pb2.AUDIO_ENCODING_FLAC,
-        )
-    except (RequestError, EngineError) as error:
-        response.errors.append(to_status(error, call.request_id))
-    else:
+
+    async def check(config: synthesis_pb2.SynthesisConfig) -> UtteranceSpec:
+        choice = await voices.choose(config.voice, "config.voice", call.caller)
+        whole = config.audio.encoding == audio_pb2.AUDIO_ENCODING_FLAC
+        return check_synthesis(config, choice, engine, "config", non_streaming_default=None, whole=whole)
+
+    spec, faults = await _checked(request.config, check)
+    response.errors.extend(to_status(error, call.request_id) for error in faults)
+    if spec is not None:
         _tell_settings(response, spec)
     try:
         check_whole(request.text, max_text_chars, "text")
@@ -50,6 +49,39 @@ async def explain(
     except (RequestError, InvalidSynthesis) as error:
         response.errors.append(to_status(error, call.request_id))
     return response
+
+
+async def _checked(
+    config: synthesis_pb2.SynthesisConfig, check: Callable[[synthesis_pb2.SynthesisConfig], Awaitable[UtteranceSpec]]
+) -> tuple[UtteranceSpec | None, list[Exception]]:
+    """Return the spec of the config, or all its faults. A check stops at the first fault, so the rest is checked again
+    without that field."""
+    faults: list[Exception] = []
+    rest = synthesis_pb2.SynthesisConfig()
+    rest.CopyFrom(config)
+    while len(faults) < MAX_FAULTS:
+        try:
+            spec = await check(rest)
+            return None if faults else spec, faults
+        except (RequestError, EngineError) as error:
+            faults.append(error)
+            field = error.field if isinstance(error, InvalidField) else "config.voice"
+            if not _clear(rest, field.removeprefix("config.")):
+                break
+    return None, faults
+
+
+def _clear(message: Any, path: str) -> bool:
+    """Leave out the field with this path, or what can be said of it; return whether that changed anything."""
+    name, _, rest = path.partition(".")
+    name = name.partition("[")[0]
+    field = next((field for field, _ in message.ListFields() if field.name == name), None)
+    if field is None:
+        return False
+    is_message = field.message_type is not None and not field.message_type.GetOptions().map_entry
+    if not (rest and is_message and _clear(getattr(message, name), rest)):
+        message.ClearField(name)
+    return True
 
 
 def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -> None:

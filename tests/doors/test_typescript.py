@@ -1,0 +1,123 @@
+"""The TypeScript client as its package brings it, installed outside the repository: the page's agent speaks, is
+interrupted, and continues after its connection was cut."""
+
+import asyncio
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cutting_proxy import CuttingProxy
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "voice-agent.md").read_text(encoding="utf-8")
+MAX_LINES = 45
+LONG = "Let me look. It closes at six, and on Sundays it is closed all day long, as ever."
+DRIVER = """
+import { SpeechClient } from "sonorant";
+import { Agent, type Player } from "./agent.js";
+
+const [target] = process.argv.slice(2);
+let playedFrom = Date.now();
+let bytes = 0;
+let interruptAt = Infinity;
+const player: Player = {
+  play(pcm) {
+    if (bytes === 0) playedFrom = Date.now();
+    bytes += pcm.length;
+    console.log(JSON.stringify({ bytes }));
+    if (bytes > interruptAt) {
+      interruptAt = Infinity;
+      setImmediate(() => agent.interrupt());
+    }
+  },
+  drop() {
+    const played = Math.min(Date.now() - playedFrom, bytes / 48);
+    bytes = 0;
+    return Math.round(played);
+  },
+  async heard() {
+    bytes = 0;
+  },
+};
+
+async function* words(text: string): AsyncGenerator<string> {
+  yield "Let me look. ";
+  await new Promise((resolve) => setTimeout(resolve, 400)); // a tool runs
+  for (const word of text.split(" ")) {
+    yield word + " ";
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+const client = new SpeechClient(target);
+const clip = await client.synthesize("Hello.");
+const agent: Agent = new Agent(client, player);
+await agent.reply("agent", words("It opens at nine."));
+interruptAt = 60_000;
+await agent.reply("guide", words("It closes at six, and on Sundays it is closed all day long, as ever."));
+await agent.reply("agent", words("Goodbye."));
+console.log(JSON.stringify({ history: agent.history, clip: clip.audio.length }));
+process.exit(0);
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("npm") is None, reason="no Node.js here")
+
+
+def agent() -> str:
+    (found,) = re.findall(r"^```typescript\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def npm(folder: Path, *arguments: str) -> None:
+    subprocess.run(["npm", *arguments, "--silent"], cwd=folder, check=True, timeout=200)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project that has installed the package, and the page's agent."""
+    checkout, project = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("project")
+    leave_out = shutil.ignore_patterns("node_modules", "dist")
+    shutil.copytree(ROOT / "clients/typescript", checkout / "clients/typescript", ignore=leave_out)
+    shutil.copytree(ROOT / "proto", checkout / "proto")
+    package = checkout / "clients/typescript"
+    npm(package, "install", "--no-audit")
+    npm(package, "pack")  # builds first
+    (project / "package.json").write_text('{"name": "agent", "type": "module", "private": true}')
+    (tarball,) = package.glob("*.tgz")
+    npm(project, "install", "--no-audit", str(tarball), "typescript@5.9", "@types/node@20")
+    shutil.rmtree(checkout)
+    (project / "agent.ts").write_text(agent())
+    (project / "main.ts").write_text(DRIVER)
+    options = ["--target", "ES2022", "--module", "NodeNext", "--strict", "--skipLibCheck", "--types", "node"]
+    subprocess.run(["npx", "tsc", *options, "main.ts"], cwd=project, check=True, timeout=200)
+    yield project
+
+
+def test_the_agent_has_at_most_forty_five_lines() -> None:
+    lines = [line.strip() for line in agent().splitlines()]
+    assert len([line for line in lines if line and not line.startswith(("//", "/**"))]) <= MAX_LINES
+
+
+async def test_the_agent_speaks_is_interrupted_and_survives_a_cut_connection(project: Path, server: str) -> None:
+    async with CuttingProxy(int(server.rpartition(":")[2])) as proxy:
+        process = await asyncio.create_subprocess_exec(
+            "node", "main.js", f"127.0.0.1:{proxy.port}", cwd=project, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        told, num_cuts = {}, 0
+        async with asyncio.timeout(200):
+            async for line in process.stdout:
+                told = json.loads(line)
+                if num_cuts < 2 and told.get("bytes", 0) > 10_000 * (num_cuts + 1):
+                    num_cuts += proxy.cut()
+        assert await process.wait() == 0
+    first, second, third = (message["content"].split() for message in told["history"])
+    assert num_cuts == 2 and told["clip"] > 10_000
+    assert " ".join(first) == "Let me look. It opens at nine."
+    assert " ".join(third) == "Let me look. Goodbye."
+    assert second and len(second) < 17 and f"{LONG} ".startswith(" ".join(second) + " ")
