@@ -12,7 +12,8 @@ from sonorant.gateway.connections import Connections
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 10.0
-_PAUSE_S = 0.1  # after a failure to accept a connection
+MOST_AT_ONCE = 16  # of connections, in one turn of the loop
+PAUSE_S = 0.1  # after a failure
 
 
 class Doorway:
@@ -29,30 +30,39 @@ class Doorway:
         self._connections = connections
         self._tls = tls
         self._opening: set[asyncio.Task[None]] = set()
-        self._accepting = asyncio.create_task(self._accept())
+        self._loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        self._pausing: asyncio.TimerHandle | None = None
+        self._listen()
 
     def close(self) -> None:
         """Accept nobody any more. Connections that are open stay."""
-        self._accepting.cancel()
+        self._loop.remove_reader(self._listening)
+        if self._pausing is not None:
+            self._pausing.cancel()
         for task in self._opening:
             task.cancel()
         self._listening.close()
 
-    async def _accept(self) -> None:
-        self._listening.setblocking(False)
-        loop = asyncio.get_running_loop()
-        while True:
-            # One for each turn of the loop: what a caller sent with its connection is read before many others come.
-            await asyncio.sleep(0)
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        """Take a few of those who wait. What they send with their connection is read before more of them come."""
+        for _ in range(MOST_AT_ONCE):
             try:
-                accepted, _ = await loop.sock_accept(self._listening)
+                accepted, _ = self._listening.accept()
+            except BlockingIOError:
+                return  # nobody waits any more
             except ConnectionError:
                 continue  # the caller is gone
             except OSError as error:  # no descriptor is left, or no memory
                 log.error("no connection can be accepted: %s", error.strerror)
                 self._connections.close_one()
-                await asyncio.sleep(_PAUSE_S)
-                continue
+                self._loop.remove_reader(self._listening)
+                self._pausing = self._loop.call_later(PAUSE_S, self._listen)
+                return
+            accepted.setblocking(False)
             opening = _Opening(self._protocol(), self._connections)
             task = asyncio.create_task(opening.run(accepted, self._tls))
             self._opening.add(task)
