@@ -242,6 +242,7 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
         ("[service]\ntls_key = 'key.pem'", "--tls-certificate"),
         ("model = 'no-such-model'", "presets"),
         ("[talker", "not TOML"),
+        ("x = " + "[" * 5000, "not TOML"),
     ],
 )
 def test_a_bad_file_ends_the_process_with_the_name_of_the_key(

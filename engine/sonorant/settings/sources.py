@@ -141,7 +141,7 @@ def _document(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # neither UTF-8 nor TOML
+    except (ValueError, RecursionError) as error:  # neither UTF-8 nor TOML, or nested too deeply
         raise ConfigError(f"{path} is not TOML: {error}") from error
 
 
