@@ -61,9 +61,17 @@ async def test_lines_have_ids_and_sizes_but_no_text(stream: io.StringIO) -> None
     assert over["x"]["audio_ms"] == over["x"]["sent_ms"] == len(SECRET) * 160
     assert "first_audio_ms" in over["x"]
     assert over["too-long"]["reason"] == over["control"]["reason"] == "FAILED"
+    refused = over["too-long"]
+    assert (refused["code"], refused["level"], "limit of 100" in refused["error"]) == (
+        "INVALID_ARGUMENT",
+        "warning",
+        True,
+    )
+    assert refused["error_reason"] and "error" not in over["x"]
     calls = lines(stream, "call ended")
     assert sorted(line["code"] for line in calls) == ["INVALID_ARGUMENT"] * 3 + ["OK"] * 2
     assert all(line["request_id"] and line["method"] and "duration_ms" in line for line in calls)
+    assert all((line["code"] == "OK") == ("error" not in line) for line in calls)
 
 
 async def test_a_bug_is_logged_under_the_id_that_the_caller_was_given(

@@ -153,6 +153,8 @@ class Call:
             log.error("%s failed", self._method, exc_info=error)
         status = to_status(error, self._context.request_id)
         self._code = status.code
+        if self._record is not None:
+            self._record.refused(status)
         try:
             await rpc.abort_with_status(rpc_status.to_status(status))
         except BaseException as raised:

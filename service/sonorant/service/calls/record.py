@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from google.rpc import code_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from sonorant.service.calls.context import CallContext
 from sonorant.service.operations.latency import parts
@@ -54,6 +54,7 @@ class CallRecord:
         self._silent_from_s = 0.0  # when a listener who plays all audio as it comes will have heard all of it
         self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance with audio
         self._audio_ms = 0
+        self._refusal: dict[str, str] = {}  # why the call ended, if with an error
 
     def response(self, response: Any) -> None:
         """Record a response that is about to be written."""
@@ -69,6 +70,10 @@ class CallRecord:
                 self._payload("", response)
             case SpeakResponse():
                 self._payload(response.utterance_id, response)
+
+    def refused(self, status: status_pb2.Status) -> None:
+        """Record the status with which the call is about to end."""
+        self._refusal = self._told(status)
 
     def trailers(self) -> tuple[tuple[str, str], ...]:
         """Where the time to the first audio of the call went, for clients that do not look into messages."""
@@ -91,7 +96,8 @@ class CallRecord:
         if not begun and code == code_pb2.CANCELLED:
             return
         duration_ms = round((time.monotonic() - self._start_s) * 1000)
-        log.info("call ended", extra={"method": self._method, "code": name, "duration_ms": duration_ms, **self._ids})
+        told = {"method": self._method, "duration_ms": duration_ms, **self._ids, **self._refusal, "code": name}
+        log.log(logging.WARNING if self._refusal else logging.INFO, "call ended", extra=told)
 
     def _payload(self, utterance_id: str, response: SpeakResponse | SynthesizeStreamResponse | DecodeResponse) -> None:
         match response.WhichOneof("payload"):
@@ -102,7 +108,8 @@ class CallRecord:
             case "audio":
                 self._audio(self._live[utterance_id], response.audio)
             case "done":
-                self._done(utterance_id, response.done.reason, response.done.stats)
+                failure = response.done.error if response.done.HasField("error") else None
+                self._done(utterance_id, response.done.reason, response.done.stats, failure)
 
     def _begin(self, utterance_id: str, rate_hz: int, start_ns: int) -> None:
         span = self._tracer.begin(self._traceparent, start_ns) if self._tracer else None
@@ -127,7 +134,21 @@ class CallRecord:
         if utterance.span is not None:
             add_steps(utterance.span, parts(budget), at_ns)
 
-    def _done(self, utterance_id: str, reason: int, stats: synthesis_pb2.SynthesisStats) -> None:
+    def _told(self, status: status_pb2.Status) -> dict[str, str]:
+        """Count a refusal or failure, and return what the log says of it. Messages never quote text."""
+        info = error_details_pb2.ErrorInfo()
+        known = any(detail.Unpack(info) for detail in status.details)
+        code, reason = code_pb2.Code.Name(status.code), info.reason if known else ""
+        self._metrics.refusals.labels(code, reason).inc()
+        return {"code": code, "error_reason": reason, "error": status.message}
+
+    def _done(
+        self,
+        utterance_id: str,
+        reason: int,
+        stats: synthesis_pb2.SynthesisStats,
+        failure: status_pb2.Status | None = None,
+    ) -> None:
         metrics = self._metrics
         if stats.sent_ms:
             self._first = self._first or stats
@@ -147,10 +168,11 @@ class CallRecord:
             queue_ms=stats.queue_ms,
             first_audio_ms=stats.first_audio_ms,
             generation_ms=stats.generation_ms,
+            **(self._told(failure) if failure is not None else {}),
         )
 
-    def _over(self, utterance_id: str, reason: str, **sizes: int) -> None:
-        told: dict[str, str | int] = {**self._ids, "utterance_id": utterance_id, "reason": reason, **sizes}
+    def _over(self, utterance_id: str, reason: str, **more: str | int) -> None:
+        told: dict[str, str | int] = {**self._ids, "utterance_id": utterance_id, "reason": reason, **more}
         utterance = self._live.pop(utterance_id, None)
         if utterance is not None:  # None: it ended before its turn came
             self._metrics.active_utterances.dec()
@@ -159,4 +181,4 @@ class CallRecord:
             if utterance.span is not None:
                 end_span(utterance.span, told | {"method": self._method}, failed=reason == "FAILED")
         self._metrics.utterances.labels(reason).inc()
-        log.info("utterance ended", extra=told)
+        log.log(logging.WARNING if "error" in told else logging.INFO, "utterance ended", extra=told)

@@ -68,6 +68,9 @@ class Metrics:
         self.api_keys_up = Gauge(
             "tts_api_keys_up", "0 while the changed file of --api-keys has a fault, else 1.", registry=registry
         )
+        self.refusals = Counter(
+            "tts_refusals", "Calls and utterances refused or failed, by reason.", ["code", "reason"], registry=registry
+        )
         self.handled = Counter("grpc_server_handled", "Calls that ended.", ["method", "code"], registry=registry)
 
     async def text(self) -> bytes:
