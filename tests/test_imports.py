@@ -14,7 +14,7 @@ def modules_after(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["sonorant.service.server", "sonorant.service.process", "sonorant.engine"])
+@pytest.mark.parametrize("module", ["sonorant.service.server", "sonorant.service.command", "sonorant.engine"])
 def test_the_service_process_never_imports_torch(module: str) -> None:
     assert modules_after(f"import {module}").isdisjoint(HEAVY)
 

@@ -45,9 +45,10 @@ class ServerProcess(ToldProcess):
         super().__init__(log, [python, "-c", SERVICE, *LISTEN, *arguments], environment)
 
     def _wait_until_ready(self) -> None:
-        listening = self.wait_for("listening")
-        self.port = int(str(listening["port"]))
-        self.metrics_port = int(str(listening["metrics_port"]))
+        listening: Any = self.wait_for("listening")
+        self.port = int(listening["port"])
+        self.metrics_port = int(listening["metrics_port"])
+        self.processes: list[dict[str, int]] = listening["processes"]  # those that serve, as they were first
         self.wait_for("serving")
 
     @property
@@ -59,21 +60,29 @@ class ServerProcess(ToldProcess):
         messages = [json.loads(line)["message"] for line in self.log.splitlines() if line.startswith("{")]
         return [int(m.split()[2]) for m in messages if m.startswith(f"{name} worker ") and f"{model} is ready" in m][-1]
 
+    @property
+    def serving_pid(self) -> int:
+        """The id of the first server process."""
+        return self.processes[0]["pid"]
+
     def children(self) -> list[str]:
-        """What the server's child processes are, without the ids."""
+        """What the processes are that the server has started, without the ids."""
         return list(self.child_ids().values())
 
     def child_ids(self) -> dict[int, str]:
-        found = {}
+        """Names of all processes that the server has started, by id."""
+        parents, names = dict[int, int](), dict[int, str]()
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 pid, rest = stat.read_text().split(" (", 1)
                 name, fields = rest.rsplit(") ", 1)
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if int(fields.split()[1]) == self.process.pid and fields[0] != "Z":
-                found[int(pid)] = name
-        return found
+            if fields[0] != "Z":
+                names[int(pid)], parents[int(pid)] = name, int(fields.split()[1])
+        serving = {pid for pid, name in names.items() if name == "sonorant-server"}
+        above = {self.process.pid, *(pid for pid in serving if parents[pid] == self.process.pid)}
+        return {pid: names[pid] for pid, parent in parents.items() if parent in above}
 
     def wait_until_alone(self) -> None:
         """Until nobody is connected to its gRPC port, and none of those who were is on the way out."""
@@ -84,15 +93,15 @@ class ServerProcess(ToldProcess):
 
     def _num_connections(self) -> int:
         """In any state in which the server may have the socket open."""
-        tables = [Path(f"/proc/{self.process.pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
+        tables = [Path(f"/proc/{self.serving_pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
         rows = [row.split() for table in tables for row in table.splitlines()[1:]]
         here = [row for row in rows if row[1].endswith(f":{self.port:04X}")]
         return sum(state != "0A" and inode != "0" for _, _, _, state, _, _, _, _, _, inode, *_ in here)  # 0A listens
 
     def open_files(self) -> Counter[str]:
-        """Kinds of open file descriptors, without numbers that differ from one to the next."""
+        """What the first server process has open: kinds of file descriptors, without numbers that always differ."""
         kinds: Counter[str] = Counter()
-        for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
+        for link in Path(f"/proc/{self.serving_pid}/fd").iterdir():
             try:
                 kinds[os.readlink(link).split(":[")[0]] += 1
             except FileNotFoundError:

@@ -37,17 +37,11 @@ class ServerProcesses(ServerProcess):
     """`python -m sonorant.service --processes 2` with the built-in voice."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
-        super().__init__(log, "--processes", "2", *arguments)
-
-    def _wait_until_ready(self) -> None:
-        listening: Any = self.wait_for("listening")
-        self.port, self.metrics_port = int(listening["port"]), int(listening["metrics_port"])
-        self.fronts: list[dict[str, int]] = listening["processes"]
-        self.wait_for("serving")
+        super().__init__(log, "--processes", "2", *arguments)  # of two flags, the later one counts
 
     def num_calls(self, number: int) -> float:
-        """How many calls of Synthesize a front has handled."""
-        return calls_of_synthesize(self.fronts[number]["metrics_port"])
+        """How many calls of Synthesize a server process has handled."""
+        return calls_of_synthesize(self.processes[number]["metrics_port"])
 
     @property
     def workers(self) -> dict[int, str]:
@@ -55,9 +49,9 @@ class ServerProcesses(ServerProcess):
         names = ("sonorant-talker", "sonorant-code2w")
         return {pid: name for pid, name in self.child_ids().items() if name in names}
 
-    def ready_fronts(self) -> list[int]:
-        """Process ids of the fronts that run."""
-        return [pid for pid, name in self.child_ids().items() if name.startswith("python")]
+    def serving_pids(self) -> list[int]:
+        """Ids of the server processes that run."""
+        return [pid for pid, name in self.child_ids().items() if name == "sonorant-server"]
 
     @property
     def is_ready(self) -> bool:
@@ -132,7 +126,7 @@ async def test_a_sentence_outlives_its_process_which_is_replaced(tmp_path: Path)
     """Sentences of the other process do not even notice, and the workers live on."""
     with ServerProcesses(tmp_path / "log") as server:
         async with AsyncExitStack() as stack:
-            clients = [client for each in await clients_of_fronts(stack, server, 2) for client in each]
+            clients = [client for each in await clients_of_each(stack, server, 2) for client in each]
             whole: list[bytes] = []
             assert await listen(clients[0], whole, lead_ms=0) == 0
             workers = server.workers
@@ -142,7 +136,7 @@ async def test_a_sentence_outlives_its_process_which_is_replaced(tmp_path: Path)
                 for client, each in zip(clients, heard, strict=True)
             ]
             await eventually(lambda: min(map(len, heard)) >= 4, True, timeout_s=60)
-            os.kill(server.fronts[0]["pid"], signal.SIGKILL)
+            os.kill(server.processes[0]["pid"], signal.SIGKILL)
             assert await asyncio.gather(*listening) == [1, 1, 0, 0]
         for each in heard:
             assert_same_audio(b"".join(each), b"".join(whole))
@@ -151,7 +145,7 @@ async def test_a_sentence_outlives_its_process_which_is_replaced(tmp_path: Path)
         await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
         async with AsyncExitStack() as stack:
             before = await synthesized(stack, server.address)
-            await eventually(lambda: len(server.ready_fronts()), 2, timeout_s=60)
+            await eventually(lambda: len(server.serving_pids()), 2, timeout_s=60)
             for _ in range(8):  # some of them come to the process that is new
                 assert_same_audio(await synthesized(stack, server.address), before)
         assert server.stop() == 0
@@ -161,7 +155,7 @@ async def test_a_sentence_outlives_its_process_which_is_replaced(tmp_path: Path)
 async def test_a_worker_that_dies_costs_no_client_of_any_process_a_sentence(tmp_path: Path, worker: str) -> None:
     with ServerProcesses(tmp_path / "log") as server:
         async with AsyncExitStack() as stack:
-            clients = [client for each in await clients_of_fronts(stack, server, 2) for client in each]
+            clients = [client for each in await clients_of_each(stack, server, 2) for client in each]
             whole: list[bytes] = []
             await listen(clients[0], whole, lead_ms=0)
             heard: list[list[bytes]] = [[] for _ in clients]
@@ -182,7 +176,7 @@ async def test_all_processes_together_let_in_as_many_as_there_are_places(tmp_pat
     """Places are taken by open utterances, whichever process they are at; both refuse what comes then."""
     with ServerProcesses(tmp_path / "log", "--num-slots", "2", "--max-queued-streams", "2") as server:
         async with AsyncExitStack() as stack:
-            one, other = await clients_of_fronts(stack, server, 1)
+            one, other = await clients_of_each(stack, server, 1)
             sessions = []
             for client in (*one, *other, *other, *other):
                 session = await stack.enter_async_context(client.speak(synthesis_config(seed=7, do_sample=True)))
@@ -199,7 +193,7 @@ async def test_all_processes_together_let_in_as_many_as_there_are_places(tmp_pat
 
 
 async def refused_at(server: ServerProcesses, number: int) -> grpc.StatusCode:
-    """The status of a call that this front refuses. Tries connections until one comes to it."""
+    """The status of a call that this server process refuses. Tries connections until one comes to it."""
     async with AsyncExitStack() as stack:
         for _ in range(MOST_CONNECTIONS):
             before = server.num_calls(number)
@@ -209,7 +203,7 @@ async def refused_at(server: ServerProcesses, number: int) -> grpc.StatusCode:
             except grpc.aio.AioRpcError as error:
                 if server.num_calls(number) > before:
                     return error.code()
-    raise AssertionError("no connection came to this front, or it refused nothing")
+    raise AssertionError("no connection came to this process, or it refused nothing")
 
 
 async def test_one_scrape_shows_all_processes(server: ServerProcesses) -> None:
@@ -225,22 +219,22 @@ def test_all_processes_use_the_same_workers(server: ServerProcesses) -> None:
     assert sorted(server.workers.values()) == ["sonorant-code2w", "sonorant-talker"]
 
 
-async def clients_of_fronts(
+async def clients_of_each(
     stack: AsyncExitStack, server: ServerProcesses, count: int
 ) -> tuple[list[SpeechClient], list[SpeechClient]]:
-    """So many clients of each of the two fronts. Each keeps its connection."""
+    """So many clients of each of the two server processes. Each keeps its connection."""
     found: tuple[list[SpeechClient], list[SpeechClient]] = ([], [])
     for _ in range(MOST_CONNECTIONS):
-        before = [num_connected(front["pid"], server.port) for front in server.fronts]
+        before = [num_connected(each["pid"], server.port) for each in server.processes]
         client = await stack.enter_async_context(SpeechClient(server.address))
         await client.capabilities()
-        after = [num_connected(front["pid"], server.port) for front in server.fronts]
+        after = [num_connected(each["pid"], server.port) for each in server.processes]
         number = next(number for number in range(2) if after[number] > before[number])
         if len(found[number]) < count:
             found[number].append(client)
         if all(len(each) == count for each in found):
             return found
-    raise AssertionError("all connections came to the same front")
+    raise AssertionError("all connections came to the same process")
 
 
 def num_connected(pid: int, port: int) -> int:
@@ -274,17 +268,44 @@ async def test_a_drain_lets_all_processes_finish_what_they_say(tmp_path: Path) -
         assert_same_audio(b"".join(each), b"".join(heard[0]))
 
 
-async def test_no_process_outlives_the_one_that_keeps_them(tmp_path: Path) -> None:
-    with ServerProcesses(tmp_path / "log") as server:
-        pids = [*server.child_ids()]
-        assert len(pids) == 5, "two fronts, two workers, and a fork server"
-        server.process.kill()
-        await eventually(lambda: [Path(f"/proc/{pid}").exists() for pid in pids], [False] * len(pids))
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_nothing_outlives_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    """Not even while a session is open, for which a drain would wait much longer."""
+    started = install_mps(tmp_path, monkeypatch)
+    flags = ("--processes", str(processes), "--device", "cpu", "--mps", "true")
+    with ServerProcesses(tmp_path / "log", *flags) as server:
+        async with SpeechClient(server.address) as client, client.speak() as session:
+            await session.send_text("Words may come one by one, ")
+            await anext(aiter(session))
+            names = server.child_ids()
+            assert len(names) == processes + 4, "two workers, a fork server and an MPS daemon"
+            server.process.kill()
+            await eventually(lambda: [pid for pid in names if is_running(pid)], [], timeout_s=10)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", server.port), timeout=5)
+        _, directory = started.read_text().split()
+        await eventually(lambda: os.path.exists(directory), False)
+
+
+async def test_systemd_hears_of_it_once_the_server_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "socket"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(tmp_path / "socket"))
+        heard.settimeout(60)
+        with ServerProcesses(tmp_path / "log", "--processes", "1") as server:
+            assert heard.recv(100) == b"READY=1"
+            async with AsyncExitStack() as stack:
+                assert await synthesized(stack, server.address)
+            os.kill(server.serving_pid, signal.SIGKILL)
+            await eventually(lambda: "serves again" in server.log, True, timeout_s=60)
+        heard.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            heard.recv(100)
 
 
 async def test_a_process_that_dies_again_and_again_ends_the_server(tmp_path: Path) -> None:
     with ServerProcesses(tmp_path / "log") as server:
-        doomed = server.fronts[1]["pid"]
+        doomed = server.processes[1]["pid"]
         kept = server.child_ids().keys() - {doomed}
         killed = set()
         while server.process.poll() is None:
@@ -306,6 +327,14 @@ def test_the_workers_have_one_mps_daemon(tmp_path: Path, monkeypatch: pytest.Mon
         ready = [line for line in server.log.splitlines() if " is ready: {" in line]
         assert len(ready) == 2 and all(f"'CUDA_MPS_PIPE_DIRECTORY': '{directory}'" in line for line in ready)
     assert not Path(directory).exists()
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, other than one that has ended and was adopted by nobody who asks."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def refused(*arguments: str) -> str:

@@ -81,7 +81,7 @@ async def test_audio_starts_before_the_input_is_closed_and_words_may_come_one_by
 
 @pytest.mark.slow
 async def test_workers_on_the_cpu_give_way_to_the_service(server: ServerProcess) -> None:
-    own = os.getpriority(os.PRIO_PROCESS, server.process.pid)
+    own = os.getpriority(os.PRIO_PROCESS, server.serving_pid)
     assert [os.getpriority(os.PRIO_PROCESS, server.worker(name)) - own for name in ("talker", "code2wav")] == [5, 5]
 
 

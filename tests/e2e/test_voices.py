@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import struct
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -242,9 +241,9 @@ async def test_lengths_by_header_and_rates_by_the_dozen_cost_no_memory(
 
 def _memory_mb(server: ServerProcess) -> float:
     """Resident, of the server and all it has started."""
-    table = subprocess.run(["ps", "-eo", "pid=,ppid=,rss="], capture_output=True, text=True, check=True).stdout
-    rows = [tuple(map(int, line.split())) for line in table.splitlines()]
-    return sum(rss for pid, parent, rss in rows if server.process.pid in (pid, parent)) / 1024
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in (server.process.pid, *server.child_ids())]
+    resident = [line for status in statuses for line in status.splitlines() if line.startswith("VmRSS")]
+    return sum(int(line.split()[1]) for line in resident) / 1024
 
 
 async def test_recordings_in_hand_are_counted(server: ServerProcess, client: SpeechClient) -> None:

@@ -3,11 +3,12 @@
 import asyncio
 from multiprocessing.connection import Connection
 
-from sonorant.engine import Engine, EngineConfig, PcmChunk
+from sonorant.engine import EngineConfig, PcmChunk
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.encoder.on_demand import OnDemandEncoder
 from sonorant.engine.encoder.wire import Want
 from tests.engine.encoder.recordings import spoken
+from tests.engine.one_engine import start_engine
 from tests.engine.speech import speech
 
 
@@ -19,12 +20,12 @@ def run_engine(config: EngineConfig, ready: Connection) -> None:
     """Start an engine and a stream, send the workers' pids once it speaks, and keep it speaking."""
 
     async def main() -> None:
-        engine = await Engine.start(config)
+        engine = await start_engine(config)
         async with engine.open(speech(engine, max_frames=500, ignore_eos=True)) as stream:
             stream.push_text("On and on and on.")
             stream.end_text()
             await stream.next_event()
-            ready.send([child.pid for child in engine._supervisor._workers.children])
+            ready.send([child.pid for child in engine.supervisor._workers.children])
             while isinstance(event := await stream.next_event(), PcmChunk):
                 stream.grant(event.num_frames)
 

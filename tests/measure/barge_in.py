@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 import numpy as np
 import uvloop
 
-from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EnginePool, EngineState
+from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState, start_here
 from sonorant.service.operations.latency import parts
 from sonorant.tts.v1 import speak_pb2
 from tests.service.harness import Served, cancel, eventually, say, served
@@ -67,7 +67,7 @@ async def interrupt(server: Served, rng: random.Random) -> tuple[float, float, f
 async def measure(num_others: int, num_rounds: int) -> None:
     async with AsyncExitStack() as stack:
         config = EngineConfig.of(model=BUILTIN_VOICE_DIR, num_slots=num_others + 1, cpu_threads=1)
-        engine = await EnginePool.start([config])
+        engine = await start_here([config])
         stack.push_async_callback(engine.close)
         await eventually(lambda: engine.state, EngineState.READY)
         server = await stack.enter_async_context(served(engine))

@@ -19,7 +19,7 @@ import numpy as np
 import soundfile
 import uvloop
 
-from sonorant.engine import EngineConfig, EnginePool, EngineState, resolve_model
+from sonorant.engine import EngineConfig, EngineState, resolve_model, start_here
 from sonorant.service.operations.latency import parts
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.voice_service_pb2 import CreateVoiceRequest
@@ -96,7 +96,7 @@ async def measure(models: list[Path], args: argparse.Namespace) -> None:
         for model in models
     ]
     async with AsyncExitStack() as stack:
-        engine = await EnginePool.start(configs)
+        engine = await start_here(configs)
         stack.push_async_callback(engine.close)
         await eventually(lambda: engine.state, EngineState.READY, 600)
         kept = Path(stack.enter_context(tempfile.TemporaryDirectory()))

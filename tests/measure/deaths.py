@@ -16,7 +16,15 @@ import time
 
 import numpy as np
 
-from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EnginePool, FinishReason, PcmChunk, SynthesisParams
+from sonorant.engine import (
+    BUILTIN_VOICE_DIR,
+    EngineConfig,
+    EnginePool,
+    FinishReason,
+    PcmChunk,
+    SynthesisParams,
+    start_here,
+)
 from sonorant.engine.serving import supervisor
 from sonorant.engine.types import Int16Array
 
@@ -76,7 +84,7 @@ async def run(args: argparse.Namespace) -> None:
     )
     configs = [config, *[dataclasses.replace(config, is_standby=True)] * args.standby]
     supervisor.HEALTHY_AFTER_S = 0.0  # who kills so often would have it given up
-    engines = await EnginePool.start(configs)
+    engines = await start_here(configs)
     rng = random.Random(0)
     try:
         while engines.state != "ready":  # noqa: ASYNC110
@@ -89,7 +97,7 @@ async def run(args: argparse.Namespace) -> None:
                 # While the workers still make frames for all of them: they are up to LEAD_S and a chunk ahead.
                 await asyncio.sleep(rng.uniform(0.5, args.frames / engines.info.frame_rate_hz - LEAD_S - 1.5))
                 serving = next(p.engine for p in engines._pairs if p.engine.num_streams == NUM_SESSIONS)
-                running = serving._supervisor._workers
+                running = engines.owner._pairs[serving.number].supervisor._workers
                 assert running is not None
                 for worker in workers:
                     os.kill(running.children[worker].pid, number)

@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, PcmChunk, SynthesisParams, resolve_model
+from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, PcmChunk, SynthesisParams, resolve_model
 from sonorant.engine.encoder.recording import read_upload
 from sonorant.engine.model.reference import ReferenceEncoder
 from tests.engine.encoder.recordings import audio_file, noise
+from tests.engine.one_engine import OwnedEngine, start_engine
 
 FRAME_S = 0.08
 TEXT = "Every word of this is spoken while somebody else uploads a recording. " * 4
@@ -49,7 +50,7 @@ async def main(arguments: argparse.Namespace) -> None:
         print("| recordings are encoded by | s each | frame there after ms: p50 | p95 | p99 | longest |")
         print("|---|---|---|---|---|---|")
         for by in arguments.by:
-            engine = await Engine.start(config)
+            engine = await start_engine(config)
             try:
                 encode = WAYS[by](engine, config, recording)
                 if encode is not None:
@@ -62,20 +63,20 @@ async def main(arguments: argparse.Namespace) -> None:
             print(f"| {by} | {each} | {figures} |", flush=True)
 
 
-def by_nobody(engine: Engine, config: EngineConfig, recording: bytes) -> None:
+def by_nobody(engine: OwnedEngine, config: EngineConfig, recording: bytes) -> None:
     return None
 
 
-def by_process(engine: Engine, config: EngineConfig, recording: bytes) -> Encode:
+def by_process(engine: OwnedEngine, config: EngineConfig, recording: bytes) -> Encode:
     return lambda: engine.encode_reference(recording, with_codes=True)
 
 
-def by_thread(engine: Engine, config: EngineConfig, recording: bytes) -> Encode:
+def by_thread(engine: OwnedEngine, config: EngineConfig, recording: bytes) -> Encode:
     encode = in_this_process(config, recording)
     return lambda: asyncio.to_thread(encode)
 
 
-def by_event_loop(engine: Engine, config: EngineConfig, recording: bytes) -> Encode:
+def by_event_loop(engine: OwnedEngine, config: EngineConfig, recording: bytes) -> Encode:
     encode = in_this_process(config, recording)
 
     async def blocking() -> None:
@@ -108,7 +109,7 @@ def in_this_process(config: EngineConfig, recording: bytes) -> Callable[[], obje
 
 
 async def measure(
-    engine: Engine, encode: Encode | None, num_streams: int, num_frames: int
+    engine: OwnedEngine, encode: Encode | None, num_streams: int, num_frames: int
 ) -> tuple[list[float], list[float]]:
     """Seconds per recording, and milliseconds from the asking for each frame to its arrival."""
     encodes_s: list[float] = []

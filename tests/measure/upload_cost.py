@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import uvloop
 
-from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EnginePool, EngineState, resolve_model
+from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState, resolve_model, start_here
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.voice_service_pb2 import CreateVoiceRequest
 from tests.measure.clone_start import TEXT, clone
@@ -54,7 +54,7 @@ async def measure(model: Path, args: argparse.Namespace) -> None:
     rows: dict[str, list[tuple[float, float]]] = {"nothing": [], "uploads": []}
     seeds = itertools.count(1)
     async with AsyncExitStack() as stack:
-        engine = await EnginePool.start([EngineConfig(BUILTIN_VOICE_DIR), base])
+        engine = await start_here([EngineConfig(BUILTIN_VOICE_DIR), base])
         stack.push_async_callback(engine.close)
         await eventually(lambda: engine.state, EngineState.READY, 600)
         kept = Path(stack.enter_context(tempfile.TemporaryDirectory()))

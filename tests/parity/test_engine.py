@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from sonorant.engine import Engine, EngineConfig, SynthesisParams
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, listen, until_idle
 from tests.parity.make_codec_goldens import CASES, GOLDENS, MAX_FRAMES, SIZES, STRIDE, write_recording
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -32,7 +33,7 @@ async def voices(
     """An engine, and the cases for its checkpoint."""
     task, sizes = request.param
     folder = write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), task, **SIZES[sizes])
-    engine = await Engine.start(EngineConfig.of(model=folder, num_slots=4, max_context=512, cpu_threads=1))
+    engine = await start_engine(EngineConfig.of(model=folder, num_slots=4, max_context=512, cpu_threads=1))
     yield (
         engine,
         [
@@ -44,7 +45,7 @@ async def voices(
     await engine.close()
 
 
-async def params_of(engine: Engine, case: dict[str, Any], recording: bytes | None) -> SynthesisParams:
+async def params_of(engine: OwnedEngine, case: dict[str, Any], recording: bytes | None) -> SynthesisParams:
     sampling = replace(engine.info.default_sampling, do_sample=False, subtalker_do_sample=False, max_frames=MAX_FRAMES)
     streaming = engine.info.task == "base" if case["non_streaming"] is None else not case["non_streaming"]
     params = SynthesisParams(

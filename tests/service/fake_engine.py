@@ -108,7 +108,7 @@ class FakeEngine(FakeWorkers):
         return self._next_id - 1
 
     def pairs(self) -> list[PairStats]:
-        return [PairStats(self.info.model, self.state, NUM_SLOTS, EngineStats(self.num_streams, 0, 0, (0, 0, 0), {}))]
+        return [PairStats(self.info.model, self.state, NUM_SLOTS, EngineStats(self.num_streams, 0, (0, 0, 0), {}))]
 
     def info_for(self, need: Need) -> EngineInfo:
         return self.info
@@ -167,6 +167,11 @@ class FakeEngine(FakeWorkers):
             self.frames_known += len(known_codes)
         self.live[stream.stream_id] = stream
         return stream
+
+    @property
+    def num_recordings(self) -> int:
+        """It encodes at once."""
+        return 0
 
     async def tried(self) -> None:
         """Its pairs need not try."""

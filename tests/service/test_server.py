@@ -23,7 +23,7 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def test_the_service_does_not_load_torch() -> None:
-    code = "import sonorant.service.process, sys; sys.exit('torch' in sys.modules)"
+    code = "import sonorant.service.command, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

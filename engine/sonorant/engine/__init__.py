@@ -1,6 +1,6 @@
 """Staged text-to-speech engine for Qwen3-TTS checkpoints. Callers need only the names exported here.
 
-Importing this package does not load torch: the model runs in worker processes, which `Engine.start` starts.
+Importing this package does not load torch: the model runs in worker processes, which `shared_pairs` starts.
 """
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
@@ -25,6 +25,7 @@ from sonorant.engine.prompt.explain import Explanation
 from sonorant.engine.serving.auto import sized
 from sonorant.engine.serving.card import find_card
 from sonorant.engine.serving.engine import Engine, EngineStats
+from sonorant.engine.serving.here import EngineHere, start_here
 from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.pool import EnginePool, PairStats
 from sonorant.engine.serving.routing import Need
@@ -62,6 +63,7 @@ __all__ = [
     "Engine",
     "EngineConfig",
     "EngineError",
+    "EngineHere",
     "EngineInfo",
     "EngineOverloaded",
     "EnginePool",
@@ -98,4 +100,5 @@ __all__ = [
     "resolve_model",
     "shared_pairs",
     "sized",
+    "start_here",
 ]

@@ -33,6 +33,9 @@ class InvalidRecording(InvalidSynthesis):
         super().__init__("reference", message)
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type["InvalidRecording"], tuple[str, str]]:
+        return InvalidRecording, (self.reason, str(self))
+
 
 class EngineOverloaded(EngineError):
     """There is no room for another stream or recording now; the caller may try again."""

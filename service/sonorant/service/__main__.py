@@ -10,11 +10,11 @@ def main() -> None:
     usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The C core of gRPC writes a line to stderr for each frame that it cannot read, and attackers send many.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from sonorant.service import process
+    from sonorant.service import command
 
     signal.signal(signal.SIGINT, usual)
     try:
-        process.main()
+        command.main()
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 import grpc
 
-from sonorant.engine import EngineError, EnginePool, sized
+from sonorant.engine import EngineError, sized, start_here
 from sonorant.engine.tools.doctor import Examined, Finding, Verdict
 from sonorant.hosting.addresses import CannotListen, listening_socket
 from sonorant.hosting.tls import TlsError
@@ -164,7 +164,7 @@ def _voices(config: ServiceConfig) -> Finding:
 async def _utterance(config: ServiceConfig) -> Finding:
     start_s = time.monotonic()
     try:
-        engine = await EnginePool.start(config.engines, mps=config.mps)
+        engine = await start_here(config.engines, mps=config.mps)
         try:
             loaded_s = time.monotonic() - start_s
             await engine.rehearse()

@@ -45,8 +45,7 @@ def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) 
     """Return a server without a port, which is not started yet."""
     options = (
         *OPTIONS,
-        # Another server on the same port is a mistake, unless both are parts of one.
-        ("grpc.so_reuseport", int(config.shares_port)),
+        ("grpc.so_reuseport", 1),  # the owner has made sure that no other server is on the port
         ("grpc.max_concurrent_streams", config.max_sessions + SPARE_CALLS),
         ("grpc.max_allowed_incoming_connections", _max_connections(config.max_sessions)),
         ("grpc.enable_channelz", int(config.admin_listen is not None)),

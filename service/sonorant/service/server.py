@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import json
 import logging
 import secrets
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from sonorant.service.admission.fleet_table import FleetTable
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.room import Room
+from sonorant.service.announcements import Announce, announce_on_stdout
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
@@ -25,7 +25,6 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.metrics_port import serve_metrics
-from sonorant.service.operations.systemd import tell_ready
 from sonorant.service.operations.tracing import Tracer
 from sonorant.service.ports import admin_port, grpc_server, open_port
 from sonorant.service.rpc.health import HealthServicer
@@ -52,12 +51,6 @@ EXPIRY_S = 60.0  # between deletions of expired voices
 
 # Starts the engine, and closes it at the end. Its argument is called with every state of the engine.
 StartEngine = Callable[[Callable[[EngineState], None]], AbstractAsyncContextManager[EnginePool]]
-Announce = Callable[..., None]
-
-
-def announce_on_stdout(event: str, **more: object) -> None:
-    """Print an event as one line of JSON, for the program or person that started the server."""
-    print(json.dumps({"event": event, **more}), flush=True)
 
 
 async def serve(
@@ -102,8 +95,6 @@ async def serve(
         server = grpc_server(config, interceptor)
         credentials = server_credentials(config.tls) if config.tls else None
         ports = {}
-        if not config.shares_port:  # else calls would come here, and wait, while other processes serve already
-            ports["port"] = open_port(server, config.listen, credentials)
         if config.metrics_listen:
             listening = listening_socket(config.metrics_listen, "--metrics-listen")
             parts.callback(listening.close)
@@ -163,9 +154,8 @@ async def serve(
         if config.admin_listen:
             await admin.start()
             parts.push_async_callback(admin.stop, None)
-        if config.shares_port:  # other processes serve already, and this one would refuse until it has spoken
-            await engine.tried()
-            ports["port"] = open_port(server, config.listen, credentials)
+        await engine.tried()  # until this process has spoken it would refuse calls that others could serve
+        ports["port"] = open_port(server, config.listen, credentials)
         await server.start()
         crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did
 
@@ -187,7 +177,6 @@ async def serve(
             gc.collect()
             gc.freeze()  # objects that live now stay: full collections can skip them from now on
             announce("serving", port=ports["port"])
-            tell_ready()
             ready.set()
 
         garbage = collect_garbage(lambda: sessions.num_active == 0)

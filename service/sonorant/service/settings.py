@@ -169,8 +169,7 @@ class ServiceConfig:
         None, Path, "FILE", "PEM file of the authority that must have signed the clients' certificates"
     )
 
-    shares_port: bool = False  # with other server processes
-    receipt_key: bytes = b""  # what these have in common, in place of what is in the file
+    receipt_key: bytes = b""  # what all server processes have in common, in place of what is in the file
 
     def with_sizes(self, engines: Sequence[EngineConfig]) -> "ServiceConfig":
         """Replace automatic sizes: `engines` as `sonorant.engine.sized` returns them, and `max_sessions` from them."""

@@ -17,9 +17,12 @@ from sonorant.engine import (
     EngineStream,
     PcmChunk,
     SynthesisParams,
+    start_here,
 )
 from sonorant.engine.ipc.messages import Command, OpenStream
+from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.serving.keeping import KeptStream
+from sonorant.engine.serving.owner_link import Verdicts
 from sonorant.engine.serving.placement import Pair, Placement
 from sonorant.engine.types import Int16Array
 from tests.engine.speech import listen, speech
@@ -34,7 +37,7 @@ async def engines() -> AsyncIterator[EnginePool]:
     config = EngineConfig.of(
         BUILTIN_VOICE_DIR, num_slots=NUM_SLOTS, max_queued_streams=NUM_SLOTS, max_context=512, cpu_threads=1
     )
-    engines = await EnginePool.start([config])
+    engines = await start_here([config])
     await engines.tried()
     yield engines
     await engines.close()
@@ -141,7 +144,7 @@ class FakePair:
 
 def test_interactive_streams_have_a_place_again_before_batch_streams() -> None:
     pair = FakePair()
-    placement = Placement([cast("Pair", pair)])
+    placement = Placement([cast("Pair", pair)], Verdicts(cast("Packets", None)))
     batch, one, other = streams = [FakeStream(is_batch=True), FakeStream(is_batch=False), FakeStream(is_batch=False)]
     for stream in streams:
         placement.add(cast("KeptStream", stream), cast("Pair", pair))

@@ -14,7 +14,6 @@ import pytest_asyncio
 
 from sonorant.engine import (
     BUILTIN_VOICE_DIR,
-    Engine,
     EngineConfig,
     EngineOverloaded,
     FinishReason,
@@ -25,6 +24,7 @@ from sonorant.engine import (
     Work,
 )
 from sonorant.engine.serving.supervisor import Workers
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, assert_same_speech, listen, say, speech, until_idle
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -43,14 +43,14 @@ SENTENCES = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine() -> AsyncIterator[Engine]:
-    engine = await Engine.start(CONFIG)
+async def engine() -> AsyncIterator[OwnedEngine]:
+    engine = await start_engine(CONFIG)
     yield engine
     await engine.close()
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def nothing_is_left(engine: Engine) -> AsyncIterator[None]:
+async def nothing_is_left(engine: OwnedEngine) -> AsyncIterator[None]:
     yield
     await asyncio.wait_for(until_idle(engine), 60)
     stats = engine.stats()
@@ -59,7 +59,7 @@ async def nothing_is_left(engine: Engine) -> AsyncIterator[None]:
         await asyncio.sleep(0.01)
 
 
-async def test_text_becomes_speech(engine: Engine) -> None:
+async def test_text_becomes_speech(engine: OwnedEngine) -> None:
     heard = await say(engine, "Hello there.")
     assert heard.end.reason is FinishReason.COMPLETED
     assert heard.end.num_frames == heard.num_frames > 5
@@ -67,7 +67,7 @@ async def test_text_becomes_speech(engine: Engine) -> None:
     assert np.abs(heard.samples).max() > 1000
 
 
-async def test_the_first_chunk_tells_where_the_time_went(engine: Engine) -> None:
+async def test_the_first_chunk_tells_where_the_time_went(engine: OwnedEngine) -> None:
     untold_s = 1.0
     while (
         untold_s > 0.05
@@ -89,7 +89,7 @@ async def test_the_first_chunk_tells_where_the_time_went(engine: Engine) -> None
         assert rest.end.queue_s == pytest.approx(budget.queue_s)
 
 
-async def test_a_prompt_that_was_there_before_is_not_computed_again(engine: Engine) -> None:
+async def test_a_prompt_that_was_there_before_is_not_computed_again(engine: OwnedEngine) -> None:
     params = speech(engine, non_streaming_mode=True, max_frames=20)
     text = " ".join(SENTENCES[:4])
     first = await say(engine, text, params)
@@ -102,7 +102,7 @@ async def test_a_prompt_that_was_there_before_is_not_computed_again(engine: Engi
     assert_same_speech(first.samples, again.samples)
 
 
-async def work_when_idle(engine: Engine) -> Mapping[str, Work]:
+async def work_when_idle(engine: OwnedEngine) -> Mapping[str, Work]:
     """Wait until the counters stand still: a step is counted only after its audio was sent."""
     before = None
     while before != (work := engine.stats().work):
@@ -111,7 +111,7 @@ async def work_when_idle(engine: Engine) -> Mapping[str, Work]:
     return work
 
 
-async def test_the_workers_tell_what_they_did(engine: Engine) -> None:
+async def test_the_workers_tell_what_they_did(engine: OwnedEngine) -> None:
     before = await work_when_idle(engine)
     heard = await say(engine, "Hello there.")
     work = await work_when_idle(engine)
@@ -126,7 +126,7 @@ async def test_the_workers_tell_what_they_did(engine: Engine) -> None:
     assert code2wav.passes.num_padding_rows == 0
 
 
-async def test_audio_starts_before_the_text_ends_and_pauses_change_nothing(engine: Engine) -> None:
+async def test_audio_starts_before_the_text_ends_and_pauses_change_nothing(engine: OwnedEngine) -> None:
     words = SENTENCES[1].split()
     async with engine.open(speech(engine)) as stream:
         first = None
@@ -148,7 +148,7 @@ async def test_audio_starts_before_the_text_ends_and_pauses_change_nothing(engin
 
 
 @pytest.mark.slow
-async def test_streams_together_sound_as_each_alone(engine: Engine) -> None:
+async def test_streams_together_sound_as_each_alone(engine: OwnedEngine) -> None:
     params = [
         speech(engine, do_sample=True, subtalker_do_sample=True, seed=n, max_frames=20) for n in range(len(SENTENCES))
     ]
@@ -158,13 +158,13 @@ async def test_streams_together_sound_as_each_alone(engine: Engine) -> None:
         assert_same_speech(one.samples, other.samples)
 
 
-async def test_non_streaming_mode(engine: Engine) -> None:
+async def test_non_streaming_mode(engine: OwnedEngine) -> None:
     heard = await say(engine, "Hello there.", speech(engine, non_streaming_mode=True, max_frames=30))
     assert heard.end.num_frames == heard.num_frames > 0
 
 
 @pytest.mark.parametrize("non_streaming_mode", [False, True])
-async def test_a_text_may_come_together_with_its_end(engine: Engine, non_streaming_mode: bool) -> None:
+async def test_a_text_may_come_together_with_its_end(engine: OwnedEngine, non_streaming_mode: bool) -> None:
     params = speech(engine, non_streaming_mode=non_streaming_mode)
     apart = await say(engine, "One, two, three. ", params)
     async with engine.open(params) as stream:
@@ -176,19 +176,19 @@ async def test_a_text_may_come_together_with_its_end(engine: Engine, non_streami
         assert (await listen(stream, engine.info.frame_samples)).num_frames == 0
 
 
-async def test_a_number_of_frames_means_that_number(engine: Engine) -> None:
+async def test_a_number_of_frames_means_that_number(engine: OwnedEngine) -> None:
     heard = await say(engine, "Hello.", speech(engine, max_frames=7, ignore_eos=True))
     assert heard.num_frames == 7
     assert heard.end.reason is FinishReason.MAX_FRAMES
 
 
 @pytest.mark.parametrize("text", ["", "   ", " \n\t"])
-async def test_nothing_to_say_ends_without_the_workers(engine: Engine, text: str) -> None:
+async def test_nothing_to_say_ends_without_the_workers(engine: OwnedEngine, text: str) -> None:
     heard = await say(engine, text)
     assert (heard.end.reason, heard.end.num_frames) == (FinishReason.COMPLETED, 0)
 
 
-async def test_without_credit_no_more_is_made(engine: Engine) -> None:
+async def test_without_credit_no_more_is_made(engine: OwnedEngine) -> None:
     async with engine.open(speech(engine, max_frames=60, ignore_eos=True)) as stream:
         stream.push_text("Hello there.")
         stream.end_text()
@@ -207,7 +207,7 @@ async def test_without_credit_no_more_is_made(engine: Engine) -> None:
         assert sum(taken) + rest == 60
 
 
-async def test_a_stream_may_be_opened_with_less_credit(engine: Engine) -> None:
+async def test_a_stream_may_be_opened_with_less_credit(engine: OwnedEngine) -> None:
     async with engine.open(speech(engine, max_frames=20, ignore_eos=True), credit_frames=3) as stream:
         stream.push_text("Hello there.")
         stream.end_text()
@@ -233,7 +233,7 @@ async def test_a_stream_may_be_opened_with_less_credit(engine: Engine) -> None:
         assert isinstance(events[-1], StreamEnd)
 
 
-async def test_a_cancelled_stream_ends_once(engine: Engine) -> None:
+async def test_a_cancelled_stream_ends_once(engine: OwnedEngine) -> None:
     before_text = engine.open(speech(engine))
     before_text.cancel()
     waiting_for_text = engine.open(speech(engine, non_streaming_mode=True))
@@ -259,7 +259,7 @@ async def test_a_cancelled_stream_ends_once(engine: Engine) -> None:
             await asyncio.wait_for(stream.next_event(), 0.02)
 
 
-async def test_an_abandoned_stream_is_cancelled(engine: Engine) -> None:
+async def test_an_abandoned_stream_is_cancelled(engine: OwnedEngine) -> None:
     with pytest.raises(ZeroDivisionError):
         async with engine.open(speech(engine, max_frames=400, ignore_eos=True)) as stream:
             stream.push_text("Hello there, my friend.")
@@ -270,7 +270,7 @@ async def test_an_abandoned_stream_is_cancelled(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_callers_do_every_stream_ends_once(engine: Engine, seed: int) -> None:
+async def test_whatever_callers_do_every_stream_ends_once(engine: OwnedEngine, seed: int) -> None:
     rng = random.Random(seed)
 
     async def misbehave() -> None:
@@ -304,7 +304,7 @@ async def test_whatever_callers_do_every_stream_ends_once(engine: Engine, seed: 
     await asyncio.gather(*(misbehave() for _ in range(CONFIG.max_streams)))
 
 
-async def test_more_streams_than_slots_wait_and_still_more_are_refused(engine: Engine) -> None:
+async def test_more_streams_than_slots_wait_and_still_more_are_refused(engine: OwnedEngine) -> None:
     async def hear() -> Heard:
         return await say(engine, "Hello.", speech(engine, max_frames=4, ignore_eos=True))
 
@@ -316,7 +316,7 @@ async def test_more_streams_than_slots_wait_and_still_more_are_refused(engine: E
     assert [each.num_frames for each in heard] == [4] * CONFIG.max_streams
 
 
-async def test_what_cannot_be_is_refused_before_anything_is_taken(engine: Engine) -> None:
+async def test_what_cannot_be_is_refused_before_anything_is_taken(engine: OwnedEngine) -> None:
     with pytest.raises(UnknownSpeaker):
         engine.open(speech(engine).__class__(engine.info.default_sampling, speaker="nobody"))
     with pytest.raises(InvalidSynthesis, match="max_frames is 600"):
@@ -326,7 +326,7 @@ async def test_what_cannot_be_is_refused_before_anything_is_taken(engine: Engine
     assert engine.num_streams == 0
 
 
-async def test_too_much_text_is_refused(engine: Engine) -> None:
+async def test_too_much_text_is_refused(engine: OwnedEngine) -> None:
     async with engine.open(speech(engine)) as stream:
         with pytest.raises(InvalidSynthesis, match="more than 512 tokens"):
             for _ in range(600):
@@ -343,8 +343,8 @@ async def test_too_much_text_is_refused(engine: Engine) -> None:
             stream.push_text("seven " * 100)
 
 
-async def test_commands_that_do_not_fit_the_ring_wait_and_none_is_lost(engine: Engine) -> None:
-    workers = engine._supervisor._workers
+async def test_commands_that_do_not_fit_the_ring_wait_and_none_is_lost(engine: OwnedEngine) -> None:
+    workers = engine.supervisor._workers
     assert isinstance(workers, Workers)
     os.kill(workers.children[0].pid, signal.SIGSTOP)  # the talker reads no more
     streams = [engine.open(speech(engine, max_frames=2, ignore_eos=True)) for _ in range(CONFIG.max_streams)]
@@ -361,7 +361,7 @@ async def test_commands_that_do_not_fit_the_ring_wait_and_none_is_lost(engine: E
     assert [each.num_frames for each in heard] == [2] * CONFIG.max_streams
 
 
-async def test_info(engine: Engine) -> None:
+async def test_info(engine: OwnedEngine) -> None:
     assert engine.info.task == "custom_voice"
     assert engine.info.sample_rate_hz == 24000
     assert engine.info.frame_samples == engine.info.sample_rate_hz / engine.info.frame_rate_hz

@@ -1,12 +1,16 @@
 """Pairs that share a GPU admit no more streams together than it can make in time. No workers are started."""
 
+from typing import cast
+
 import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineState
 from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.serving.board import Board
-from sonorant.engine.serving.front import Front
+from sonorant.engine.serving.front_messages import PairState, Welcome
+from sonorant.engine.serving.owner_link import OwnerLink
 
 CONFIG = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=300, max_queued_streams=200)
 CODEC = {"frame_s": 1e-9}
@@ -20,7 +24,9 @@ SLOW = {"talker": {"step_s": {1: 0.001, 100: 0.056}}, "code2wav": CODEC}
 @pytest.fixture
 def engines() -> list[Engine]:
     checkpoint, tokenizer = load_checkpoint(BUILTIN_VOICE_DIR), Tokenizer.load(BUILTIN_VOICE_DIR)
-    fast, slow = (Engine(CONFIG, checkpoint, tokenizer, lambda state: None, Front(Board())) for _ in range(2))
+    pair = PairState(0, EngineState.STARTING, "", {}, None)
+    link = OwnerLink(cast("Packets", None), Welcome(0, 0, Board(), (pair,), (False,)))
+    fast, slow = (Engine(CONFIG, checkpoint, tokenizer, lambda state: None, link) for _ in range(2))
     for engine, other, facts in ((fast, slow, FAST), (slow, fast, SLOW)):
         engine.neighbours = [other]
         engine.state = EngineState.READY

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.ipc.front_ids import front_of, new_ids
-from sonorant.engine.serving.inquiry import Inquiries
-from sonorant.engine.serving.suspects import Suspects
+from sonorant.engine.serving.judge import Inquiries, Suspects
 
 PAIR = 0
 
@@ -56,7 +55,7 @@ def test_whoever_kills_is_found_whichever_front_it_is_of(count: int, num_fronts:
 @given(st.lists(st.integers(0, 11), unique=True, min_size=1), st.sets(st.integers(0, 11)))
 def test_the_answers_are_judged_together(live: list[int], heard: set[int]) -> None:
     streams = ids(3, 12)
-    inquiries, suspects = Inquiries(), Suspects[int]()
+    inquiries, suspects = Inquiries(), Suspects()
     answered(inquiries, {streams[n] for n in live}, {streams[n] for n in heard}, 3)
     inquiries.judge(PAIR)
     in_order = sorted(streams[n] for n in live)

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, FinishReason, PcmChunk, SynthesisParams
 from sonorant.engine.types import Int16Array
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, listen
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -36,7 +37,7 @@ def config(model: Path) -> EngineConfig:
     )
 
 
-def sessions(engine: Engine) -> list[Session]:
+def sessions(engine: OwnedEngine) -> list[Session]:
     """Both prompt layouts, greedy and sampled; for a Base checkpoint clones with and without a transcript."""
     made = []
     rng = np.random.default_rng(0)
@@ -59,14 +60,14 @@ def sessions(engine: Engine) -> list[Session]:
     return made
 
 
-async def undisturbed(engine: Engine, session: Session) -> Heard:
+async def undisturbed(engine: OwnedEngine, session: Session) -> Heard:
     async with engine.open(session.params) as stream:
         stream.push_text(session.text)
         stream.end_text()
         return await listen(stream, engine.info.frame_samples)
 
 
-async def disturbed(engine: Engine, session: Session, begun: asyncio.Barrier, ended: asyncio.Event) -> Heard:
+async def disturbed(engine: OwnedEngine, session: Session, begun: asyncio.Barrier, ended: asyncio.Event) -> Heard:
     """Most of the text, up to the middle of a word, comes before the workers die, and the rest of it after."""
     half = len(session.text) - 8
     is_whole = session.params.non_streaming_mode or session.params.reference_codes is not None  # needs it to begin
@@ -92,12 +93,12 @@ async def disturbed(engine: Engine, session: Session, begun: asyncio.Barrier, en
     return Heard(rest.end, [*chunks, *rest.chunks])
 
 
-async def check(engine: Engine, expected: Sequence[Heard], workers: Sequence[int], number: signal.Signals) -> None:
+async def check(engine: OwnedEngine, expected: Sequence[Heard], workers: Sequence[int], number: signal.Signals) -> None:
     begun, ended = asyncio.Barrier(9), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(disturbed(engine, session, begun, ended)) for session in sessions(engine)]
         await begun.wait()
-        running = engine._supervisor._workers
+        running = engine.supervisor._workers
         assert running is not None
         for worker in workers:
             os.kill(running.children[worker].pid, number)
@@ -116,14 +117,14 @@ def codes_of(heard: Heard) -> Int16Array:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def voice() -> AsyncIterator[tuple[Engine, list[Heard]]]:
-    engine = await Engine.start(config(BUILTIN_VOICE_DIR))
+    engine = await start_engine(config(BUILTIN_VOICE_DIR))
     yield engine, [await undisturbed(engine, session) for session in sessions(engine)]
     await engine.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def clones(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Engine, list[Heard]]]:
-    engine = await Engine.start(config(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base")))
+    engine = await start_engine(config(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base")))
     yield engine, [await undisturbed(engine, session) for session in sessions(engine)]
     await engine.close()
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 from sonorant.engine.serving.front_messages import Acquitted, Lost
-from sonorant.engine.serving.owner_link import FarJudge
-from sonorant.engine.serving.state import EngineState
+from sonorant.engine.serving.owner_link import Verdicts
 
 
 class Sent:
@@ -22,9 +21,7 @@ class Stream:
         self.stream_id, self.was_heard = stream_id, was_heard
 
 
-class Pair:
-    number = 3
-    state = EngineState.RESTARTING
+PAIR = 3
 
 
 class Judged:
@@ -32,7 +29,7 @@ class Judged:
 
     def __init__(self) -> None:
         self.sent = Sent()
-        self.judge: Any = FarJudge(self.sent)  # type: ignore[arg-type]
+        self.judge: Any = Verdicts(self.sent)  # type: ignore[arg-type]
         self.culprits: list[Stream | None] = []
         self.num_released = 0
         self.judge.on_released = self._on_released
@@ -40,8 +37,8 @@ class Judged:
     def _on_released(self) -> None:
         self.num_released += 1
 
-    def die(self, *streams: Stream, pair: Any = Pair) -> None:
-        self.judge.on_death(pair(), streams, lambda verdict: self.culprits.append(verdict.culprit))
+    def die(self, *streams: Stream, comes_back: bool = True) -> None:
+        self.judge.on_death(PAIR, streams, comes_back=comes_back, then=self.culprits.append)
 
 
 def test_streams_wait_for_the_verdict_and_then_for_their_turn() -> None:
@@ -67,11 +64,8 @@ def test_the_culprit_is_known_by_its_id_unless_another_front_has_it() -> None:
 
 
 def test_a_pair_that_does_not_come_back_is_not_asked_about() -> None:
-    class Closed(Pair):
-        state = EngineState.CLOSED
-
     it = Judged()
-    it.die(Stream(1), pair=Closed)
+    it.die(Stream(1), comes_back=False)
     assert it.culprits == [None] and it.sent.messages == []
 
 

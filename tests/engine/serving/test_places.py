@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineStream, FinishReason
+from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineStream, FinishReason
 from sonorant.engine.serving.keeping import KeptStream
 from sonorant.engine.serving.places import Places
+from tests.engine.one_engine import start_engine
 from tests.engine.speech import listen, speech
 
 HEAVY, OTHER, NOBODY = 1, 2, 0
@@ -77,7 +78,7 @@ async def until(happens: Callable[[], bool]) -> None:
 
 async def test_streams_that_rested_leave_room_for_newcomers_and_are_all_spoken_in_the_end() -> None:
     config = EngineConfig.of(model=BUILTIN_VOICE_DIR, num_slots=4, max_queued_streams=4, max_context=256, cpu_threads=1)
-    engine = await Engine.start(config)
+    engine = await start_engine(config)
     try:
 
         def opened(caller: int) -> EngineStream:

@@ -17,6 +17,7 @@ from sonorant.engine import (
     Engine,
     EngineConfig,
     EngineError,
+    EngineHere,
     EngineOverloaded,
     EnginePool,
     EngineState,
@@ -28,6 +29,7 @@ from sonorant.engine import (
     SynthesisParams,
     UnknownSpeaker,
     WarmUp,
+    start_here,
 )
 from sonorant.engine.serving import pool, prepared
 from sonorant.engine.serving.warm_up import warm_up
@@ -90,8 +92,8 @@ def no_child_is_left(fork_server: None) -> Iterator[None]:
     assert child_pids() == before
 
 
-def worker_pids(engines: EnginePool, pair: int) -> list[int]:
-    workers = engines._pairs[pair].engine._supervisor._workers
+def worker_pids(engines: EngineHere, pair: int) -> list[int]:
+    workers = engines.owner._pairs[pair].supervisor._workers
     return [child.pid for child in workers.children] if workers else []
 
 
@@ -100,7 +102,7 @@ async def test_each_voice_is_spoken_by_a_checkpoint_that_has_it_and_a_pair_that_
     custom_voice: Path, base: Path
 ) -> None:
     watched = Watched()
-    engines = await EnginePool.start([config(custom_voice), config(base)], watched.on_state)
+    engines = await start_here([config(custom_voice), config(base)], watched.on_state)
     try:
         await watched.until(EngineState.STARTING, EngineState.READY)
         assert {pair.state for pair in engines.pairs()} == {EngineState.READY}
@@ -151,7 +153,7 @@ async def test_each_voice_is_spoken_by_a_checkpoint_that_has_it_and_a_pair_that_
 @pytest.mark.slow
 async def test_replicas_share_the_streams_and_stand_in_for_each_other(custom_voice: Path) -> None:
     watched = Watched()
-    engines = await EnginePool.start([config(custom_voice)] * 2, watched.on_state)
+    engines = await start_here([config(custom_voice)] * 2, watched.on_state)
     try:
         await watched.until(EngineState.STARTING, EngineState.READY)
         assert len(engines.infos) == 1
@@ -204,7 +206,7 @@ async def test_who_waits_may_open_a_stream_while_workers_are_replaced_and_who_do
         await may_start.wait()
         return await start(*args)
 
-    engines = await EnginePool.start([config(custom_voice)], watched.on_state)
+    engines = await start_here([config(custom_voice)], watched.on_state)
     monkeypatch.setattr(Workers, "start", start_when_told)
     try:
         await watched.until(EngineState.STARTING, EngineState.READY)
@@ -231,7 +233,7 @@ async def test_who_waits_may_open_a_stream_while_workers_are_replaced_and_who_do
 async def test_a_standby_takes_no_streams_until_a_pair_goes_down_and_then_all_of_its(custom_voice: Path) -> None:
     configs = [config(custom_voice), replace(config(custom_voice), is_standby=True)]
     watched = Watched()
-    engines = await EnginePool.start(configs, watched.on_state)
+    engines = await start_here(configs, watched.on_state)
     try:
         await watched.until(EngineState.STARTING, EngineState.READY)
         assert engines.info.max_streams == 8, "a standby adds no places"
@@ -279,7 +281,7 @@ async def test_a_pair_that_could_not_speak_is_tried_again(custom_voice: Path, mo
     monkeypatch.setattr(pool, "warm_up", speak_at_third)
     monkeypatch.setattr(pool, "TRY_AGAIN_S", (0.0,))
     watched = Watched()
-    engines = await EnginePool.start([config(custom_voice)], watched.on_state)
+    engines = await start_here([config(custom_voice)], watched.on_state)
     try:
         await watched.until(EngineState.STARTING, EngineState.FAILED, EngineState.READY)
     finally:
@@ -290,7 +292,7 @@ async def test_a_pair_that_could_not_speak_is_tried_again(custom_voice: Path, mo
 async def test_a_pool_with_a_pair_that_does_not_load_leaves_nothing(custom_voice: Path, base: Path) -> None:
     broken = config(base).but(load_format="safetensors", code2wav_dtype="tf32")  # which the CPU has not
     with pytest.raises(EngineError, match="tf32") as failure:
-        await EnginePool.start([config(custom_voice), broken])
+        await start_here([config(custom_voice), broken])
     assert not isinstance(failure.value, CheckpointError), "the checkpoint is not to blame"
 
 
@@ -304,7 +306,7 @@ async def test_an_error_in_following_a_pair_is_told_at_once_and_the_pair_takes_n
         if state is EngineState.READY:
             raise RuntimeError("nobody expected this")
 
-    engines = await EnginePool.start([config(base)], on_state)
+    engines = await start_here([config(base)], on_state)
     try:
         async with asyncio.timeout(60):
             while states[-1] is not EngineState.FAILED:  # noqa: ASYNC110
@@ -322,7 +324,7 @@ async def test_an_error_in_following_a_pair_is_told_at_once_and_the_pair_takes_n
 async def test_checkpoints_of_different_codecs_are_refused(custom_voice: Path, tmp_path: Path) -> None:
     other = write_tiny_checkpoint(tmp_path / "other", "base", upsample_rates=(8, 5, 4, 2))
     with pytest.raises(CheckpointError, match="samples per frame"):
-        await EnginePool.start([config(custom_voice), config(other)])
+        await start_here([config(custom_voice), config(other)])
 
 
 def test_the_workers_of_all_pairs_share_the_cores(custom_voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,7 +348,7 @@ def test_the_talkers_of_a_gpu_share_its_memory(custom_voice: Path) -> None:
 async def test_starting_can_be_cancelled(custom_voice: Path, has_begun: bool) -> None:
     """Cancelled before any worker has started, or when one has."""
     while True:
-        task = asyncio.create_task(EnginePool.start([config(custom_voice)] * 2))
+        task = asyncio.create_task(start_here([config(custom_voice)] * 2))
         await asyncio.sleep(0)
         while has_begun and "sonorant-talker" not in child_names() and not task.done():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonorant.engine import Engine, EngineConfig, SynthesisParams
+from sonorant.engine import EngineConfig, SynthesisParams
 from sonorant.engine.types import Int16Array
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import listen, until_idle
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -25,7 +26,7 @@ CASES = [
 NUM_FRAMES = 20
 
 
-async def codes_of(engine: Engine, params: SynthesisParams, text: str, known: Int16Array | None) -> Int16Array:
+async def codes_of(engine: OwnedEngine, params: SynthesisParams, text: str, known: Int16Array | None) -> Int16Array:
     async with engine.open(params, known_codes=known) as stream:
         stream.push_text(text)
         stream.end_text()
@@ -39,7 +40,7 @@ async def codes_of(engine: Engine, params: SynthesisParams, text: str, known: In
 async def test_frames_in_common_are_those_of_the_new_text_and_the_rest_follows(tmp_path: Path, task: str) -> None:
     model = write_tiny_checkpoint(tmp_path, task)
     config = EngineConfig.of(model, num_slots=4, max_context=512, cpu_threads=1, talker_device="cpu")
-    engine = await Engine.start(config)
+    engine = await start_engine(config)
     sampling = dataclasses.replace(
         engine.info.default_sampling, do_sample=True, seed=3, min_frames=NUM_FRAMES, max_frames=NUM_FRAMES
     )

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from sonorant.engine import Engine, EngineConfig, FinishReason
+from sonorant.engine import EngineConfig, FinishReason
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, say, speech, until_idle
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -28,8 +29,8 @@ def write_silent_checkpoint(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def running(model: Path) -> AsyncIterator[Engine]:
-    engine = await Engine.start(EngineConfig.of(model, num_slots=2, max_context=512, cpu_threads=1))
+async def running(model: Path) -> AsyncIterator[OwnedEngine]:
+    engine = await start_engine(EngineConfig.of(model, num_slots=2, max_context=512, cpu_threads=1))
     try:
         yield engine
         await asyncio.wait_for(until_idle(engine), 60)
@@ -37,7 +38,7 @@ async def running(model: Path) -> AsyncIterator[Engine]:
         await engine.close()
 
 
-async def spoken(engine: Engine, **sampling: object) -> Heard:
+async def spoken(engine: OwnedEngine, **sampling: object) -> Heard:
     params = speech(engine, max_frames=400, repetition_penalty=1.0, **sampling)
     return await asyncio.wait_for(say(engine, "Hello there.", params), 60)
 

@@ -30,6 +30,7 @@ from sonorant.engine import (
     SharedPairs,
     SynthesisParams,
     shared_pairs,
+    start_here,
 )
 from sonorant.engine.ipc.front_ids import front_of
 from sonorant.engine.serving import shared_pairs as shared_pairs_module
@@ -100,11 +101,11 @@ class Fronts:
         """What the owner sees and does when a front's process is killed: it ends without a word, and is replaced."""
         engine, loop = self.engines[front], asyncio.get_running_loop()
         engine._traffic._seat = None
-        if (seat := engine._supervisor.seat()) is not None:
+        if (seat := engine._pair.seat) is not None:
             for end in (seat.inbox, seat.outbox):
                 loop.remove_reader(end.fileno())
             seat.close()
-        engine._supervisor._packets.close()  # type: ignore[attr-defined]
+        engine._pair._packets.close()
         for follower in self.pools[front]._followers:
             follower.cancel()
         self.owner.leave(front)
@@ -144,7 +145,7 @@ async def fronts() -> AsyncIterator[Fronts]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def expected() -> list[Heard]:
     """What a process with workers of its own says."""
-    pool = await EnginePool.start([CONFIG])
+    pool = await start_here([CONFIG])
     try:
         await until(lambda: pool.state is EngineState.READY)
         return [await said(pool, seed) for seed in range(4)]
@@ -294,7 +295,7 @@ async def test_a_front_that_does_not_answer_holds_the_others_up_for_a_while_only
 ) -> None:
     """Its own streams go on when it answers at last."""
     monkeypatch.setattr(shared_pairs_module, "ANSWER_TIMEOUT_S", 0.2)
-    judge: Any = fronts.engines[0].placement._judge
+    judge: Any = fronts.engines[0].placement._verdicts
     packets, unsent = judge._packets, list[object]()
     monkeypatch.setattr(judge, "_packets", SimpleNamespace(send=unsent.append))
     streams = [begun(fronts.pools[seed], seed) for seed in range(2)]

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonorant.engine import Engine, EngineConfig, SynthesisParams, Work
+from sonorant.engine import EngineConfig, SynthesisParams, Work
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import assert_same_speech, say
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
-async def work_when_idle(engine: Engine) -> Work:
+async def work_when_idle(engine: OwnedEngine) -> Work:
     """Return the talker's totals once all steps are in them: a step is counted only after its audio was sent."""
     await asyncio.sleep(0.5)
     return engine.stats().work["talker"]
@@ -22,7 +23,7 @@ async def work_when_idle(engine: Engine) -> Work:
 @pytest.mark.slow
 async def test_two_texts_in_one_voice_share_its_reference_text(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path, "base")
-    engine = await Engine.start(EngineConfig.of(model, num_slots=2, max_context=256, cpu_threads=1))
+    engine = await start_engine(EngineConfig.of(model, num_slots=2, max_context=256, cpu_threads=1))
     try:
         rng = np.random.default_rng(0)
         params = SynthesisParams(

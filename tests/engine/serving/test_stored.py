@@ -14,18 +14,18 @@ import pytest_asyncio
 from sonorant.engine import (
     BUILTIN_VOICE_DIR,
     CodecDiffers,
-    Engine,
     EngineConfig,
     EngineOverloaded,
-    EnginePool,
     EngineState,
     FinishReason,
     InvalidSynthesis,
     PcmChunk,
     StoredStream,
     SynthesisParams,
+    start_here,
 )
 from sonorant.engine.types import Int16Array
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, say, speech, until_idle
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -42,14 +42,14 @@ def config(model: Path) -> EngineConfig:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine() -> AsyncIterator[Engine]:
-    engine = await Engine.start(config(BUILTIN_VOICE_DIR))
+async def engine() -> AsyncIterator[OwnedEngine]:
+    engine = await start_engine(config(BUILTIN_VOICE_DIR))
     yield engine
     await engine.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def spoken(engine: Engine) -> list[Heard]:
+async def spoken(engine: OwnedEngine) -> list[Heard]:
     """Speech of three lengths: less than a chunk, several chunks, and more than the credit."""
     return [
         await say(engine, "One, two, three, and four of them.", speech(engine, seed=length, max_frames=length, **LONG))
@@ -78,13 +78,13 @@ async def listen(stream: StoredStream, segments: Sequence[Heard | Int16Array]) -
     assert sum(chunk.first_frame == 0 for chunk in chunks) == len(segments)
 
 
-async def test_what_was_spoken_is_heard_again_segment_by_segment(engine: Engine, spoken: list[Heard]) -> None:
+async def test_what_was_spoken_is_heard_again_segment_by_segment(engine: OwnedEngine, spoken: list[Heard]) -> None:
     async with engine.open_stored([codes_of(heard) for heard in spoken]) as stream:
         await listen(stream, spoken)
     assert engine.num_streams == 0 and engine.stats().work["talker"].num_prompt_rows > 0
 
 
-async def test_segments_of_every_length(engine: Engine, spoken: list[Heard]) -> None:
+async def test_segments_of_every_length(engine: OwnedEngine, spoken: list[Heard]) -> None:
     longest = spoken[-1]
     codes = codes_of(longest)
     frame_samples = len(longest.samples) // len(codes)
@@ -94,7 +94,7 @@ async def test_segments_of_every_length(engine: Engine, spoken: list[Heard]) -> 
 
 @pytest.mark.slow
 async def test_a_clones_reference_is_decoded_before_each_segment(tmp_path: Path) -> None:
-    engine = await Engine.start(config(write_tiny_checkpoint(tmp_path, task="base")))
+    engine = await start_engine(config(write_tiny_checkpoint(tmp_path, task="base")))
     rng = np.random.default_rng(0)
     reference = rng.integers(0, 64, (20, engine.info.num_codebooks), np.int16)
     params = SynthesisParams(
@@ -116,12 +116,12 @@ async def test_a_clones_reference_is_decoded_before_each_segment(tmp_path: Path)
 
 @pytest.mark.slow  # workers load anew
 @pytest.mark.parametrize(("worker", "credit_frames"), [(TALKER, 1), (CODE2WAV, 48)])
-async def test_it_outlives_workers(engine: Engine, spoken: list[Heard], worker: int, credit_frames: int) -> None:
+async def test_it_outlives_workers(engine: OwnedEngine, spoken: list[Heard], worker: int, credit_frames: int) -> None:
     async with engine.open_stored([codes_of(heard) for heard in spoken], None, credit_frames) as stream:
         first = await asyncio.wait_for(stream.next_event(), 60)
         assert isinstance(first, PcmChunk) and first.first_frame == 0
-        assert engine._supervisor._workers is not None
-        os.kill(engine._supervisor._workers.children[worker].pid, signal.SIGKILL)
+        assert engine.supervisor._workers is not None
+        os.kill(engine.supervisor._workers.children[worker].pid, signal.SIGKILL)
         stream.grant(first.num_frames)
         chunks = [first]
         while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):
@@ -132,7 +132,7 @@ async def test_it_outlives_workers(engine: Engine, spoken: list[Heard], worker: 
     assert np.abs(np.concatenate([chunk.samples for chunk in chunks]) - whole).max() <= 2
 
 
-async def test_places_are_limited_apart_from_speech_and_given_back(engine: Engine, spoken: list[Heard]) -> None:
+async def test_places_are_limited_apart_from_speech_and_given_back(engine: OwnedEngine, spoken: list[Heard]) -> None:
     codes = codes_of(spoken[2])
     streams = [engine.open_stored([codes], None, 1) for _ in range(PLACES)]
     with pytest.raises(EngineOverloaded, match="3 places for stored codes"):
@@ -149,7 +149,7 @@ async def test_places_are_limited_apart_from_speech_and_given_back(engine: Engin
         await listen(stream, [spoken[2]])
 
 
-async def test_without_credit_nothing_is_decoded(engine: Engine, spoken: list[Heard]) -> None:
+async def test_without_credit_nothing_is_decoded(engine: OwnedEngine, spoken: list[Heard]) -> None:
     async with engine.open_stored([codes_of(spoken[2])], None, 5) as stream:
         num_frames = 0
         while num_frames < 5:
@@ -161,7 +161,7 @@ async def test_without_credit_nothing_is_decoded(engine: Engine, spoken: list[He
     await until_idle(engine)
 
 
-async def test_codes_that_no_stream_made_are_refused(engine: Engine, spoken: list[Heard]) -> None:
+async def test_codes_that_no_stream_made_are_refused(engine: OwnedEngine, spoken: list[Heard]) -> None:
     codes = codes_of(spoken[1])
     for wrong, told in (
         ([codes[:, :-1]], "needs int16"),
@@ -182,7 +182,7 @@ async def test_the_pair_whose_codec_it_is(tmp_path: Path) -> None:
     """Each of two checkpoints decodes its own codes, and neither those of a third one."""
     models = [BUILTIN_VOICE_DIR, write_tiny_checkpoint(tmp_path / "tiny")]
     states: asyncio.Queue[object] = asyncio.Queue()
-    pool = await EnginePool.start([config(model) for model in models], states.put_nowait)
+    pool = await start_here([config(model) for model in models], states.put_nowait)
     try:
         while pool.state is not EngineState.READY:
             await asyncio.wait_for(states.get(), 60)

@@ -22,7 +22,6 @@ import uvloop
 from sonorant.engine import (
     BUILTIN_VOICE_DIR,
     CheckpointError,
-    Engine,
     EngineConfig,
     EngineError,
     EngineState,
@@ -41,6 +40,7 @@ from sonorant.engine.serving.ring_sizes import RingSizes
 from sonorant.engine.serving.workers import Workers
 from sonorant.engine.types import PromptPlan
 from tests.child_pids import child_pids
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.processes import run_engine
 from tests.engine.speech import say, speech, until_idle
 from tests.fakes import begin_stream, frame_batch
@@ -52,8 +52,8 @@ CONFIG = EngineConfig.of(
 TALKER, CODE2WAV = 0, 1
 
 
-def worker_pids(engine: Engine) -> list[int]:
-    workers = engine._supervisor._workers
+def worker_pids(engine: OwnedEngine) -> list[int]:
+    workers = engine.supervisor._workers
     return [child.pid for child in workers.children] if workers else []
 
 
@@ -102,7 +102,7 @@ async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_a
     monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,) * 5)
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
     watched, others = Watched(), open_files()
-    engine = await Engine.start(dataclasses.replace(CONFIG, model=model), watched.on_state)
+    engine = await start_engine(dataclasses.replace(CONFIG, model=model), watched.on_state)
     num_files, states = (open_files() - others).total(), [EngineState.STARTING, EngineState.READY]
     for worker, signal_number in ((TALKER, signal.SIGKILL), (CODE2WAV, signal.SIGSTOP)):
         pids = worker_pids(engine)
@@ -142,7 +142,7 @@ async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_a
     await engine.close()
 
 
-async def speaking_streams(engine: Engine) -> list[EngineStream]:
+async def speaking_streams(engine: OwnedEngine) -> list[EngineStream]:
     """Return streams in all stages: speaking, out of credit, out of text, without any text."""
     endless = speech(engine, max_frames=400, ignore_eos=True)
     streams = [engine.open(endless) for _ in range(4)]
@@ -158,7 +158,7 @@ async def speaking_streams(engine: Engine) -> list[EngineStream]:
 @pytest.mark.slow
 async def test_workers_come_back_although_all_files_are_taken() -> None:
     watched = Watched()
-    engine = await Engine.start(CONFIG, watched.on_state)
+    engine = await start_engine(CONFIG, watched.on_state)
     states = [EngineState.STARTING, EngineState.READY, EngineState.RESTARTING, EngineState.READY]
     taken: list[int] = []
     try:
@@ -178,7 +178,7 @@ async def test_that_workers_cannot_be_started_is_no_failure_of_theirs(monkeypatc
     monkeypatch.setattr(supervisor, "START_AGAIN_S", 0.0)
     monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))  # one more would be the last
     watched = Watched()
-    engine = await Engine.start(CONFIG, watched.on_state)
+    engine = await start_engine(CONFIG, watched.on_state)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     num_tries = 0
 
@@ -201,8 +201,8 @@ async def test_that_workers_cannot_be_started_is_no_failure_of_theirs(monkeypatc
 
 async def test_the_worker_that_died_is_named_and_not_the_one_that_left_because_of_it() -> None:
     watched = Watched()
-    engine = await Engine.start(CONFIG, watched.on_state)
-    workers = engine._supervisor._workers
+    engine = await start_engine(CONFIG, watched.on_state)
+    workers = engine.supervisor._workers
     assert workers is not None
     talker, code2wav = workers.children
     loop = asyncio.get_running_loop()
@@ -215,7 +215,7 @@ async def test_the_worker_that_died_is_named_and_not_the_one_that_left_because_o
     while code2wav.fileno() in loop._selector.get_map():  # type: ignore[attr-defined]  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     assert watched.states == [EngineState.STARTING, EngineState.READY]
-    engine._supervisor._died(talker)
+    engine.supervisor._died(talker)
     end = (await take_all(stream, grants=True))[-1]
     assert isinstance(end, StreamEnd) and f"the talker worker {talker.pid} died (exit code -9)" in end.detail
     await engine.close()
@@ -241,7 +241,7 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
         del engine._runs._running[streams[0].run_id]
         return [(await take_all(stream, grants=True))[-1] for stream in streams]
 
-    engine = await Engine.start(CONFIG, on_state)
+    engine = await start_engine(CONFIG, on_state)
     try:
         for end in await lose_a_stream():
             assert isinstance(end, StreamEnd) and end.reason is FinishReason.COMPLETED
@@ -268,7 +268,7 @@ async def test_too_few_open_files_are_reported_and_leave_nothing(assert_no_child
         resource.setrlimit(resource.RLIMIT_NOFILE, (free[num_left], limits[1]))
         try:
             with pytest.raises(EngineError, match=r"cannot start workers: .*Too many open files"):
-                await Engine.start(CONFIG)
+                await start_engine(CONFIG)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert not open_files() - before, num_left
@@ -282,7 +282,7 @@ async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
     (model / "speech_tokenizer" / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"speech_tokenizer/model\.safetensors"):
-        await Engine.start(dataclasses.replace(CONFIG, model=model))
+        await start_engine(dataclasses.replace(CONFIG, model=model))
     assert not open_files() - before
     assert_no_children()
 
@@ -290,7 +290,7 @@ async def test_a_checkpoint_that_does_not_load_is_reported_and_leaves_nothing(
 async def test_starting_can_be_cancelled(assert_no_children: Callable[[], None]) -> None:
     before = open_files()
     others = child_pids()
-    task = asyncio.create_task(Engine.start(CONFIG))
+    task = asyncio.create_task(start_engine(CONFIG))
     while child_pids() <= others:  # noqa: ASYNC110
         await asyncio.sleep(0.005)
     task.cancel()
@@ -303,7 +303,7 @@ async def test_starting_can_be_cancelled(assert_no_children: Callable[[], None])
 @pytest.mark.slow
 def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing(assert_no_children: Callable[[], None]) -> None:
     async def close_while_speaking() -> None:
-        engine = await Engine.start(CONFIG)
+        engine = await start_engine(CONFIG)
         heard = await say(engine, "Hello there.")
         assert heard.end.reason is FinishReason.COMPLETED
         async with engine.open(speech(engine)) as stream:
@@ -314,7 +314,7 @@ def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing(assert_no
 
     async def close_while_restarting() -> None:
         watched = Watched()
-        engine = await Engine.start(CONFIG, watched.on_state)
+        engine = await start_engine(CONFIG, watched.on_state)
         os.kill(worker_pids(engine)[TALKER], signal.SIGKILL)
         await watched.until([EngineState.STARTING, EngineState.READY, EngineState.RESTARTING])
         await asyncio.sleep(0.1)

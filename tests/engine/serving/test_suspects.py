@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.serving.suspects import Suspects
+from sonorant.engine.serving.judge import Suspects
 
 
 def test_after_the_first_death_all_that_were_heard_go_on_at_once_and_the_others_one_by_one() -> None:
-    suspects = Suspects[int]()
+    suspects = Suspects()
     verdict = suspects.on_death([1, 2, 3, 4, 5], was_heard=lambda stream: stream <= 3)
     assert verdict.culprit is None and not verdict.is_narrower
     assert [suspects.may_go_on(stream) for stream in (1, 2, 3, 4, 5)] == [True, True, True, False, False]
@@ -19,7 +19,7 @@ def test_after_the_first_death_all_that_were_heard_go_on_at_once_and_the_others_
 
 
 def test_one_that_is_alive_in_two_deaths_before_it_is_heard_is_the_culprit() -> None:
-    suspects = Suspects[int]()
+    suspects = Suspects()
     suspects.on_death([1, 2], was_heard=lambda stream: stream == 1)
     suspects.acquit([1])
     verdict = suspects.on_death([1, 2], was_heard=lambda stream: stream == 1)
@@ -28,7 +28,7 @@ def test_one_that_is_alive_in_two_deaths_before_it_is_heard_is_the_culprit() -> 
 
 
 def test_streams_that_have_nothing_to_go_on_with_hold_nobody_up() -> None:
-    suspects = Suspects[int]()
+    suspects = Suspects()
     suspects.on_death([1, 2, 3], was_heard=lambda stream: stream == 1)
     suspects.acquit([2])
     assert not suspects.may_go_on(3)
@@ -38,7 +38,7 @@ def test_streams_that_have_nothing_to_go_on_with_hold_nobody_up() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 8, 500])
 def test_two_deaths_of_which_none_is_guilty_blame_nobody_of_several(count: int) -> None:
-    suspects = Suspects[int]()
+    suspects = Suspects()
     live = list(range(count))
     suspects.on_death(live, was_heard=lambda stream: True)
     suspects.acquit(live)
@@ -51,7 +51,7 @@ def test_two_deaths_of_which_none_is_guilty_blame_nobody_of_several(count: int) 
 def test_whoever_kills_as_soon_as_it_goes_on_is_found_and_nobody_else_is(count: int, data: st.DataObject) -> None:
     guilty = data.draw(st.integers(0, count - 1))
     num_heard = data.draw(st.integers(0, count))
-    suspects, open_streams, num_deaths = Suspects[int](), set(range(count)), 0
+    suspects, open_streams, num_deaths = Suspects(), set(range(count)), 0
     running = set(open_streams)
     while guilty in open_streams:
         if guilty in running or not running:

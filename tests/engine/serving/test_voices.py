@@ -15,7 +15,6 @@ import pytest_asyncio
 
 from sonorant.engine import (
     EncodingFailed,
-    Engine,
     EngineConfig,
     EngineUnavailable,
     FinishReason,
@@ -29,6 +28,7 @@ from sonorant.engine import (
 )
 from sonorant.engine.types import Float32Array
 from tests.engine.encoder.recordings import spoken
+from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import assert_same_speech, listen, say, until_idle
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -36,26 +36,26 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEXT = "Hello world, the quick brown fox."
 
 
-async def started(tmp_path_factory: pytest.TempPathFactory, task: str) -> Engine:
+async def started(tmp_path_factory: pytest.TempPathFactory, task: str) -> OwnedEngine:
     folder = write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), task)
-    return await Engine.start(EngineConfig.of(model=folder, num_slots=4, max_context=256, cpu_threads=1))
+    return await start_engine(EngineConfig.of(model=folder, num_slots=4, max_context=256, cpu_threads=1))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def custom_voice(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
+async def custom_voice(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OwnedEngine]:
     engine = await started(tmp_path_factory, "custom_voice")
     yield engine
     await engine.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def base(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
+async def base(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OwnedEngine]:
     engine = await started(tmp_path_factory, "base")
     yield engine
     await engine.close()
 
 
-def greedy(engine: Engine, *, max_frames: int = 24, **voice: object) -> SynthesisParams:
+def greedy(engine: OwnedEngine, *, max_frames: int = 24, **voice: object) -> SynthesisParams:
     sampling = replace(
         engine.info.default_sampling,
         do_sample=False,
@@ -67,7 +67,7 @@ def greedy(engine: Engine, *, max_frames: int = 24, **voice: object) -> Synthesi
 
 
 @pytest.mark.parametrize("spherical", [False, True])
-async def test_a_mix_with_all_weight_on_one_speaker_is_that_speaker(custom_voice: Engine, spherical: bool) -> None:
+async def test_a_mix_with_all_weight_on_one_speaker_is_that_speaker(custom_voice: OwnedEngine, spherical: bool) -> None:
     speakers = custom_voice.info.speakers
     embeddings = [custom_voice.speaker_embedding(speaker) for speaker in speakers]
     for n, speaker in enumerate(speakers):
@@ -78,7 +78,7 @@ async def test_a_mix_with_all_weight_on_one_speaker_is_that_speaker(custom_voice
         assert_same_speech(mixed.samples, pure.samples)
 
 
-async def test_a_mix_of_two_speakers_is_neither(custom_voice: Engine) -> None:
+async def test_a_mix_of_two_speakers_is_neither(custom_voice: OwnedEngine) -> None:
     one, other, *_ = (custom_voice.speaker_embedding(speaker) for speaker in custom_voice.info.speakers)
 
     async def sound(x_vector: Float32Array) -> bytes:
@@ -89,7 +89,7 @@ async def test_a_mix_of_two_speakers_is_neither(custom_voice: Engine) -> None:
     assert len({await sound(each) for each in (one, other, *mixes)}) == 4
 
 
-async def test_speakers_that_are_not_there(custom_voice: Engine, base: Engine) -> None:
+async def test_speakers_that_are_not_there(custom_voice: OwnedEngine, base: OwnedEngine) -> None:
     assert custom_voice.speaker_embedding("Vivian").shape == (custom_voice.info.hidden_size,)
     with pytest.raises(UnknownSpeaker, match="did you mean 'vivian'"):
         custom_voice.speaker_embedding("vivien")
@@ -97,16 +97,16 @@ async def test_speakers_that_are_not_there(custom_voice: Engine, base: Engine) -
         base.speaker_embedding("vivian")
 
 
-async def test_a_checkpoint_that_cannot_clone_says_so_before_it_looks(custom_voice: Engine) -> None:
+async def test_a_checkpoint_that_cannot_clone_says_so_before_it_looks(custom_voice: OwnedEngine) -> None:
     with pytest.raises(UnsupportedTask, match="cannot clone a voice; use one that it has, or load a Base checkpoint"):
         await custom_voice.encode_reference(spoken(), with_codes=True)
     with pytest.raises(UnsupportedTask, match="cannot clone"):
         await custom_voice.check_reference(b"")
-    assert custom_voice._encoder.pid is None
+    assert custom_voice.encoder_pid is None
 
 
 @pytest.mark.slow
-async def test_a_clone_speaks_with_and_without_its_transcript(base: Engine) -> None:
+async def test_a_clone_speaks_with_and_without_its_transcript(base: OwnedEngine) -> None:
     encoded = await base.encode_reference(spoken(3), with_codes=True)
     assert encoded.recording == await base.check_reference(spoken(3))
     assert encoded.codes is not None and len(encoded.codes) == 38
@@ -120,7 +120,7 @@ async def test_a_clone_speaks_with_and_without_its_transcript(base: Engine) -> N
     assert_same_speech(again.samples, by_example.samples)
 
 
-async def test_a_reference_longer_than_the_context_is_refused(base: Engine) -> None:
+async def test_a_reference_longer_than_the_context_is_refused(base: OwnedEngine) -> None:
     encoded = await base.encode_reference(spoken(25), with_codes=True)
     clone = greedy(base, x_vector=encoded.x_vector, reference_codes=encoded.codes, reference_text="the lazy dog")
     with pytest.raises(InvalidSynthesis, match="leaves none for speech; shorten text, instruct or reference audio"):
@@ -128,11 +128,11 @@ async def test_a_reference_longer_than_the_context_is_refused(base: Engine) -> N
 
 
 @pytest.mark.slow
-async def test_live_streams_outlive_the_encoder(base: Engine) -> None:
+async def test_live_streams_outlive_the_encoder(base: OwnedEngine) -> None:
     encoded = await base.encode_reference(spoken(), with_codes=False)
     params = greedy(base, x_vector=encoded.x_vector, max_frames=100)
     expected = await say(base, TEXT, params)
-    pid = base._encoder.pid
+    pid = base.encoder_pid
     assert pid is not None
     async with base.open(params) as stream:
         stream.push_text(TEXT)
@@ -156,7 +156,7 @@ async def test_live_streams_outlive_the_encoder(base: Engine) -> None:
     assert_same_speech(np.concatenate([first.samples, *rest]), expected.samples)
 
 
-async def test_recordings_are_encoded_while_streams_speak(base: Engine) -> None:
+async def test_recordings_are_encoded_while_streams_speak(base: OwnedEngine) -> None:
     encoded = await base.encode_reference(spoken(), with_codes=True)
     async with base.open(greedy(base, x_vector=encoded.x_vector, max_frames=100)) as stream:
         stream.push_text(TEXT)
@@ -180,7 +180,7 @@ async def test_closing_the_engine_while_it_encodes(tmp_path_factory: pytest.Temp
         await job
 
 
-async def test_an_embedding_far_beyond_the_checkpoint_s_own_is_refused(base: Engine) -> None:
+async def test_an_embedding_far_beyond_the_checkpoint_s_own_is_refused(base: OwnedEngine) -> None:
     size = base.info.hidden_size
     for value in (np.finfo(np.float32).max, 5e3):
         with pytest.raises(InvalidSynthesis, match="the speaker embedding has values up to") as error:

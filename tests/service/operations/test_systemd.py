@@ -1,15 +1,12 @@
-"""systemd (Type=notify) hears that a server serves: once it does, and not before."""
+"""Covers: what systemd (Type=notify) hears of the server. tests/e2e/test_processes.py has when."""
 
-import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sonorant.engine import EngineState
-from tests.service.fake_engine import FakeEngine
-from tests.service.harness import served
+from sonorant.service.operations.systemd import tell_ready
 
 
 @pytest.fixture(params=["socket", "@abstract"])
@@ -23,22 +20,19 @@ def heard(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         yield sock
 
 
-async def test_it_hears_once_the_server_serves(heard: socket.socket) -> None:
-    engine = FakeEngine()
-    engine.state = EngineState.STARTING
-    async with served(engine) as server:
-        with pytest.raises(BlockingIOError):
-            heard.recv(100)
-        engine.state = EngineState.READY
-        engine.on_state(EngineState.READY)
-        await server.wait_for_health(1)
-        assert await asyncio.get_running_loop().sock_recv(heard, 100) == b"READY=1"
+def test_it_hears_that_the_server_is_ready(heard: socket.socket) -> None:
+    tell_ready()
+    assert heard.recv(100) == b"READY=1"
 
 
-async def test_a_server_that_it_does_not_listen_to_serves(
+def test_nobody_is_told_where_systemd_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    tell_ready()
+
+
+def test_a_socket_where_nobody_listens_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
-    async with served(FakeEngine()) as server:
-        await server.wait_for_health(1)
+    tell_ready()
     assert "cannot tell systemd that this server is ready" in caplog.text

@@ -20,7 +20,7 @@ REQUEST = struct.Struct("<BxxxxxxxQ")  # Want, bytes of the recording that follo
 ANSWER = struct.Struct("<II")  # bytes of the JSON, bytes of the arrays that follow
 MAX_TEXT_BYTES = 16 * 1024
 MAX_MESSAGE_CHARS = 1024
-MAX_ARRAY_BYTES = 1024 * 1024
+MAX_ARRAY_BYTES = 64 * 1024  # those of the longest recording are a third of it
 
 
 class Want(IntEnum):

@@ -12,7 +12,6 @@ from typing import Any
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.checkpoint.embeddings import largest_value, speaker_embedding
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.encoder.on_demand import OnDemandEncoder
 from sonorant.engine.encoder.wire import Want
 from sonorant.engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
 from sonorant.engine.ipc.heartbeat import Work
@@ -21,19 +20,17 @@ from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.explain import Explanation, explain_prompt
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_size_of_embedding, check_speaker
-from sonorant.engine.serving.board import Board, Word
-from sonorant.engine.serving.front import Front
+from sonorant.engine.serving.board import Word
 from sonorant.engine.serving.info import engine_info
 from sonorant.engine.serving.keeping import KeptStream, check_codes
+from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.places import Places
 from sonorant.engine.serving.runs import Runs
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream, check_known_codes
-from sonorant.engine.serving.supervisor import Supervisor
 from sonorant.engine.serving.traffic import Traffic
-from sonorant.engine.serving.upkeep import Follow
 from sonorant.engine.sizes import listeners
 from sonorant.engine.types import (
     LARGEST_VALUE,
@@ -52,14 +49,15 @@ class EngineStats:
     """What is in flight, all zero when idle, and the workers' totals since they started."""
 
     num_streams: int  # of all fronts
-    num_recordings: int  # being encoded or queued for it
     backlog: int  # commands that wait for room on ring A
     ring_bytes: tuple[int, int, int]  # on rings A, B and C
     work: Mapping[str, Work]  # by the name of the worker
 
 
 class Engine:
-    """One worker pair and its streams: `start` it, `open` as many streams as there is room for, `close` it."""
+    """A worker pair of the owner, and this process's streams: `start` it, `open` streams while there is room, `close`
+    it.
+    """
 
     def __init__(
         self,
@@ -67,29 +65,28 @@ class Engine:
         checkpoint: Checkpoint,
         tokenizer: Tokenizer,
         on_state: Callable[[EngineState], None],
-        front: Front,
+        link: OwnerLink,
         number: int = 0,
-        follow: Follow | None = None,
     ) -> None:
-        """Does not start anything; use `Engine.start`. `number`: of the pair in the server."""
+        """Use `Engine.start`. `number`: of the pair in the server."""
         self.number = number
         self._config = config
         self._checkpoint = checkpoint
         self._tokenizer = tokenizer
         self._on_state = on_state
-        self._front = front
-        self._taken = front.entry(number)
-        self._supervisor = follow(self._enter) if follow else Supervisor(config, checkpoint, self._enter)
-        self._traffic = Traffic(checkpoint.name, self._deliver, self._supervisor.report_down)
-        self._encoder = OnDemandEncoder(config, checkpoint)
+        self._front = link.front
+        self._taken = link.front.entry(number)
+        self._pair = link.follow(number, self._enter)
+        self._traffic = Traffic(checkpoint.name, self._deliver, self._pair.report_down)
+        self._recordings = link.recordings
         self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
-        self._runs = Runs(self._traffic.publish, front.ids)
+        self._runs = Runs(self._traffic.publish, link.front.ids)
         self._places = Places()
         self.resting = self._places.resting
         self.is_standby = config.is_standby
         self.neighbours: Sequence[Engine] = ()  # other pairs of the pool on this GPU, with which it shares its time
         self._most_in_time: int | None = None  # streams that the workers, alone on their GPU, can make in time
-        self.placement = Placement([self])  # the pool replaces it by one that all pairs of a checkpoint share
+        self.placement = Placement([self], link.verdicts)  # until the pool sets that of all replicas
         self._largest_value = LARGEST_VALUE
         if config.load_format != "dummy":
             self._largest_value = min(LARGEST_VALUE, largest_value(checkpoint))
@@ -97,25 +94,15 @@ class Engine:
         self.info = engine_info(checkpoint, config)
 
     @classmethod
-    async def start(
-        cls,
-        config: EngineConfig,
-        on_state: Callable[[EngineState], None] | None = None,
-        front: Front | None = None,
-        number: int = 0,
-        follow: Follow | None = None,
+    def start(
+        cls, config: EngineConfig, on_state: Callable[[EngineState], None], link: OwnerLink, number: int = 0
     ) -> "Engine":
-        """Start the workers and return when they are ready.
-
-        With `follow`, another process owns the workers, and this returns when the state of pair `number` is known.
-        Raises CheckpointError or EngineError if they cannot load, and leaves nothing running.
-        """
+        """Return when the state of pair `number` is known. Raises CheckpointError if the checkpoint cannot be read."""
         checkpoint = load_checkpoint(config.model)
         tokenizer = Tokenizer.load(config.model, checkpoint.characters)
-        front = front or Front(Board())
-        engine = cls(config, checkpoint, tokenizer, on_state or (lambda state: None), front, number, follow)
-        engine._on_state(engine.state)
-        await engine._supervisor.start()
+        engine = cls(config, checkpoint, tokenizer, on_state, link, number)
+        on_state(engine.state)
+        engine._pair.start()
         return engine
 
     @property
@@ -124,10 +111,9 @@ class Engine:
         return len(self._streams)
 
     def stats(self) -> EngineStats:
-        seat = self._supervisor.seat()
+        seat = self._pair.seat
         return EngineStats(
             num_streams=self.num_streams + self._taken.of_others(Word.STREAMS),
-            num_recordings=self._encoder.num_recordings,
             backlog=self._traffic.backlog,
             ring_bytes=(0, 0, 0) if seat is None else seat.ring_bytes(),
             work={} if seat is None else seat.work(),
@@ -262,14 +248,16 @@ class Engine:
         is cancelled before its turn is not encoded. Live streams do not wait for the encoder.
         """
         self._check_clones()
-        answer = await self._encoder.encode(audio, Want.X_VECTOR_AND_CODES if with_codes else Want.X_VECTOR)
+        answer = await self._recordings.encode(
+            self.number, audio, Want.X_VECTOR_AND_CODES if with_codes else Want.X_VECTOR
+        )
         assert answer.x_vector is not None
         return EncodedReference(answer.x_vector, answer.codes, answer.recording)
 
     async def check_reference(self, audio: bytes) -> RecordingInfo:
         """Check a recording as `encode_reference` does, and raise the same errors, but do not encode it."""
         self._check_clones()
-        return (await self._encoder.encode(audio, Want.NOTHING)).recording
+        return (await self._recordings.encode(self.number, audio, Want.NOTHING)).recording
 
     def speaker_embedding(self, speaker: str) -> Float32Array:
         """Return the embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.
@@ -285,10 +273,9 @@ class Engine:
         """Wait for audio of the streams that run here; return False if they end or the workers go down before any."""
         return await self._runs.has_spoken()
 
-    async def close(self) -> None:
-        """Stop the workers and the encoder. Live streams end, and recordings not yet encoded fail."""
-        await self._encoder.close()
-        await self._supervisor.close()
+    def close(self) -> None:
+        """Leave the workers. Live streams end."""
+        self._pair.close()
 
     def _check_clones(self) -> None:
         if self._checkpoint.speaker_encoder is None:
@@ -386,9 +373,6 @@ class Engine:
         self._taken.tell(Word.STORED, self._places.num_stored)
         self._taken.tell(Word.STREAMS, len(self._streams))
 
-    def forgive(self) -> None:
-        self._supervisor.forgive()
-
     # What comes from the workers
 
     def _deliver(self, records: Sequence[PcmRecord]) -> None:
@@ -397,10 +381,10 @@ class Engine:
     def _enter(self, state: EngineState, reason: str) -> None:
         if state is EngineState.READY:
             self.state = state
-            seat = self._supervisor.seat()
+            seat = self._pair.seat
             assert seat is not None
             self._traffic.attach(seat)
-            self._measured(self._supervisor.facts())
+            self._measured(self._pair.facts)
             self.placement.on_ready()
         else:
             self._traffic.detach()

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from sonorant.engine.encoder.wire import Answer, Want
+from sonorant.engine.errors import EngineError
+from sonorant.engine.ipc.shared_bytes import SharedBytes
 from sonorant.engine.serving.board import Board
-from sonorant.engine.serving.seat import Seat
+from sonorant.engine.serving.seat import Facts, Seat
 from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.workers import Facts
 
 # From the owner
 
@@ -53,6 +55,14 @@ class Released:
     stream_ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The answer to Encode."""
+
+    job: int
+    answer: Answer | EngineError
+
+
 # From a front
 
 
@@ -78,6 +88,23 @@ class Broken:
 
     pair: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encode:
+    """Encode a recording with the encoder of a pair's checkpoint."""
+
+    job: int  # a number that the server process uses once
+    pair: int
+    want: Want
+    audio: SharedBytes
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The caller of an Encode has left."""
+
+    job: int
 
 
 # Both ways

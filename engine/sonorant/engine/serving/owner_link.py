@@ -11,6 +11,7 @@ from sonorant.engine.serving.front import Front
 from sonorant.engine.serving.front_messages import (
     Acquitted,
     Broken,
+    Encoded,
     Judged,
     Lost,
     PairState,
@@ -18,12 +19,10 @@ from sonorant.engine.serving.front_messages import (
     RoomFreed,
     Welcome,
 )
-from sonorant.engine.serving.judge import MortalPair
 from sonorant.engine.serving.keeping import KeptStream
-from sonorant.engine.serving.seat import Seat
+from sonorant.engine.serving.recordings import Recordings
+from sonorant.engine.serving.seat import Facts, Seat
 from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.suspects import Verdict
-from sonorant.engine.serving.workers import Facts
 
 
 class OwnerLink:
@@ -33,8 +32,9 @@ class OwnerLink:
         self._packets = packets
         self._welcome = welcome
         self._pairs: dict[int, FollowedPair] = {}
-        self._judges: list[FarJudge] = []
         self._on_room: Callable[[], None] = lambda: None
+        self.verdicts = Verdicts(packets)
+        self.recordings = Recordings(packets)
         self.front = Front(welcome.board, welcome.number, welcome.generation, lambda: packets.send(RoomFreed()))
 
     @classmethod
@@ -61,27 +61,19 @@ class OwnerLink:
         """Which pairs are on standby."""
         return self._welcome.standbys
 
-    def follow(self, number: int) -> Callable[[Callable[[EngineState, str], None]], "FollowedPair"]:
-        """Return what makes the upkeep of a pair, see `sonorant.engine.serving.upkeep`."""
-
-        def make(on_state: Callable[[EngineState, str], None]) -> FollowedPair:
-            self._pairs[number] = FollowedPair(self._welcome.pairs[number], on_state, self._packets)
-            return self._pairs[number]
-
-        return make
-
-    def judge(self) -> "FarJudge":
-        """Return a judge for the streams of one checkpoint."""
-        self._judges.append(FarJudge(self._packets))
-        return self._judges[-1]
+    def follow(self, number: int, on_state: Callable[[EngineState, str], None]) -> "FollowedPair":
+        """Return a pair, whose states are told to `on_state` from `FollowedPair.start` on."""
+        self._pairs[number] = FollowedPair(self._welcome.pairs[number], on_state, self._packets)
+        return self._pairs[number]
 
     def listen(self, on_room: Callable[[], None]) -> None:
-        """Follow the owner's messages from now on. `on_room` is called when another front has given up a place."""
-        self._on_room = on_room
+        """Follow the owner's messages from now on. `on_room` is called when streams that wait may be able to go on."""
+        self._on_room = self.verdicts.on_released = on_room
         self._packets.listen(self._on_message, self._on_gone)
 
     def close(self) -> None:
         """Close the link, after all that follows the pairs."""
+        self.recordings.close("the engine is closed")
         self._packets.close()
         self._welcome.board.close()
 
@@ -90,102 +82,97 @@ class OwnerLink:
             case PairState(number):
                 self._pairs[number].change(message)
             case Judged(number, culprit):
-                for judge in self._judges:
-                    judge.on_judged(number, culprit)
+                self.verdicts.on_judged(number, culprit)
             case Released(stream_ids):
-                for judge in self._judges:
-                    judge.on_release(stream_ids)
+                self.verdicts.on_release(stream_ids)
+            case Encoded(job, answer):
+                self.recordings.on_encoded(job, answer)
             case RoomFreed():
                 self._on_room()
 
     def _on_gone(self) -> None:
-        """This process drains now, while the workers go on; nobody judges any more."""
-        for judge in self._judges:
-            judge.release_all()
+        """This process drains now; nobody judges or encodes any more."""
+        self.verdicts.release_all()
+        self.recordings.close("the process that owns the encoder is gone")
 
 
 class FollowedPair:
-    """A worker pair that another process keeps running: an `Upkeep`."""
+    """A worker pair that the owner keeps running. From RESTARTING on, its seat must not be used any more."""
 
     def __init__(self, first: PairState, on_state: Callable[[EngineState, str], None], packets: Packets) -> None:
         self._first = first
         self._number = first.pair
         self._on_state = on_state
         self._packets = packets
-        self._seat: Seat | None = None
-        self._facts: Facts = {}
+        self.seat: Seat | None = None  # what this process has of the running workers, if there are any
+        self.facts: Facts = {}  # what each of them reported when it had loaded, by the worker's name
 
-    async def start(self) -> None:
+    def start(self) -> None:
         self.change(self._first)
 
     def change(self, change: PairState) -> None:
         if change.state is EngineState.READY:
-            self._seat, self._facts = change.seat, change.facts
+            self.seat, self.facts = change.seat, change.facts
             self._on_state(change.state, change.reason)
         else:
             self._leave(change.state, change.reason)
 
-    def seat(self) -> Seat | None:
-        return self._seat
-
-    def facts(self) -> Facts:
-        return self._facts
-
-    def forgive(self) -> None:
-        """Do nothing: the owner forgives."""
-
     def report_down(self, reason: str) -> None:
+        """Have the workers replaced."""
         self._packets.send(Broken(self._number, reason))
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._leave(EngineState.CLOSED, "the engine is closed")
 
     def _leave(self, state: EngineState, reason: str) -> None:
         self._on_state(state, reason)
-        if self._seat is not None:
-            self._seat.close()
-            self._seat = None
+        if self.seat is not None:
+            self.seat.close()
+            self.seat = None
 
 
-class FarJudge:
-    """Has deaths of workers judged by their owner, because streams of other fronts may have caused them: a `Judge`."""
+class Verdicts:
+    """Has deaths of workers judged by their owner, because streams of any server process may have caused them."""
 
     def __init__(self, packets: Packets) -> None:
-        self.on_released: Callable[[], None] = lambda: None
+        self.on_released: Callable[[], None] = lambda: None  # called when more streams may go on
         self._packets = packets
         self._reported: dict[int, KeptStream] = {}  # by id; not acquitted yet
         self._held: set[KeptStream] = set()
-        self._awaited: dict[int, Callable[[Verdict[KeptStream]], None]] = {}  # by the number of the pair
+        self._awaited: dict[int, Callable[[KeptStream | None], None]] = {}  # by the number of the pair
 
     def may_go_on(self, stream: KeptStream) -> bool:
         return stream not in self._held
 
     def on_death(
-        self, pair: MortalPair, live: Sequence[KeptStream], then: Callable[[Verdict[KeptStream]], None]
+        self, pair: int, live: Sequence[KeptStream], *, comes_back: bool, then: Callable[[KeptStream | None], None]
     ) -> None:
-        if pair.state is not EngineState.RESTARTING:  # it does not come back, so there is nothing to find out
-            then(Verdict(None, False))
+        """The workers of a pair with these streams have died. Call `then` with the culprit, if there is one, now or
+        later; until then none of the streams may go on.
+        """
+        if not comes_back:  # there is nothing to find out
+            then(None)
             return
-        self.on_judged(pair.number, 0)  # if the last one was never judged here: the owner has gone on without
-        self._awaited[pair.number] = then
+        self.on_judged(pair, 0)  # if the last one was never judged here: the owner has gone on without
+        self._awaited[pair] = then
         self._held.update(live)
         self._reported.update((stream.stream_id, stream) for stream in live)
         heard = tuple(stream.stream_id for stream in live if stream.was_heard)
-        self._packets.send(Lost(pair.number, tuple(stream.stream_id for stream in live), heard))
+        self._packets.send(Lost(pair, tuple(stream.stream_id for stream in live), heard))
 
-    def acquit(self, streams: Sequence[KeptStream]) -> bool:
+    def acquit(self, streams: Sequence[KeptStream]) -> None:
+        """Clear streams that were heard, have ended, or have nothing to do next."""
         if not self._reported:
-            return False
+            return
         stream_ids = tuple(stream.stream_id for stream in streams if stream.stream_id in self._reported)
         if stream_ids:
             for stream_id in stream_ids:
                 self._held.discard(self._reported.pop(stream_id))
             self._packets.send(Acquitted(stream_ids))
-        return False  # the owner says who may go on now
 
     def on_judged(self, pair: int, culprit: int) -> None:
         if (then := self._awaited.pop(pair, None)) is not None:
-            then(Verdict(self._reported.get(culprit), False))
+            then(self._reported.get(culprit))
 
     def on_release(self, stream_ids: Sequence[int]) -> None:
         self._held.difference_update(self._reported[each] for each in stream_ids if each in self._reported)

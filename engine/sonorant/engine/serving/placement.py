@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from sonorant.engine.serving.judge import Judge, OwnJudge
 from sonorant.engine.serving.keeping import KeptStream, local_end
+from sonorant.engine.serving.owner_link import Verdicts
 from sonorant.engine.serving.standby import assign_standbys
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.types import FinishReason, StreamEnd
@@ -52,17 +52,13 @@ class Pair(Protocol):
     def remove_stream(self, stream: KeptStream) -> None:
         """Stop being the stream's home."""
 
-    def forgive(self) -> None:
-        """See `MortalPair`."""
-
 
 class Placement:
-    def __init__(self, pairs: Sequence[Pair], judge: Judge | None = None) -> None:
+    def __init__(self, pairs: Sequence[Pair], verdicts: Verdicts) -> None:
         self._pairs = pairs
         self._home: dict[KeptStream, Pair] = {}
         self._waiting: dict[KeptStream, None] = {}  # to run, in order
-        self._judge = judge or OwnJudge()
-        self._judge.on_released = self._place_waiting
+        self._verdicts = verdicts
 
     # Called by streams, as their Keeper
 
@@ -76,7 +72,7 @@ class Placement:
         self._waiting.pop(stream, None)
         stream.finish(end)  # whoever keeps its place for another stream does so here, before other fronts see it free
         home.remove_stream(stream)
-        self._judge.acquit([stream])
+        self._verdicts.acquit([stream])
         self._place_waiting()
 
     # Called by pairs
@@ -86,8 +82,7 @@ class Placement:
         pair.add_stream(stream)
 
     def on_heard(self, streams: Sequence[KeptStream]) -> None:
-        if self._judge.acquit(streams):
-            self._place_waiting()
+        self._verdicts.acquit(streams)
 
     def on_yielded(self, stream: KeptStream) -> None:
         """The talker has given the stream's slot or pages to another one."""
@@ -104,15 +99,18 @@ class Placement:
         self._place_waiting()
 
     def on_room(self) -> None:
-        """Another front has given up a place."""
+        """There may be room on a pair, or a stream may go on that might have killed workers."""
         self._place_waiting()
 
     def on_death(self, pair: Pair, running: Sequence[KeptStream], reason: str) -> None:
         """The workers of a pair have died; `running` are the streams that ran there."""
         assign_standbys(self._pairs)
         cancelled = {stream for stream in running if stream.stop()}
-        self._judge.on_death(
-            pair, running, lambda verdict: self._on_verdict(verdict.culprit, running, cancelled, reason)
+        self._verdicts.on_death(
+            pair.number,
+            running,
+            comes_back=pair.state is EngineState.RESTARTING,
+            then=lambda culprit: self._on_verdict(culprit, running, cancelled, reason),
         )
 
     def _on_verdict(
@@ -130,7 +128,7 @@ class Placement:
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
             elif stream.is_runnable:
                 self._waiting[stream] = None
-        self._judge.acquit([stream for stream in running if stream not in self._waiting])
+        self._verdicts.acquit([stream for stream in running if stream not in self._waiting])
         if all(each.state in OVER for each in self._pairs):
             for stream in list(self._home):
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
@@ -143,7 +141,7 @@ class Placement:
             return
         self._pairs[0].set_waiting(True)  # before the look, or else room that another front frees now goes unnoticed
         for stream in sorted(self._waiting, key=lambda stream: stream.is_batch):  # the others in order
-            if self._judge.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
+            if self._verdicts.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]
                 if pair is not self._home[stream]:
                     self._home[stream].remove_stream(stream)

@@ -12,23 +12,19 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import Self
 
-from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
+from sonorant.engine.config import EngineConfig, device_with_gpus
 from sonorant.engine.errors import CodecDiffers, EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.prompt.explain import Explanation
-from sonorant.engine.serving.board import Board
 from sonorant.engine.serving.engine import Engine, EngineStats
-from sonorant.engine.serving.front import Front
 from sonorant.engine.serving.info import EngineInfo
-from sonorant.engine.serving.judge import Judge, OwnJudge
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
-from sonorant.engine.serving.prepared import prepared
 from sonorant.engine.serving.routing import Load, Need, choose_model, choose_pair
 from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
-from sonorant.engine.serving.upkeep import Follow
 from sonorant.engine.serving.warm_up import WarmUp, warm_up
 from sonorant.engine.types import EncodedReference, Float32Array, Int16Array, RecordingInfo, SynthesisParams
 
@@ -147,12 +143,13 @@ class EnginePool:
         self,
         pairs: Sequence[_Pair],
         on_state: Callable[[EngineState], None],
+        link: OwnerLink,
         resources: AsyncExitStack,
-        new_judge: Callable[[], Judge] = OwnJudge,
     ) -> None:
-        """Use `EnginePool.start` or `join`. `resources` are released after the workers are gone."""
+        """Use `EnginePool.join`. `resources` are released at the end."""
         self._pairs = pairs
         self._resources = resources
+        self._recordings = link.recordings
         models: dict[object, list[_Pair]] = {}
         for pair in pairs:
             models.setdefault(pair.config.model, []).append(pair)
@@ -160,7 +157,7 @@ class EnginePool:
         for pair in pairs:
             pair.engine.neighbours = [other.engine for other in pairs if other is not pair and other.gpu == pair.gpu]
         for replicas in self._models:
-            placement = Placement([pair.engine for pair in replicas], new_judge())
+            placement = Placement([pair.engine for pair in replicas], link.verdicts)
             for pair in replicas:
                 pair.engine.placement = placement
         self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # one per checkpoint, in the order given
@@ -171,42 +168,30 @@ class EnginePool:
         self._followers = [asyncio.create_task(pair.follow(self._tell), name="worker pair") for pair in pairs]
 
     @classmethod
-    async def start(
+    async def join(
         cls,
         configs: Sequence[EngineConfig],
-        on_state: Callable[[EngineState], None] | None = None,
-        *,
-        mps: MpsMode = "false",
-    ) -> "EnginePool":
-        """Start a worker pair for each config and return when all have loaded. Pairs of one checkpoint are replicas.
+        owner: socket.socket,
+        on_state: Callable[[EngineState], None],
+        resources: AsyncExitStack | None = None,
+    ) -> Self:
+        """Use the workers of the owner, which has `SharedPairs` with these configs and made the socket.
 
-        `on_state` gets the pool's state at the start and after each change of a pair, even if it stays the same. READY
-        means that at least one pair has spoken; before the first READY every pair has tried to. `mps` says whether to
-        start a CUDA MPS daemon, see `plan_mps`. Raises CheckpointError or EngineError if a pair cannot load, and leaves
-        nothing running.
+        Returns when all pairs have loaded. Pairs of one checkpoint are replicas. `on_state` gets the pool's state at
+        the start and after each change of a pair, even if it stays the same. READY means that at least one pair has
+        spoken; before the first READY every pair has tried to. `resources` are released at the end. Raises EngineError
+        if the owner ends before.
         """
-        async with AsyncExitStack() as stack:
-            ready = await stack.enter_async_context(prepared(configs, mps))
-            pairs = await _start_pairs(ready, Front(Board(len(ready))))
-            return cls(pairs, on_state or (lambda state: None), stack.pop_all())
-
-    @classmethod
-    async def join(
-        cls, configs: Sequence[EngineConfig], owner: socket.socket, on_state: Callable[[EngineState], None]
-    ) -> "EnginePool":
-        """Use the workers of another process, which has `SharedPairs` with these configs and made the socket.
-
-        Returns when all pairs have loaded; `on_state` is as in `start`. Raises EngineError if that process ends before.
-        """
-        async with AsyncExitStack() as stack:
+        async with resources or AsyncExitStack() as stack:
             link = await OwnerLink.open(owner)
             stack.callback(link.close)
-            own = [
-                dataclasses.replace(config, is_standby=is_standby)
-                for config, is_standby in zip(configs, link.standbys, strict=True)
-            ]
-            pairs = await _start_pairs(own, link.front, [link.follow(number) for number in range(len(own))])
-            pool = cls(pairs, on_state, stack.pop_all(), link.judge)
+            pairs: list[_Pair] = []
+            stack.callback(_close, pairs)
+            for number, (config, is_standby) in enumerate(zip(configs, link.standbys, strict=True)):
+                states: asyncio.Queue[EngineState] = asyncio.Queue()
+                own = dataclasses.replace(config, is_standby=is_standby)
+                pairs.append(_Pair(own, Engine.start(own, states.put_nowait, link, number), states))
+            pool = cls(pairs, on_state, link, stack.pop_all())
             link.listen(pool._on_room)
             return pool
 
@@ -224,6 +209,11 @@ class EnginePool:
     @property
     def num_streams(self) -> int:
         return sum(pair.engine.num_streams for pair in self._pairs)
+
+    @property
+    def num_recordings(self) -> int:
+        """How many recordings of this process are being encoded or wait for it."""
+        return self._recordings.num_waiting
 
     def pairs(self) -> list[PairStats]:
         return [
@@ -328,12 +318,11 @@ class EnginePool:
         return [await warm_up(pair.engine) for pair in self._pairs]
 
     async def close(self) -> None:
-        """Stop all workers. Live streams end."""
+        """Leave all workers. Live streams end."""
         async with self._resources:
             for follower in self._followers:
                 follower.cancel()
             await asyncio.wait(self._followers)
-            await asyncio.gather(*(pair.engine.close() for pair in self._pairs))
         self._tell()
 
     def _model(self, need: Need) -> list[_Pair]:
@@ -349,23 +338,9 @@ class EnginePool:
             replicas[0].engine.placement.on_room()
 
 
-async def _start_pairs(configs: Sequence[EngineConfig], front: Front, follow: Sequence[Follow] = ()) -> list[_Pair]:
-    """`follow`: for each pair, if another process owns the workers."""
-    pairs: list[_Pair] = []
-
-    async def start(number: int, config: EngineConfig) -> _Pair:
-        states: asyncio.Queue[EngineState] = asyncio.Queue()
-        own = follow[number] if follow else None
-        pairs.append(_Pair(config, await Engine.start(config, states.put_nowait, front, number, own), states))
-        return pairs[-1]
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            started = [tasks.create_task(start(number, config)) for number, config in enumerate(configs)]
-    except BaseException as error:
-        await asyncio.gather(*(pair.engine.close() for pair in pairs))
-        raise (error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error) from None
-    return [task.result() for task in started]
+def _close(pairs: Sequence[_Pair]) -> None:
+    for pair in pairs:
+        pair.engine.close()
 
 
 def _joined_info(models: Sequence[EngineInfo], pairs: Sequence[EngineInfo]) -> EngineInfo:

@@ -5,11 +5,14 @@ It can be pickled for another process, which must get the file descriptors `fds`
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sonorant.engine.ipc.channel import RingInbox, RingOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat, Work
 from sonorant.engine.ipc.messages import Command, PcmRecord
 from sonorant.engine.ipc.ring import Ring
+
+Facts = Mapping[str, Mapping[str, Any]]  # what each worker reported when it had loaded, by the worker's name
 
 
 @dataclass(frozen=True, slots=True)

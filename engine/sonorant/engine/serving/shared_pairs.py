@@ -18,9 +18,12 @@ from sonorant.engine.ipc.front_ids import MAX_FRONTS
 from sonorant.engine.ipc.messages import EndFront
 from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.serving.board import Board
+from sonorant.engine.serving.encoders import Encoders
 from sonorant.engine.serving.front_messages import (
     Acquitted,
     Broken,
+    Drop,
+    Encode,
     Judged,
     Lost,
     PairState,
@@ -28,7 +31,7 @@ from sonorant.engine.serving.front_messages import (
     RoomFreed,
     Welcome,
 )
-from sonorant.engine.serving.inquiry import Inquiries
+from sonorant.engine.serving.judge import Inquiries
 from sonorant.engine.serving.prepared import prepared
 from sonorant.engine.serving.seat import Seat
 from sonorant.engine.serving.standby import assign_standbys
@@ -45,7 +48,7 @@ ANSWER_TIMEOUT_S = 5.0  # for a front to say which of its streams ran with worke
 async def shared_pairs(configs: Sequence[EngineConfig], num_fronts: int, mps: MpsMode) -> "AsyncIterator[SharedPairs]":
     """Yield the owner of a worker pair for each config; `start` it. At the end all workers are stopped.
 
-    Raises CheckpointError or EngineError as `EnginePool.start` does.
+    Raises CheckpointError if the checkpoints do not go together, or EngineError if there are too many of either.
     """
     async with prepared(configs, mps) as ready:
         pairs = SharedPairs(ready, num_fronts)
@@ -64,9 +67,7 @@ class _OwnedPair:
         self.is_judged = asyncio.Event()  # set while no death waits to be judged
         self.is_judged.set()
         self._owner = owner
-        self.supervisor = Supervisor(
-            config, load_checkpoint(config.model), self._enter, num_fronts=owner.num_fronts, judged=self._judged
-        )
+        self.supervisor = Supervisor(config, load_checkpoint(config.model), self._enter, owner.num_fronts, self._judged)
 
     def news(self, front: int, reason: str = "") -> PairState:
         seat = self.supervisor.seat(front) if self.state is EngineState.READY else None
@@ -107,6 +108,7 @@ class SharedPairs:
         self._board = Board(len(configs), num_fronts)
         inquiries = {config.model: Inquiries() for config in configs}
         self._pairs = [_OwnedPair(n, config, self, inquiries[config.model]) for n, config in enumerate(configs)]
+        self._encoders = Encoders(configs)
         self._has_started = False
         self._connections: dict[int, _Connection] = {}  # by the number of the front
         self._generations = [-1] * num_fronts
@@ -142,6 +144,7 @@ class SharedPairs:
     def leave(self, front: int) -> None:
         """The process of a front has ended."""
         self._connections.pop(front).packets.close()
+        self._encoders.leave(front)
         for pair in self._pairs:
             pair.inquiries.leave(front)
         for pair in self._pairs:
@@ -156,7 +159,7 @@ class SharedPairs:
 
     async def close(self) -> None:
         """Stop all workers. All fronts must have ended."""
-        await asyncio.gather(*(pair.supervisor.close() for pair in self._pairs))
+        await asyncio.gather(self._encoders.close(), *(pair.supervisor.close() for pair in self._pairs))
         for connection in self._connections.values():
             connection.packets.close()
         self._board.close()
@@ -249,6 +252,10 @@ class SharedPairs:
                 for pair in self._pairs:
                     pair.inquiries.acquit(stream_ids)
                     self._release(pair)
+            case Encode():
+                self._encoders.encode(connection.number, message, connection.packets.send)
+            case Drop(job):
+                self._encoders.drop(connection.number, job)
             case RoomFreed():
                 self._broadcast(message, but=connection.number)
             case Broken(number, reason):

@@ -17,10 +17,11 @@ from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.ipc.messages import Shutdown
-from sonorant.engine.serving.seat import Seat
+from sonorant.engine.serving.ring_sizes import RingSizes
+from sonorant.engine.serving.seat import Facts, Seat
 from sonorant.engine.serving.spare_files import SpareFiles
 from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.workers import Facts, Workers
+from sonorant.engine.serving.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +54,12 @@ class Supervisor:
         config: EngineConfig,
         checkpoint: Checkpoint,
         on_state: Callable[[EngineState, str], None],
-        *,
-        num_fronts: int = 1,
-        judged: Callable[[], Awaitable[None]] | None = None,
+        num_fronts: int,
+        judged: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = config
-        self._checkpoint = checkpoint
+        self._name = checkpoint.name
+        self._sizes = RingSizes.of(config, checkpoint)
         self._on_state = on_state
         self._num_fronts = num_fronts
         self._judged = judged
@@ -86,7 +87,7 @@ class Supervisor:
         """Do not count the present failure of the workers. Call it from `on_state` at RESTARTING."""
         self._is_forgiven = True
 
-    def seat(self, front: int = 0) -> Seat | None:
+    def seat(self, front: int) -> Seat | None:
         """Return what a front uses of the running workers, if there are any."""
         return None if self._workers is None else self._workers.seats[front]
 
@@ -103,7 +104,7 @@ class Supervisor:
         self._on_state(EngineState.CLOSED, "the engine is closed")
         if self._workers is not None:
             outbox = self._workers.seats[0].outbox
-            outbox.go_on()  # if there are several fronts, another process has written here until now
+            outbox.go_on()  # a server process has written here until now
             with contextlib.suppress(PeerGone):
                 outbox.try_publish([Shutdown()])
             await self._take_down(STOP_TIMEOUT_S)
@@ -114,7 +115,7 @@ class Supervisor:
         try:
             reason = await self._replace_workers()
         except Exception as error:
-            log.exception("the workers of %s are not replaced any more, after an internal error", self._checkpoint.name)
+            log.exception("the workers of %s are not replaced any more, after an internal error", self._name)
             reason = f"{type(error).__name__} while replacing workers; see the log"
         self._holds.close()
         self._on_state(EngineState.FAILED, reason)
@@ -131,8 +132,7 @@ class Supervisor:
             self._on_state(EngineState.RESTARTING, reason)
             if self._workers is not None:
                 await self._take_down(grace_s=0)
-            if self._judged is not None:
-                await self._judged()
+            await self._judged()
             num_failures += not self._is_forgiven
             if num_failures > len(RESTART_DELAYS_S):
                 log.error("%d failures in a row: giving up", num_failures)
@@ -160,7 +160,7 @@ class Supervisor:
     async def _bring_up(self) -> None:
         self._ready_s = math.inf
         try:
-            workers = await Workers.start(self._config, self._checkpoint, self._last_facts, self._num_fronts)
+            workers = await Workers.start(self._config, self._name, self._sizes, self._last_facts, self._num_fronts)
         except OSError as error:
             message = f"cannot start workers: {error}; allow more open files, or free memory"
             raise WorkersNotStarted(message) from error
@@ -175,7 +175,7 @@ class Supervisor:
         self._ready_s = time.monotonic()
         for child in workers.children:
             loop.add_reader(child.fileno(), self._died, child)
-        self._check_health()
+        self._health_check = loop.call_later(workers.health_check_s, self._check_health)
         self._on_state(EngineState.READY, "")
 
     async def _take_down(self, grace_s: float) -> None:

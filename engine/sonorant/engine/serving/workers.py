@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.code2wav import process as code2wav
 from sonorant.engine.config import EngineConfig, StageName
 from sonorant.engine.errors import EngineError
@@ -24,15 +23,13 @@ from sonorant.engine.ipc.inherited import Inheritable
 from sonorant.engine.ipc.messages import Command, FrameRecord, PcmRecord
 from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.serving.ring_sizes import RingSizes
-from sonorant.engine.serving.seat import Seat
+from sonorant.engine.serving.seat import Facts, Seat
 from sonorant.engine.serving.watch import Watch
 from sonorant.engine.talker import process as talker
 
 log = logging.getLogger(__name__)
 
 HEALTH_CHECK_S = 1.0
-
-Facts = Mapping[str, Mapping[str, Any]]  # what each worker reported when it had loaded, by the worker's name
 
 
 class Workers:
@@ -61,12 +58,13 @@ class Workers:
         ]
 
     @classmethod
-    async def start(cls, config: EngineConfig, checkpoint: Checkpoint, facts: Facts, num_fronts: int = 1) -> "Workers":
+    async def start(
+        cls, config: EngineConfig, model: str, sizes: RingSizes, facts: Facts, num_fronts: int
+    ) -> "Workers":
         """Start both workers and return while they load. Raises OSError if they cannot be started, and leaves nothing.
 
         `facts`: of the workers that these replace, if there were any.
         """
-        sizes = RingSizes.of(config, checkpoint)
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
 
             def ring(num_bytes: int) -> Ring:
@@ -96,7 +94,7 @@ class Workers:
                     stage, main, (config, *ends, *known), ends, config.environment(stage), config.start_timeout_s
                 )
                 children.append(ours.enter_context(contextlib.closing(child)))
-            return cls(config, checkpoint.name, seats, tuple(beats.values()), children, ours.pop_all())
+            return cls(config, model, seats, tuple(beats.values()), children, ours.pop_all())
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until both have loaded. Raises EngineError with the reason as soon as one cannot."""

@@ -25,8 +25,9 @@ from sonorant.engine.ipc.messages import EndStream, FirstChunk, OpenStream, PcmB
 from sonorant.engine.one_process import OneProcess
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
-from sonorant.engine.serving.engine import Engine
+from sonorant.engine.serving.here import start_here
 from sonorant.engine.serving.mps import mps_for, this_machine
+from sonorant.engine.serving.pool import EnginePool
 from sonorant.engine.types import PcmChunk, StreamBudget, SynthesisParams
 
 TEXT = "The old man walked slowly along the river."
@@ -86,7 +87,7 @@ class InOneProcess:
                 self._process.wait()
 
 
-async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
+async def speak(engine: EnginePool, params: SynthesisParams) -> Spoken:
     """Speak like `InOneProcess.speak`, in two processes."""
     first_s, num_samples, budget = 0.0, 0, None
     began_s = time.monotonic()
@@ -105,7 +106,7 @@ async def speak(engine: Engine, params: SynthesisParams) -> Spoken:
 async def measure(config: EngineConfig, num_utterances: int, num_frames: int) -> dict[str, list[Spoken]]:
     """Return the timed utterances of "one process" and of "two processes"."""
     checkpoint = load_checkpoint(config.model)
-    engine = await Engine.start(config)
+    engine = await start_here([config])
     spoken: dict[str, list[Spoken]] = {"one process": [], "two processes": []}
     try:
         one = InOneProcess(checkpoint, config)

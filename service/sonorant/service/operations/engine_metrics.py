@@ -33,7 +33,7 @@ class EngineCollector(Collector):
         yield GaugeMetricFamily("tts_slots_used", "Slots that streams have or are about to take.", value=used)
         yield GaugeMetricFamily("tts_slots_used_ratio", "tts_slots_used / tts_slots.", value=used / slots)
         yield GaugeMetricFamily("tts_queued_streams", "Streams that wait for a slot.", value=queued)
-        recordings = sum(pair.stats.num_recordings for pair in pairs)
+        recordings = self._engine.num_recordings
         yield GaugeMetricFamily(
             "tts_queued_recordings", "Recordings that are being encoded or wait to be.", value=recordings
         )

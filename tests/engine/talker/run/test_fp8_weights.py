@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from sonorant.engine import Engine
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.library import library
 from sonorant.engine.kernels.gemm.fp8 import round_in_place
 from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.types import Int16Array
+from tests.engine.one_engine import start_engine
 from tests.engine.speech import assert_same_speech, say, speech
 from tests.engine.talker.driver import Utterance, prepare, run_alone
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -98,7 +98,7 @@ def test_the_fused_steps_say_the_same(folders: tuple[Path, Path], monkeypatch: p
 
 def test_real_workers_speak_with_it(folders: tuple[Path, Path]) -> None:
     async def spoken(folder: Path, weights: str) -> Int16Array:
-        engine = await Engine.start(config(folder, talker_weights=weights))
+        engine = await start_engine(config(folder, talker_weights=weights))
         try:
             heard = await say(engine, TEXT, speech(engine, max_frames=NUM_FRAMES, ignore_eos=True))
         finally:

@@ -1,9 +1,7 @@
-"""Several server processes on one port, before the same workers: more than one event loop can serve.
+"""The owner: the process that was started. It serves nobody. It has what a host has once: port, workers, limits.
 
-Linux spreads clients' connections over the processes that listen, the fronts. Each has a phrase cache of its
-own. All of them share the limits of callers and the places of the workers. This process serves nobody. It keeps the
-port, the workers and the ledger of callers, starts the fronts, passes signals on, replaces fronts that end, and serves
-the metrics of all of them.
+It starts one server process or several, which serve gRPC on the same port with the same workers. Linux spreads clients'
+connections over them. The owner passes signals on, replaces a server process that ends, and serves the metrics of all.
 """
 
 import asyncio
@@ -22,14 +20,16 @@ from dataclasses import replace
 from typing import Any
 
 from sonorant.engine import AUTO, EngineError, SharedPairs, find_card, shared_pairs
-from sonorant.hosting.addresses import listening_socket, reserved_port
+from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_port
 from sonorant.service.admission.ledger import Ledger
+from sonorant.service.announcements import announce_on_stdout
 from sonorant.service.handed import Handed
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.process_metrics import any_ready, scrape
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
-from sonorant.service.server import Announce, announce_on_stdout
+from sonorant.service.process import Signals, run_to_end
 from sonorant.service.settings import ServiceConfig
+from sonorant.service.speak.receipts import ReceiptKeyError, read_key
 
 log = logging.getLogger(__name__)
 
@@ -46,28 +46,35 @@ class ProcessEnded(Exception):
     """A server process cannot be kept running."""
 
 
-async def serve(config: ServiceConfig, drain: asyncio.Event, announce: Announce = announce_on_stdout) -> int:
-    """Serve until `drain` is set, and return the exit code. Cancelling this stops all processes at once.
+def run(config: ServiceConfig) -> int:
+    """Run a server to its end, and return its exit code."""
+    return run_to_end(lambda signals: serve(config, signals), (CannotListen, ProcessEnded, ReceiptKeyError))
 
-    Raises CannotListen, CheckpointError or EngineError, and ProcessEnded.
+
+async def serve(config: ServiceConfig, signals: Signals) -> int:
+    """Serve until a signal, and return the exit code. Cancelling this stops all processes at once.
+
+    Raises CannotListen, CheckpointError or EngineError, ReceiptKeyError, and ProcessEnded.
     """
+    key = config.receipt_key or read_key(config.receipt_key_file)
+    config = replace(config, processes=number_of(config), receipt_key=key)
     async with AsyncExitStack() as stack:
         address = stack.enter_context(reserved_port(config.listen, "--listen"))
         listening = None
         if config.metrics_listen:
             listening = stack.enter_context(listening_socket(config.metrics_listen, "--metrics-listen"))
         pairs = await stack.enter_async_context(shared_pairs(config.engines, config.processes, config.mps))
-        log.info("%d server processes use the same workers", config.processes)
         config = config.with_sizes(pairs.configs)
-        configs = [front_config(config, number, address) for number in range(config.processes)]
         ledger = Ledger(config.processes)
         stack.callback(ledger.close)
-        handed = [Handed(each, ledger.of_process(number)) for number, each in enumerate(configs)]
-        processes = _Processes(handed, pairs, drain, announce, listening)
+        handed = [
+            Handed(own_config(config, number, address), ledger.of_process(number)) for number in range(config.processes)
+        ]
+        processes = _Processes(handed, pairs, signals, listening)
         if listening is not None:
             await stack.enter_async_context(serve_metrics(listening, processes.metrics, processes.are_ready))
         codes = await processes.run()
-    announce("stopped")
+    announce_on_stdout("stopped")
     return int(any(codes))
 
 
@@ -80,13 +87,11 @@ def number_of(config: ServiceConfig) -> int:
     return min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) // CORES_PER_PROCESS))
 
 
-def front_config(config: ServiceConfig, number: int, address: str) -> ServiceConfig:
-    """Return the settings of one front. Admin ports are counted up from that in `config`."""
+def own_config(config: ServiceConfig, number: int, address: str) -> ServiceConfig:
+    """Return the settings of one server process. Admin ports are counted up from that in `config`."""
     return replace(
         config,
-        processes=1,
         listen=address,
-        shares_port=True,
         metrics_listen="127.0.0.1:0" if config.metrics_listen else None,  # for this process, which merges them
         admin_listen=_counted_up(config.admin_listen, number),
     )
@@ -104,15 +109,14 @@ class _Processes:
         self,
         handed: Sequence[Handed],
         pairs: SharedPairs,
-        drain: asyncio.Event,
-        announce: Announce,
+        signals: Signals,
         metrics: socket.socket | None,
     ) -> None:
         """`metrics` listens for those who ask for metrics."""
         self._handed = handed
         self._pairs = pairs
-        self._drain = drain
-        self._announce = announce
+        self._signals = signals
+        self._drain = signals.drain
         self._metrics = metrics
         self._listening: dict[int, dict[str, Any]] = {}  # what each process told when it began to listen
         self._serving: set[int] = set()  # processes that served at least once
@@ -121,7 +125,7 @@ class _Processes:
         """Start the workers and keep all processes running until the drain; return their exit codes."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                starting = tasks.create_task(self._pairs.start())
+                starting = tasks.create_task(self._load())
                 kept = [tasks.create_task(self._keep(number)) for number in range(len(self._handed))]
                 await asyncio.wait(kept)
                 starting.cancel()
@@ -129,6 +133,10 @@ class _Processes:
             expected, _ = ended.split((ProcessEnded, EngineError))
             raise (expected or ended).exceptions[0] from None
         return [task.result() for task in kept]
+
+    async def _load(self) -> None:
+        await self._pairs.start()
+        self._signals.is_loading = False
 
     async def metrics(self) -> bytes:
         """The metrics of all processes, as if they were one."""
@@ -203,13 +211,13 @@ class _Processes:
                 first = number not in self._listening
                 self._listening[number] = {"pid": pid, **told}
                 if first and len(self._listening) == len(self._handed):
-                    self._announce("listening", **self._ports(), model=told["model"])
+                    announce_on_stdout("listening", **self._ports(), model=told["model"])
             case "serving" if number in self._serving:
                 log.info("server process %d serves again", number + 1)
             case "serving":
                 self._serving.add(number)
                 if len(self._serving) == len(self._handed):
-                    self._announce("serving", port=told["port"])
+                    announce_on_stdout("serving", port=told["port"])
                     tell_ready()
 
     def _ports(self) -> dict[str, Any]:
@@ -228,7 +236,7 @@ async def _start(handed: Handed, end: socket.socket) -> Process:
     """Start a process in a session of its own, so that only this process gets the signals of a terminal."""
     environment = {name: value for name, value in os.environ.items() if name != NOTIFY_VARIABLE}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sonorant.service.front", str(end.fileno())),
+        *(sys.executable, "-m", "sonorant.service.server_process", str(end.fileno())),
         stdin=PIPE,
         stdout=PIPE,
         env=environment,

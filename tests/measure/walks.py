@@ -1,0 +1,134 @@
+"""How many functions in how many files two walks through a server take: `python -m tests.measure.walks`.
+
+First text: from the first text of a session until its `OpenStream` is on ring A. Death: from a worker's death until
+`OpenStream` is on the ring of the new worker; only the engine counts there. Owner and server process run in one
+process, so that both are seen. Constructors, lambdas, comprehensions and other functions within functions do not count.
+`--list` names the functions.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from types import FrameType
+from typing import Any
+
+import grpc
+
+from sonorant.engine import EngineHere, EngineState, sized, start_here
+from sonorant.service import server
+from sonorant.service.config import parse_args
+from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest
+from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
+
+SETTINGS = ["--listen", "127.0.0.1:0", "--device", "cpu"]
+FIRST_TEXT_S, STEP_S = 0.002, 0.02
+TEXT = "Hello there, this is a rather long text, so that a worker can die in the middle of it, and it goes on and on."
+
+
+class Walk:
+    """Which functions of ours run while this is open."""
+
+    def __init__(self, *roots: str) -> None:
+        self._roots = roots
+        self.functions: dict[tuple[str, str], None] = {}  # file and name, in order
+
+    def __enter__(self) -> "Walk":
+        sys.setprofile(self._on_event)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+    def _on_event(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or "/sonorant/" not in (file := frame.f_code.co_filename):
+            return
+        file, name = file.split("/sonorant/", 1)[1], frame.f_code.co_qualname
+        if file.startswith(self._roots) and "<locals>" not in name and "__init__" not in name:
+            self.functions[file, name] = None
+
+    def has(self, name: str) -> bool:
+        return any(each == name for _, each in self.functions)
+
+
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[str, EngineHere]]:
+    """The address of a server in this process, and its engine."""
+    config = parse_args(SETTINGS, {})
+    config = config.with_sizes(await asyncio.to_thread(sized, config.engines))
+    drain, port, up = asyncio.Event(), asyncio.get_running_loop().create_future(), asyncio.Event()
+    engines: list[EngineHere] = []
+
+    def announce(event: str, **more: Any) -> None:
+        if event == "listening":
+            port.set_result(more["port"])
+        if event == "serving":
+            up.set()
+
+    @asynccontextmanager
+    async def start(on_state: Callable[[EngineState], None]) -> AsyncIterator[EngineHere]:
+        engines.append(await start_here(config.engines, on_state))
+        try:
+            yield engines[0]
+        finally:
+            await engines[0].close()
+
+    serving = asyncio.create_task(server.serve(config, start, drain, announce))
+    await up.wait()
+    yield f"127.0.0.1:{await port}", engines[0]
+    drain.set()
+    await serving
+
+
+async def speak(stub: Any) -> Any:
+    call = stub.Speak()
+    await call.write(SpeakRequest(config=SpeakConfig(max_lead_ms=500)))
+    await call.read()
+    return call
+
+
+async def first_text(stub: Any) -> Walk:
+    call = await speak(stub)
+    with Walk("service/", "engine/", "logs/") as walk:
+        await call.write(SpeakRequest(text="Hello there, this is "))
+        await asyncio.sleep(FIRST_TEXT_S)
+    assert walk.has("RingOutbox.try_publish"), "the text was not there yet; run this on a quiet machine"
+    call.cancel()
+    return walk
+
+
+async def death(stub: Any, engine: EngineHere) -> Walk:
+    call = await speak(stub)
+    await call.write(SpeakRequest(text=TEXT))
+    await call.write(SpeakRequest(end={}))
+    num_heard = 0
+    while num_heard < 3:
+        num_heard += (await call.read()).HasField("audio")
+    workers = engine.owner._pairs[0].supervisor._workers
+    assert workers is not None
+    with Walk("engine/") as walk:
+        os.kill(workers.children[0].pid, signal.SIGKILL)
+        while not walk.has("EngineStream.begin"):  # noqa: ASYNC110
+            await asyncio.sleep(STEP_S)
+        await asyncio.sleep(STEP_S)
+    call.cancel()
+    return walk
+
+
+async def main(arguments: argparse.Namespace) -> None:
+    async with served() as (address, engine), grpc.aio.insecure_channel(address) as channel:
+        stub = TextToSpeechServiceStub(channel)
+        for name, walk in (("first text", await first_text(stub)), ("death", await death(stub, engine))):
+            files = {file for file, _ in walk.functions}
+            print(f"{name}: {len(walk.functions)} functions in {len(files)} files")
+            for file, function in walk.functions if arguments.list else ():
+                print("   ", file, function)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--list", action="store_true")
+    asyncio.run(main(parser.parse_args()))
