@@ -92,8 +92,8 @@ class Reservation:
         is_background: bool = False,
     ) -> None:
         """`resumed`: begun by another session, so it goes ahead of new utterances; as anyone can say so, not where its
-        caller is heavy. `follows`: its session had others before, so it goes ahead in the same way, and waits for
-        workers that are being replaced, as they do. `is_background`: nobody listens to it.
+        caller is heavy. `follows`: its session had others before, so it goes ahead in the same way. Both wait
+        for workers that are being replaced. `is_background`: nobody listens to it.
         """
         self._all = reservations
         self._resumed = resumed
@@ -118,7 +118,7 @@ class Reservation:
                 credit_frames,
                 known_codes,
                 spare=0 if is_kept else self._all.spare(params.checkpoint, for_others=for_others) + num_ahead,
-                waits=self._follows or is_kept,
+                waits=self._follows or self._resumed or is_kept,
                 caller=self._all.caller_for_engine,
                 in_turn=self._resumed and not is_kept and is_heavy,
                 batch=self._is_background,
