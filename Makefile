@@ -94,11 +94,12 @@ train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/bu
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@$(BIN)/python -m sonorant.training --out voice-training $(ARGS)
 
-judge-voice: setup ## judge the voice with a speech recognizer (ARGS="--model DIR"; default: the built-in one)
+VOICES ?= rms slt
+judge-voice: setup ## judge voices with speech recognizers (ARGS="--model DIR" VOICES="linden wren"; default: the built-in ones)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@mkdir -p voice-training
 	@for lines in everyday held-out; do \
-	  $(BIN)/python -m sonorant.training.evaluation.sentences $$lines >voice-training/$$lines.tsv && \
+	  $(BIN)/python -m sonorant.training.evaluation.sentences $$lines $(VOICES) >voice-training/$$lines.tsv && \
 	  $(BIN)/python -m sonorant.cli.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
 	  $(BIN)/python -m sonorant.training.evaluation.judge voice-training/$$lines || exit 1; done
 

@@ -24,6 +24,22 @@ _CEPSTRA = 14
 
 def median_pitch_hz(samples: Int16Array) -> float:
     """Median pitch of the voiced frames; NaN if there are none."""
+    pitches = _pitches_hz(samples)
+    return float(np.median(pitches)) if len(pitches) else float("nan")
+
+
+def pitch_deviation(samples: Int16Array) -> float:
+    """Standard deviation of the pitch in semitones, without frames that are more than half an octave off, most of them
+    errors; NaN if nothing is voiced."""
+    pitches = _pitches_hz(samples)
+    if len(pitches) == 0:
+        return float("nan")
+    semitones = 12 * np.log2(pitches / np.median(pitches))
+    return float(semitones[np.abs(semitones) <= 6].std())
+
+
+def _pitches_hz(samples: Int16Array) -> FloatArray:
+    """Pitch of every voiced frame."""
     correlation = _autocorrelation(_loud_frames(samples))
     window = _autocorrelation(np.hanning(_FRAME)[None])
     first, last = (round(SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / hz) for hz in reversed(_PITCH_HZ))
@@ -34,7 +50,8 @@ def median_pitch_hz(samples: Int16Array) -> float:
     peaks = (inner >= normalized[:, :-2]) & (inner >= normalized[:, 2:]) & (inner > 0.88 * best[:, None])
     lags = first + 1 + peaks.argmax(1)
     voiced = (best > _VOICED) & peaks.any(1)
-    return float(np.median(SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / lags[voiced])) if voiced.any() else float("nan")
+    pitches: FloatArray = SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / lags[voiced]
+    return pitches
 
 
 def envelope(samples: Int16Array) -> FloatArray:

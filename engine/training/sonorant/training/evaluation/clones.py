@@ -18,6 +18,7 @@ import numpy as np
 import soundfile
 
 from sonorant.engine.types import Int16Array
+from sonorant.training.alignment import LEAD_S, TAIL_S
 from sonorant.training.evaluation.acoustics import (
     FloatArray,
     envelope,
@@ -25,11 +26,12 @@ from sonorant.training.evaluation.acoustics import (
     formant_shift,
     median_pitch_hz,
 )
-from sonorant.training.evaluation.judge import read_wav, trimmed_s
+from sonorant.training.evaluation.judge import read_wav
 from sonorant.training.evaluation.recognizer import SAMPLE_RATE_HZ, Dictation, error_rate, words_of
 from sonorant.training.evaluation.sentences import everyday_sentences
-from sonorant.training.flite import Flite
 from sonorant.training.speakers import VOICE_NAMES, Speaker, draw
+from sonorant.training.teachers.flite import Flite
+from sonorant.training.teachers.speech import PAUSE, Speech
 
 NUM_SPEAKERS = 24
 LINES_EACH = 4
@@ -69,7 +71,7 @@ def write(folder: Path) -> None:
     lines = []
     texts = rng.sample(list(everyday_sentences()), LINES_EACH * NUM_SPEAKERS)
     for number, speaker in enumerate(speakers):
-        speech = flite.speak(REFERENCE_TEXT, str(speaker))
+        (speech,) = flite.speak([REFERENCE_TEXT], [str(speaker)])
         assert speech is not None
         soundfile.write(folder / f"{number:02d}.wav", speech.samples, SAMPLE_RATE_HZ)
         (folder / f"{number:02d}.txt").write_text(REFERENCE_TEXT + "\n")
@@ -117,13 +119,20 @@ def pick(voice: Voice, references: Sequence[Voice], *, by_pitch: bool) -> int:
     return int(np.argmin(distances))
 
 
+def trimmed_s(speech: Speech) -> float:
+    """Length of the teacher's speech, with as much silence around it as training keeps."""
+    spoken = [i for i, phone in enumerate(speech.phones) if phone != PAUSE]
+    begin_s = speech.ends_s[spoken[0] - 1] if spoken[0] else 0.0
+    return LEAD_S + speech.ends_s[spoken[-1]] - begin_s + TAIL_S
+
+
 def _hear_all(job: tuple[Path, Sequence[str], Sequence[dict[str, Any]]]) -> list[Line]:
     recited, speakers, reports = job
     flite, dictation = Flite(), Dictation()
     result = []
     for report in reports:
         speaker, text = int(report["voice"]), report["text"]
-        speech = flite.speak(text, speakers[speaker])
+        (speech,) = flite.speak([text], [speakers[speaker]])
         assert speech is not None
         said = read_wav(recited / f"{report['number']:05d}.wav")
         heard = dictation.hear(speech.samples), dictation.hear(said)

@@ -1,12 +1,11 @@
-"""`python -m sonorant.training.evaluation.judge FOLDER`: how well a recognizer understands recited lines.
+"""`python -m sonorant.training.evaluation.judge FOLDER ...`: how well voices speak, as a table.
 
-FOLDER is what `python -m sonorant.cli.recite` wrote: numbered WAV files and report.jsonl. The teacher says the same
-lines, and every figure is given for the teacher as well.
+A folder has numbered WAV files and report.jsonl, as `python -m sonorant.cli.recite` writes them for a server, and
+`python -m sonorant.training.evaluation.teach` for a teacher. Every voice of every folder is a column.
 """
 
 import argparse
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -14,143 +13,120 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import soundfile
 import soxr
 
 from sonorant.engine.types import Int16Array
-from sonorant.training.alignment import LEAD_S, TAIL_S
-from sonorant.training.evaluation.recognizer import (
-    SAMPLE_RATE_HZ,
-    Dictation,
-    PhoneLoop,
-    SentenceList,
-    error_rate,
-    known_words,
-    words_of,
-)
-from sonorant.training.flite import PHONES, Flite, Speech
+from sonorant.training.alignment import onset_s
+from sonorant.training.evaluation.acoustics import median_pitch_hz, pitch_deviation
+from sonorant.training.evaluation.recognizer import SAMPLE_RATE_HZ, Dictation, Recognizer, Whisper, error_rate, words_of
 
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    number: int
-    voice: str
-    text: str
-    report: dict[str, Any]
+CODEC_RATE_HZ = 24000
+HIGH_HZ = 8000
+CLICK_S = 0.005
+SILENT = 1e-5  # -100 dB
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One line as spoken by (teacher, student)."""
-
-    line: Line
-    durations_s: tuple[float, float]
-    phones: tuple[str, ...]  # those that the teacher was to speak
-    words_heard: tuple[list[str], list[str]]
-    phones_heard: tuple[list[str], list[str]]
-    picked: tuple[bool, bool] | None  # whether it was picked from the list of sentences; None: it is not in the list
+    voice: str
+    text: str
+    report: dict[str, Any]
+    words: dict[str, list[str]]  # by the name of the recognizer
+    measures: dict[str, float]
 
 
-def judge(folder: Path, num_processes: int) -> dict[str, Any]:
+def hear_all(folder: Path, num_processes: int) -> list[Heard]:
     reports = [json.loads(line) for line in (folder / "report.jsonl").read_text(encoding="utf-8").splitlines()]
-    lines = [Line(report["number"], report["voice"], report["text"], report) for report in reports]
-    known = known_words()
-    listed = [line.text for line in lines if _can_be_listed(line.text, known)]
-    jobs = [(folder, lines[i::num_processes], listed) for i in range(num_processes)]
+    jobs = [(folder, reports[i::num_processes]) for i in range(num_processes)]
     with get_context("spawn").Pool(num_processes) as pool:
-        heard = [h for part in pool.map(_hear_all, jobs) for h in part]
-    return _figures(heard)
+        return [heard for part in pool.map(_hear, jobs) for heard in part]
 
 
-def _hear_all(job: tuple[Path, Sequence[Line], Sequence[str]]) -> list[Heard]:
-    folder, lines, listed = job
-    teacher, dictation, phone_loop = Flite(), Dictation(), PhoneLoop()
-    sentences = {text: " ".join(words_of(text)) for text in listed}
-    with tempfile.TemporaryDirectory() as scratch:
-        chooser = SentenceList(list(sentences.values()), Path(scratch) / "list.jsgf")
-        result = []
-        for line in lines:
-            speech = teacher.speak(line.text, line.voice)
-            if speech is None:
-                continue
-            said, recited = speech.samples, read_wav(folder / f"{line.number:05d}.wav")
-            wanted = sentences.get(line.text)
-            result.append(
-                Heard(
-                    line=line,
-                    durations_s=(trimmed_s(speech), len(recited) / SAMPLE_RATE_HZ),
-                    # The recognizer has one phone less than flite.
-                    phones=tuple({"ax": "ah"}.get(PHONES[p], PHONES[p]) for p in speech.phones if PHONES[p] != "pau"),
-                    words_heard=(dictation.hear(said), dictation.hear(recited)),
-                    phones_heard=(phone_loop.hear(said), phone_loop.hear(recited)),
-                    picked=(chooser.hear(said) == wanted, chooser.hear(recited) == wanted) if wanted else None,
-                )
-            )
-    return result
+def _hear(job: tuple[Path, Sequence[dict[str, Any]]]) -> list[Heard]:
+    from speechmos import dnsmos
 
-
-def trimmed_s(speech: Speech) -> float:
-    """Length of the teacher's speech, with as much silence around it as training keeps."""
-    spoken = [i for i, word in enumerate(speech.words) if word >= 0]
-    begin_s = speech.ends_s[spoken[0] - 1] if spoken[0] else 0.0
-    return LEAD_S + speech.ends_s[spoken[-1]] - begin_s + TAIL_S
-
-
-def _figures(heard: Sequence[Heard]) -> dict[str, Any]:
-    spelled = [h for h in heard if not any(c.isdigit() for c in h.line.text)]
-    listed = [h for h in heard if h.picked is not None]
-    ratios = np.array([h.durations_s[1] / h.durations_s[0] for h in heard])
-    reports = [h.line.report for h in heard]
-    result: dict[str, Any] = {
-        "lines": len(heard),
-        "words": sum(len(words_of(h.line.text)) for h in spelled),
-        "sentences_listed": len(listed),
-        "duration_ratio": {
-            "mean": round(float(ratios.mean()), 3),
-            "sd": round(float(ratios.std()), 3),
-            "min": round(float(ratios.min()), 3),
-            "max": round(float(ratios.max()), 3),
-        },
-        "ended_by_itself": sum(r.get("finish_reason") == "FINISH_REASON_COMPLETED" for r in reports),
-        "rtf": round(sum(r["elapsed_s"] for r in reports) / sum(r["audio_s"] for r in reports), 3),
-    }
-    if "ttfa_s" in reports[0]:
-        result["ttfa_p50_ms"] = round(1000 * float(np.median([r["ttfa_s"] for r in reports])))
-    for index, who in enumerate(("teacher", "student")):
-        result[who] = {
-            "word_error_rate": _rounded([(words_of(h.line.text), h.words_heard[index]) for h in spelled]),
-            "phone_error_rate": _rounded([(h.phones, h.phones_heard[index]) for h in heard]),
-            "picked": round(float(np.mean([h.picked[index] for h in listed if h.picked])), 3) if listed else None,
+    folder, reports = job
+    recognizers: dict[str, Recognizer] = {"whisper": Whisper(), "pocketsphinx": Dictation()}
+    result = []
+    for report in reports:
+        path = folder / f"{report['number']:05d}.wav"
+        samples, narrow = read_wav(path, CODEC_RATE_HZ), read_wav(path)
+        opinion = dnsmos.run(narrow.astype(np.float32) / 32768, SAMPLE_RATE_HZ)
+        measures = {
+            "p808": float(opinion["p808_mos"]),
+            "overall": float(opinion["ovrl_mos"]),
+            "above_8k_db": _above_8k_db(samples),
+            "pitch_hz": median_pitch_hz(narrow),
+            "pitch_sd": pitch_deviation(narrow),
+            "onset_ms": 1000 * onset_s(samples),
+            "click_dbfs": _level_dbfs(samples[: round(CLICK_S * CODEC_RATE_HZ)]),
+            "duration_s": len(samples) / CODEC_RATE_HZ,
         }
-        for voice in sorted({h.line.voice for h in spelled}):
-            pairs = [(words_of(h.line.text), h.words_heard[index]) for h in spelled if h.line.voice == voice]
-            result[who][f"word_error_rate_{voice}"] = _rounded(pairs)
+        words = {name: recognizer.hear(narrow) for name, recognizer in recognizers.items()}
+        result.append(Heard(report["voice"], report["text"], report, words, measures))
     return result
 
 
-def _rounded(pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> float:
-    return round(error_rate(pairs), 3)
+def figures(heard: Sequence[Heard]) -> dict[str, float]:
+    """What the table says of one voice."""
+    digits = [h for h in heard if any(c.isdigit() for c in h.text)]
+    plain = [h for h in heard if h not in digits]
+    result = {"lines": float(len(heard))}
+    for name, lines in (("wer", plain), ("wer_digits", digits)):
+        for recognizer in ("whisper", "pocketsphinx") if lines else ():
+            result[f"{name}_{recognizer}"] = error_rate([(words_of(h.text), h.words[recognizer]) for h in lines])
+    for name in heard[0].measures:
+        result[name] = float(np.nanmean([h.measures[name] for h in heard]))
+    result["onset_ms_worst"] = max(h.measures["onset_ms"] for h in heard)
+    result["click_dbfs_worst"] = max(h.measures["click_dbfs"] for h in heard)
+    if all("ttfa_s" in h.report for h in heard):
+        result["ttfa_ms_p50"] = 1000 * float(np.median([h.report["ttfa_s"] for h in heard]))
+    if all("elapsed_s" in h.report for h in heard):
+        result["rtf"] = sum(h.report["elapsed_s"] for h in heard) / sum(h.report["audio_s"] for h in heard)
+    return result
 
 
-def _can_be_listed(text: str, known: frozenset[str]) -> bool:
-    return not any(c.isdigit() for c in text) and all(word in known for word in words_of(text))
+def table(columns: dict[str, dict[str, float]]) -> str:
+    rows = list(dict.fromkeys(name for column in columns.values() for name in column))
+    lines = [f"| measure | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for row in rows:
+        cells = (f"{column[row]:.4g}" if row in column else "" for column in columns.values())
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
-def read_wav(path: Path) -> Int16Array:
-    """Samples of a WAV file at the recognizer's SAMPLE_RATE_HZ."""
-    samples, rate_hz = soundfile.read(path, dtype="int16")
-    resampled: Int16Array = soxr.resample(samples, rate_hz, SAMPLE_RATE_HZ)
+def read_wav(path: Path, rate_hz: int = SAMPLE_RATE_HZ) -> Int16Array:
+    samples, own_rate_hz = soundfile.read(path, dtype="int16")
+    resampled: Int16Array = soxr.resample(samples, own_rate_hz, rate_hz) if own_rate_hz != rate_hz else samples
     return resampled
+
+
+def _above_8k_db(samples: Int16Array) -> float:
+    power: npt.NDArray[np.float64] = np.abs(np.fft.rfft(samples)) ** 2
+    high = round(len(samples) * HIGH_HZ / CODEC_RATE_HZ)
+    return float(10 * np.log10(power[high:].sum() / power.sum() + 1e-12))
+
+
+def _level_dbfs(samples: Int16Array) -> float:
+    root_mean_square = np.sqrt(np.square(samples / 32768).mean()) if len(samples) else 0.0
+    return float(20 * np.log10(root_mean_square + SILENT))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sonorant.training.evaluation.judge", description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
-    figures = judge(args.folder, args.processes)
-    (args.folder / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
-    print(json.dumps(figures, indent=1))
+    columns = {}
+    for folder in args.folders:
+        heard = hear_all(folder, args.processes)
+        for voice in sorted({h.voice for h in heard}):
+            columns[f"{folder.name} {voice}"] = figures([h for h in heard if h.voice == voice])
+        own = {name: column for name, column in columns.items() if name.startswith(f"{folder.name} ")}
+        (folder / "figures.json").write_text(json.dumps(own, indent=1) + "\n")
+    print(table(columns), end="")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """The sentences of the evaluation, which the text stage keeps out of training.
 
-`python -m sonorant.training.evaluation.sentences everyday` (or `held-out`) prints them in the form that
-`sonorant.cli.recite` reads.
+`python -m sonorant.training.evaluation.sentences everyday VOICE ...` (or `held-out`) prints them in the form which
+`sonorant.cli.recite` reads: every everyday sentence in each voice, the others in one voice after another.
 """
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from sonorant.training.flite import VOICES
 
 _FOLDER = Path(__file__).parent
 
@@ -26,12 +24,12 @@ def held_out_sentences() -> Sequence[tuple[str, str]]:
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["everyday"]:
-            lines = [(VOICES[0], text) for text in everyday_sentences()]
-        case ["held-out"]:
-            lines = [(VOICES[i % 2], text) for i, (_, text) in enumerate(held_out_sentences())]
+        case ["everyday", *voices] if voices:
+            lines = [(voice, text) for voice in voices for text in everyday_sentences()]
+        case ["held-out", *voices] if voices:
+            lines = [(voices[i % len(voices)], text) for i, (_, text) in enumerate(held_out_sentences())]
         case _:
-            sys.exit("name the sentences to print: everyday or held-out")
+            sys.exit("name the sentences to print, everyday or held-out, and the voices that are to speak them")
     print("\n".join(f"{voice}\t{text}" for voice, text in lines))
 
 
