@@ -11,16 +11,17 @@ from sonorant.engine.model.mel import MelSpectrogram
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, SynthesisParams
-from sonorant.training.audio import PEAK, resample_16_to_24_khz
+from sonorant.training.audio import PEAK
 from sonorant.training.codec.export import write_codec_config
 from sonorant.training.export import write_config
-from sonorant.training.flite import Flite, TeacherUnavailable
 from sonorant.training.references import REFERENCE_FRAMES, ReferenceMels, augmented
 from sonorant.training.settings import TOY_BASE
 from sonorant.training.speakers import FORMANTS_RANGE, Speaker, draw, many_speakers
 from sonorant.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
 from sonorant.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
 from sonorant.training.talker.rows import END, RowStore
+from sonorant.training.teachers.flite import Flite
+from sonorant.training.teachers.speech import TeacherUnavailable
 from tests.training.spoken_shards import TEXT, on_device, random_codes, shard_of, store_of
 
 SHAPE = BatchShape(num_rows=3, length=256, num_references=3)
@@ -31,7 +32,7 @@ MIX = Mix(whole_text=0.5, pairs=0.5, sentences_of_speaker=2)
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     folder = tmp_path_factory.mktemp("base")
     write_codec_config(folder / "speech_tokenizer", TOY_BASE.codec)
-    write_config(folder, TOY_BASE.talker, TOY_BASE.speakers, BUILTIN_VOICE_DIR, folder / "speech_tokenizer")
+    write_config(folder, TOY_BASE.talker, TOY_BASE.speakers, (), BUILTIN_VOICE_DIR, folder / "speech_tokenizer")
     return load_checkpoint(folder)
 
 
@@ -103,13 +104,14 @@ def test_the_speaker_encoder_learns_through_the_talker(checkpoint: Checkpoint, s
 
 def test_reference_mels_are_those_of_serving(checkpoint: Checkpoint) -> None:
     shard = shard_of(random_codes(checkpoint, 60, 9), each=2)
-    audio = np.random.default_rng(0).normal(0, 3000, shard.num_frames.sum() * 1280).astype(np.int16)
+    audio = np.random.default_rng(0).normal(0, 3000, shard.num_frames.sum() * 1920).astype(np.int16)
     shard = type(shard)(**{n: getattr(shard, n) for n in shard.__slots__} | {"audio": audio})
     mels = ReferenceMels(torch.device("cpu"))(shard, np.array([0, 1], np.int32))
     assert mels.shape == (2, REFERENCE_FRAMES, 128)
-    begin = (60 * 1280 - 43692) // 2
-    samples = torch.from_numpy(audio[begin : begin + 43692]).float()[None] * (PEAK / 32768)
-    served = MelSpectrogram(24000, 128)(resample_16_to_24_khz(samples)[0, : REFERENCE_FRAMES * 256])
+    begin = (60 * 1920 - REFERENCE_FRAMES * 256) // 2
+    served = MelSpectrogram(24000, 128)(
+        torch.from_numpy(audio[begin : begin + REFERENCE_FRAMES * 256]) * (PEAK / 32768)
+    )
     assert np.abs(mels[0] - served.numpy()).max() < 0.01
 
 
@@ -141,14 +143,14 @@ def test_a_made_speaker_has_the_pitch_and_the_formants_asked_for(voice: str) -> 
         pytest.skip(str(error))
     speeches = {}
     for f0_hz, formants in ((120, 1.0), (190, 1.0), (190, FORMANTS_RANGE[1])):
-        speech = flite.speak("How many more of them are in there now?", f"{voice}:{f0_hz}:{formants}:1.00")
+        (speech,) = flite.speak(["How many more of them are in there now?"], [f"{voice}:{f0_hz}:{formants}:1.00"])
         assert speech is not None
         assert abs(speech.ends_s[-1] - len(speech.samples) / 16000) < 0.2
         speeches[f0_hz, formants] = speech.samples.astype(np.float64)
         assert abs(_pitch_hz(speeches[f0_hz, formants]) / f0_hz - 1) < 0.08
     low, high = (_spectral_center_hz(speeches[190, formants]) for formants in (1.0, FORMANTS_RANGE[1]))
     assert high > 1.08 * low
-    plain = flite.speak("How many more of them are in there now?", voice)
+    (plain,) = flite.speak(["How many more of them are in there now?"], [voice])
     assert plain is not None
 
 

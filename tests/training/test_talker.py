@@ -11,7 +11,6 @@ from sonorant.engine.offline import synthesize
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, SynthesisParams
-from sonorant.training.flite import VOICES
 from sonorant.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
 from sonorant.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
 from sonorant.training.talker.rows import END, LAYOUTS, NOTHING, head_rows
@@ -28,7 +27,10 @@ def test_rows_are_the_prompt_that_serving_assembles(checkpoint: Checkpoint, layo
     piece = piece_of(store, store.training[0], layout, language)
     batch = pack([[piece]], BatchShape(1, piece.length), {})
     params = SynthesisParams(
-        sampling=checkpoint.default_sampling, speaker=VOICES[0], language=language, non_streaming_mode=bool(layout)
+        sampling=checkpoint.default_sampling,
+        speaker=next(iter(checkpoint.talker.speaker_ids)),
+        language=language,
+        non_streaming_mode=bool(layout),
     )
     tokenizer = Tokenizer.load(BUILTIN_VOICE_DIR)
     plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode(TEXT), ended=True)
@@ -67,8 +69,7 @@ def test_batches_have_one_shape_and_whole_sentences(checkpoint: Checkpoint) -> N
 def test_the_model_chooses_the_codes_that_serving_chose(checkpoint: Checkpoint, layout: int) -> None:
     """Greedy codes are each the likeliest given those before them, which is what training computes in one pass."""
     spoken = [synthesize(TEXT, greedy=True, language="english", non_streaming_mode=bool(layout)).codes]
-    voice = list(checkpoint.talker.speaker_ids).index(VOICES[0])
-    store = store_of(checkpoint, shard_of(spoken * 3, voice=VOICES.index(VOICES[voice])))
+    store = store_of(checkpoint, shard_of(spoken * 3, voice=0))
     piece = piece_of(store, store.training[0], layout, "english")
     batch = pack([[piece, piece], [piece]], BatchShape(2, 2 * piece.length), {})
     model = TrainedTalker(checkpoint)
@@ -88,7 +89,7 @@ def test_the_model_chooses_the_codes_that_serving_chose(checkpoint: Checkpoint, 
 
 
 def test_heads_end_before_the_first_text(checkpoint: Checkpoint) -> None:
-    text, control = head_rows(checkpoint, Path(BUILTIN_VOICE_DIR), VOICES[1], "auto")
+    text, control = head_rows(checkpoint, Path(BUILTIN_VOICE_DIR), list(checkpoint.talker.speaker_ids)[1], "auto")
     assert len(text) == len(control) == 8
     assert control[-1] == checkpoint.talker.codec_pad_id
     assert len(LAYOUTS) == 2

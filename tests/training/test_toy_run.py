@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from sonorant.engine.offline import synthesize
-from sonorant.training.flite import Flite, TeacherUnavailable
 from sonorant.training.settings import TOY, TOY_BASE, TrainingSettings
+from sonorant.training.teachers.flite import Flite
+from sonorant.training.teachers.speech import TeacherUnavailable
 from sonorant.training.text.sources import SCOWL_DIR, WORDNET_DIR
 
 pytest.importorskip("matplotlib", reason="needs the extra [train]")

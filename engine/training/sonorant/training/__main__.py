@@ -13,6 +13,7 @@ from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
 from sonorant.training.pipeline import DEFAULT_STAGES, LOG_FORMAT, Run, Stage, run_stages
 from sonorant.training.settings import FULL, FULL_BASE, TOY, TOY_BASE
 
+GPU_PROCESSES = 3  # of Kokoro, which one process leaves half idle
 KINDS = {"custom_voice": (FULL, TOY), "base": (FULL_BASE, TOY_BASE)}
 
 
@@ -31,18 +32,19 @@ def main() -> None:
     parser.add_argument(
         "--stages",
         default=",".join(DEFAULT_STAGES),
-        help="comma-separated (default: %(default)s); `decoder` trains the decoder of --codec-from further",
+        help="comma-separated (default: %(default)s); a stage works on what earlier ones left in the folder, and "
+        "beside those named with it; `decoder` trains the decoder of --codec-from further",
     )
     parser.add_argument("--minutes", type=float, default=30.0, help="time for all stages (default: %(default)s)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--processes", type=int, default=max(1, (os.cpu_count() or 2) - 3), help="processes that the teacher uses"
+        "--processes", type=int, help="processes that the teacher uses (default: all cores but three; 3 on a GPU)"
     )
     parser.add_argument(
         "--codec-from",
         type=Path,
         default=BUILTIN_VOICE_DIR,
-        help="checkpoint whose codec is used if the stage `codec` is left out (default: the built-in one)",
+        help="checkpoint whose codec is used if the folder has none and none is trained (default: the built-in one)",
     )
     parser.add_argument("--toy", action="store_true", help="tiny sizes: all stages in seconds, on a CPU")
     parser.add_argument("--eager", action="store_true", help="no compilation, no CUDA graphs: for debugging")
@@ -52,14 +54,16 @@ def main() -> None:
     if unknown := set(chosen) - set(stages):
         parser.error(f"unknown stages: {', '.join(sorted(unknown))}")
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    settings = KINDS[args.kind][args.toy]
+    own = GPU_PROCESSES if settings.teacher == "kokoro" else max(1, (os.cpu_count() or 2) - 3)
     run_stages(
         Run(
             folder=args.out,
-            settings=KINDS[args.kind][args.toy],
+            settings=settings,
             stages=chosen,
             device=torch.device(args.device),
             ends_at_s=time.time() + args.minutes * 60,
-            teacher_processes=args.processes,
+            teacher_processes=args.processes or own,
             codec_from=args.codec_from,
             seed=args.seed,
             eager=args.eager,

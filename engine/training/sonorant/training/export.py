@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sonorant.training.flite import VOICES
 from sonorant.training.references import NUM_MELS, SAMPLE_RATE_HZ
 from sonorant.training.settings import SpeakerEncoderSizes, SpeakerSettings, StackSizes, TalkerSettings
 
@@ -21,11 +20,15 @@ SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<
 
 
 def write_config(
-    folder: Path, settings: TalkerSettings, speakers: SpeakerSettings | None, text_folder: Path, codec_folder: Path
+    folder: Path,
+    settings: TalkerSettings,
+    speakers: SpeakerSettings | None,
+    voices: Sequence[str],
+    text_folder: Path,
+    codec_folder: Path,
 ) -> None:
     """Write config.json, generation_config.json and the text tokenizer. The codec must already be in `codec_folder`.
-    With `speakers`, the checkpoint clones voices; otherwise it has those of flite."""
-    voices = () if speakers else VOICES
+    With `speakers`, the checkpoint clones voices; otherwise it has `voices`."""
     encoder = _speaker_encoder(speakers.encoder, settings.stack.hidden_size) if speakers else {}
     codec = json.loads((codec_folder / "config.json").read_text())["decoder_config"]
     tokenizer = json.loads((text_folder / "tokenizer.json").read_text(encoding="utf-8"))

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import shutil
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import get_context
@@ -17,22 +19,22 @@ from sonorant.training.codec.export import write_codec_config
 from sonorant.training.codec.train import CodecTraining, train_codec, train_decoder
 from sonorant.training.evaluation.sentences import everyday_sentences, held_out_sentences
 from sonorant.training.export import write_config
-from sonorant.training.flite import VOICES
 from sonorant.training.plots import plot_talker
 from sonorant.training.sentences import FILE_NAME, read_sentences
 from sonorant.training.settings import TrainingSettings
-from sonorant.training.speakers import many_speakers, two_voices
+from sonorant.training.speakers import given_voices, many_speakers
 from sonorant.training.talker.train import train_talker
-from sonorant.training.teacher import speak_all
+from sonorant.training.teacher import Classroom, speak_all
+from sonorant.training.teachers.kokoro.fetch import fetch
+from sonorant.training.teachers.kokoro.spellings import spell_all
 from sonorant.training.text.corpus import write_corpus
 from sonorant.training.text.vocabulary import train_tokenizer
 
 logger = logging.getLogger(__name__)
 
-Stage = Literal["text", "codec", "decoder", "talker"]
+Stage = Literal["fetch", "text", "speech", "codec", "decoder", "codes", "talker"]
 # Without `decoder`, which trains the decoder of another run's codec further.
-DEFAULT_STAGES: Sequence[Stage] = ("text", "codec", "talker")
-FIRST_VOICE_SHARE = 0.7
+DEFAULT_STAGES: Sequence[Stage] = ("fetch", "text", "speech", "codec", "codes", "talker")
 LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_TEXTS = 100_000  # of the list; with more, the 1024 tokens stay the same
@@ -46,9 +48,13 @@ class Run:
     device: torch.device
     ends_at_s: float  # time.time() at which everything must be done
     teacher_processes: int
-    codec_from: Path | None  # a checkpoint whose codec is used if none is trained
+    codec_from: Path | None  # a checkpoint whose codec is used if the folder has none and none is trained
     seed: int
     eager: bool  # neither compiled nor captured: slower, for debugging
+
+    @property
+    def teacher(self) -> Path:
+        return self.folder / "teacher"
 
     @property
     def text(self) -> Path:
@@ -73,14 +79,18 @@ class Run:
 
 def run_stages(run: Run) -> None:
     settings = run.settings
+    if "fetch" in run.stages and settings.teacher == "kokoro":
+        fetch(run.teacher)
     if "text" in run.stages:
         write_text(run)
+        if settings.teacher == "kokoro":
+            spell_all(run.text, run.teacher, os.cpu_count() or 1)
     if "codec" in run.stages:
         write_codec_config(run.codec, settings.codec)
-    elif run.codec_from:
+    elif run.codec_from and not run.codec.exists():
         shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
-    if {"talker", "codec", "decoder"} & set(run.stages):
-        write_config(run.checkpoint, settings.talker, settings.speakers, run.text, run.codec)
+    if set(run.stages) - {"fetch", "text"}:
+        write_config(run.checkpoint, settings.talker, settings.speakers, tuple(settings.voices), run.text, run.codec)
         _with_teacher(run)
 
 
@@ -97,7 +107,7 @@ def write_text(run: Run) -> None:
         exclude=(*everyday_sentences(), *(text for _, text in held_out)),
         speakers=many_speakers(settings.speakers.sentences_each, run.seed)
         if settings.speakers
-        else two_voices(settings.num_held_out, FIRST_VOICE_SHARE, VOICES, run.seed),
+        else given_voices(settings.num_held_out, settings.voices, run.seed),
         seed=run.seed,
     )
     texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
@@ -105,12 +115,15 @@ def write_text(run: Run) -> None:
 
 
 def _with_teacher(run: Run) -> None:
-    """Train while the teacher speaks, each in a process of its own. Once there are codes, encoding and the talker's
-    training run beside the decoder's. The talker's process starts at once, because it takes long to prepare."""
+    """Run the stages that need speech or codes, each in a process of its own. Once there are codes, encoding and the
+    talker's training run beside the decoder's. The talker's process starts at once, as it takes long to prepare."""
     spawn = get_context("spawn")
     stop, spoken = spawn.Event(), spawn.Event()
-    shards = (run.text, run.audio, run.codes, run.settings.sentences_per_shard)
-    teacher = spawn.Process(target=speak_all, args=(*shards, run.teacher_processes, spoken, stop), name="teacher")
+    classroom = Classroom(run.settings.teacher, tuple(run.settings.voices), run.teacher, run.text, run.device)
+    shards = (run.audio, run.codes, run.settings.sentences_per_shard)
+    teacher = spawn.Process(
+        target=speak_all, args=(classroom, *shards, run.teacher_processes, spoken, stop), name="teacher"
+    )
     references_each = run.settings.speakers.references_each if run.settings.speakers else 0
     encoder = spawn.Process(
         target=encode_all,
@@ -125,11 +138,14 @@ def _with_teacher(run: Run) -> None:
         started.append(process)
 
     def start_encoder() -> None:
-        if "talker" in run.stages:
+        if "codes" in run.stages:
             start(encoder)
 
-    start(teacher)
     try:
+        if "speech" in run.stages:
+            start(teacher)
+        else:
+            spoken.set()
         if "talker" in run.stages:
             start(talker)
         if "codec" in run.stages:
@@ -138,9 +154,10 @@ def _with_teacher(run: Run) -> None:
             start_encoder()
         if "decoder" in run.stages:
             train_decoder(_codec_training(run, started))
-        while talker in started and talker.exitcode is None:
+        last = next((process for process in (talker, encoder, teacher) if process in started), talker)
+        while last in started and last.exitcode is None and (last is talker or time.time() < run.ends_at_s):
             _check(started)
-            talker.join(timeout=1.0)
+            last.join(timeout=1.0)
         _check(started)
     finally:
         stop.set()

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from sonorant.engine.model.mel import FFT_SIZE, HOP_SAMPLES, MAGNITUDE_FLOOR, MEL_FLOOR, PADDING_SAMPLES, mel_filters
 from sonorant.training.alignment import FRAME_SAMPLES
-from sonorant.training.audio import PEAK, resample_16_to_24_khz
+from sonorant.training.audio import PEAK
 from sonorant.training.shards import Shard
 
 NUM_MELS = 128
 SAMPLE_RATE_HZ = 24000
 REFERENCE_FRAMES = 256  # 2.7 s; a shorter sentence is repeated
 _SAMPLES = REFERENCE_FRAMES * HOP_SAMPLES
-_TEACHER_SAMPLES = -(-_SAMPLES * 2 // 6) * 2  # at 16 kHz; even, because two samples become three at 24 kHz
 
 
 def references_of(speakers: npt.NDArray[np.int32], each: int) -> npt.NDArray[np.int32]:
@@ -42,11 +41,11 @@ class ReferenceMels:
         crops = []
         for i in references:
             sentence = shard.audio[ends[i] - shard.num_frames[i] * FRAME_SAMPLES : ends[i]]
-            sentence = np.tile(sentence, -(-_TEACHER_SAMPLES // len(sentence)))
-            begin = (len(sentence) - _TEACHER_SAMPLES) // 2
-            crops.append(sentence[begin : begin + _TEACHER_SAMPLES])
+            sentence = np.tile(sentence, -(-_SAMPLES // len(sentence)))
+            begin = (len(sentence) - _SAMPLES) // 2
+            crops.append(sentence[begin : begin + _SAMPLES])
         audio = torch.from_numpy(np.stack(crops)).to(self._device).float() * (PEAK / 32768)
-        mels: npt.NDArray[np.float16] = self.mels(resample_16_to_24_khz(audio)[:, :_SAMPLES]).half().cpu().numpy()
+        mels: npt.NDArray[np.float16] = self.mels(audio).half().cpu().numpy()
         return mels
 
     def mels(self, samples: Tensor) -> Tensor:

@@ -1,11 +1,12 @@
-"""The file of the sentence list: one line per sentence, with its voice and kind. The first lines are held out."""
+"""The sentence list: a file with one line of JSON per sentence. The first lines are held out."""
 
 import gzip
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-FILE_NAME = "sentences.tsv.gz"
+FILE_NAME = "sentences.jsonl.gz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +21,12 @@ class Sentence:
 def write_sentences(folder: Path, sentences: Iterable[Sentence]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with gzip.open(folder / FILE_NAME, "wt", encoding="utf-8") as file:
-        for s in sentences:
-            file.write(f"{s.voice}\t{s.kind}\t{int(s.held_out)}\t{s.text}\n")
+        for sentence in sentences:
+            values = asdict(sentence)
+            del values["row"]
+            file.write(json.dumps(values, ensure_ascii=False) + "\n")
 
 
 def read_sentences(folder: Path) -> Sequence[Sentence]:
-    sentences = []
     with gzip.open(folder / FILE_NAME, "rt", encoding="utf-8") as file:
-        for row, line in enumerate(file):
-            voice, kind, held_out, text = line.rstrip("\n").split("\t")
-            sentences.append(Sentence(row, voice, kind, held_out == "1", text))
-    return sentences
+        return [Sentence(row, **json.loads(line)) for row, line in enumerate(file)]

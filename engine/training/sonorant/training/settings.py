@@ -1,6 +1,8 @@
 """All sizes and numbers of a training run: for the built-in checkpoints, and for toys that run through all stages."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from sonorant.training.codec.settings import FULL_CODEC, SMALL_CODEC, TOY_CODEC, CodecSettings
 from sonorant.training.talker.losses import Regularization
@@ -49,8 +51,13 @@ class TalkerSettings:
     max_steps: int | None = None  # None: as many as there is time for
 
 
+TeacherName = Literal["flite", "kokoro"]
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
+    teacher: TeacherName
+    voices: Mapping[str, float]  # the checkpoint's, with their shares of the sentences; none if it clones
     num_sentences: int
     num_held_out: int  # sentences of the evaluation, used for the held-out losses during training
     vocabulary: int  # text tokens, special ones included
@@ -61,7 +68,9 @@ class TrainingSettings:
 
 
 FULL = TrainingSettings(
-    num_sentences=400_000,
+    teacher="kokoro",
+    voices={"linden": 0.55, "wren": 0.45},
+    num_sentences=150_000,
     num_held_out=200,
     vocabulary=1024,
     sentences_per_shard=256,
@@ -72,7 +81,7 @@ FULL = TrainingSettings(
         text_hidden_size=256,
         predictor=StackSizes(256, 512, num_layers=2, num_heads=4, num_kv_heads=2),
         trainer=TrainerSettings(
-            BatchShape(num_rows=40, length=512),
+            BatchShape(num_rows=20, length=1024),
             Regularization(dropout=0.05, corrupted=0.08, own_frames=3072, predictor_frames=6144),
         ),
         mix=Mix(whole_text=0.3),
@@ -86,6 +95,8 @@ FULL = TrainingSettings(
 
 # Talker, speaker encoder and codec together stay under 14 MB.
 FULL_BASE = TrainingSettings(
+    teacher="flite",
+    voices={},
     num_sentences=300_000,
     num_held_out=200,
     vocabulary=1024,
@@ -110,6 +121,8 @@ FULL_BASE = TrainingSettings(
 )
 
 TOY = TrainingSettings(
+    teacher="flite",
+    voices={"rms": 0.7, "slt": 0.3},
     num_sentences=60,
     num_held_out=12,
     vocabulary=384,
@@ -135,6 +148,7 @@ TOY = TrainingSettings(
 
 TOY_BASE = replace(
     TOY,
+    voices={},
     talker=replace(
         TOY.talker,
         text_hidden_size=16,

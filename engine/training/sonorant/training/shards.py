@@ -19,15 +19,17 @@ class Shard:
     """Several sentences end to end. A shard has either `audio` or `codes`; the other is empty."""
 
     rows: npt.NDArray[np.int32]  # [sentences] line of the sentence list
-    voices: npt.NDArray[np.int32]  # [sentences] who speaks: index of flite.VOICES, or a made speaker's first row
+    voices: npt.NDArray[
+        np.int32
+    ]  # [sentences] who speaks: index of the checkpoint's voices, or a made speaker's first row
     traits: npt.NDArray[np.float32]  # [sentences, NUM_TRAITS] of made speakers
-    teachers: npt.NDArray[np.int8]  # [sentences] index of speakers.VOICE_NAMES
+    teachers: npt.NDArray[np.int8]  # [sentences] index of speakers.VOICE_NAMES, of made speakers
     num_frames: npt.NDArray[np.int32]  # [sentences]
     num_tokens: npt.NDArray[np.int32]  # [sentences]
     tokens: Int16Array  # [sum of num_tokens] text token ids
     guide: Int16Array  # [sum of num_frames] text token being spoken
     phones: npt.NDArray[np.int8]  # [sum of num_frames * 4]
-    audio: Int16Array  # [sum of num_frames * 1280], 16 kHz
+    audio: Int16Array  # [sum of num_frames * 1920], 24 kHz
     codes: Int16Array  # [sum of num_frames, codebooks]
     references: npt.NDArray[np.int32]  # [references] indices of the sentences in `mels`; empty in a shard with audio
     mels: npt.NDArray[np.float16]  # [references, frames, bands]; empty in a shard with audio
@@ -58,7 +60,9 @@ def audio_shard(sentences: Sequence[SpokenSentence]) -> Shard:
         rows=np.array([s.row for s in sentences], np.int32),
         voices=np.array([s.voice for s in sentences], np.int32),
         traits=np.array([s.speaker.traits() for s in sentences], np.float32),
-        teachers=np.array([VOICE_NAMES.index(s.speaker.voice) for s in sentences], np.int8),
+        teachers=np.array(
+            [VOICE_NAMES.index(s.speaker.voice) if s.speaker.voice in VOICE_NAMES else 0 for s in sentences], np.int8
+        ),
         num_frames=np.array([s.speech.num_frames for s in sentences], np.int32),
         num_tokens=np.array([len(s.tokens) for s in sentences], np.int32),
         tokens=np.concatenate([np.array(s.tokens, np.int16) for s in sentences]),

@@ -5,7 +5,7 @@ A made speaker is a voice with another pitch, another length of the vocal tract 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -65,13 +65,14 @@ def many_speakers(sentences_each: int, seed: int) -> Iterator[str]:
         yield from [str(draw(rng))] * sentences_each
 
 
-def two_voices(num_held_out: int, share_of_first: float, voices: tuple[str, str], seed: int) -> Iterator[str]:
+def given_voices(num_held_out: int, shares: Mapping[str, float], seed: int) -> Iterator[str]:
     """Yield the voice of each line, endlessly: in turn for the held-out lines, then at random."""
     rng = random.Random(f"voices {seed}")
+    voices = tuple(shares)
     for row in range(num_held_out):
-        yield voices[row % 2]
+        yield voices[row % len(voices)]
     while True:
-        yield voices[0] if rng.random() < share_of_first else voices[1]
+        yield rng.choices(voices, tuple(shares.values()))[0]
 
 
 def _log_uniform(rng: random.Random, limits: tuple[float, float]) -> float:

@@ -13,7 +13,7 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.weights import TensorFile, load_module
 from sonorant.training.alignment import FRAME_SAMPLES
-from sonorant.training.audio import PEAK, resample_16_to_24_khz
+from sonorant.training.audio import PEAK
 from sonorant.training.references import ReferenceMels, references_of
 from sonorant.training.shards import Shard
 
@@ -85,7 +85,7 @@ def encode_shard(encoder: CodecEncoder, shard: Shard, device: torch.device) -> n
         for row, i in enumerate(batch):
             first, last = (ends[i] - shard.num_frames[i]) * FRAME_SAMPLES, ends[i] * FRAME_SAMPLES
             samples[row, : last - first] = audio[first:last]
-        made = encoder.encode(resample_16_to_24_khz(samples)).cpu().numpy()
+        made = encoder.encode(samples).cpu().numpy()
         for row, i in enumerate(batch):
             codes[ends[i] - shard.num_frames[i] : ends[i]] = made[row, : shard.num_frames[i]]
     return codes

@@ -7,11 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sonorant.training.alignment import PHONES_PER_FRAME
-from sonorant.training.audio import PEAK, resample_16_to_24_khz
+from sonorant.training.alignment import FRAME_SAMPLES, PHONES_PER_FRAME
+from sonorant.training.audio import PEAK
 from sonorant.training.shards import Shard
 
-FRAME_SAMPLES = 1920
 STEPS_PER_FRAME = PHONES_PER_FRAME  # crops begin at multiples of 20 ms
 
 
@@ -34,8 +33,9 @@ class SpeechPool:
             self._append(Shard.load(path))
         return len(new)
 
-    def crops(self, num_frames: int, number: int, at_starts: float) -> tuple[Tensor, Tensor]:
-        """Draw samples [number, num_frames * 1920] in -1..1 and their phones [number, num_frames * 4].
+    def crops(self, num_frames: int, number: int, at_starts: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw samples [number, num_frames * 1920] in -1..1, their phones [number, num_frames * 4], and which of the
+        crops begin where a sentence does [number].
 
         `at_starts`: the share of crops that begin where a sentence begins.
         """
@@ -43,12 +43,13 @@ class SpeechPool:
         anywhere = torch.randint(last, (number,), device=self.device)
         starts = torch.tensor(self._starts, device=self.device)
         begun = starts[torch.randint(len(starts), (number,), device=self.device)] * STEPS_PER_FRAME
-        first = torch.where(torch.rand(number, device=self.device) < at_starts, begun.clamp(max=last), anywhere)
+        starting = (torch.rand(number, device=self.device) < at_starts) & (begun <= last)
+        first = torch.where(starting, begun, anywhere)
         step_samples = FRAME_SAMPLES // STEPS_PER_FRAME
         span = torch.arange(num_frames * FRAME_SAMPLES, device=self.device)
         samples = self._samples.flatten()[first[:, None] * step_samples + span]
         phones = self._phones.flatten()[first[:, None] + torch.arange(num_frames * STEPS_PER_FRAME, device=self.device)]
-        return samples.float() * (PEAK / 32768), phones.long()
+        return samples.float() * (PEAK / 32768), phones.long(), starting
 
     def _append(self, shard: Shard) -> None:
         keep = [i for i, row in enumerate(shard.rows) if row not in self._held_out]
@@ -56,8 +57,7 @@ class SpeechPool:
         frames = np.concatenate([np.arange(ends[i] - shard.num_frames[i], ends[i]) for i in keep])
         if self.num_frames + len(frames) > len(self._samples):
             return
-        audio = torch.from_numpy(shard.audio).to(self.device).float()
-        samples = resample_16_to_24_khz(audio[None])[0].round().clamp(-32768, 32767).to(torch.int16)
+        samples = torch.from_numpy(shard.audio).to(self.device)
         chosen = torch.from_numpy(frames).to(self.device)
         end = self.num_frames + len(frames)
         self._samples[self.num_frames : end] = samples.view(-1, FRAME_SAMPLES)[chosen]

@@ -33,7 +33,7 @@ class CodecSettings:
 
 
 FULL_CODEC = CodecSettings(
-    num_codebooks=6,
+    num_codebooks=8,
     num_codes=512,
     vector_dim=64,
     codebook_dim=128,

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SAMPLE_RATE_HZ = 24000
-TARGET_MELS, TARGET_MAX_HZ = 80, 8000.0  # the teacher has nothing above 8 kHz
+TARGET_MELS, TARGET_MAX_HZ = 100, 12000.0
 TARGET_LOW_BINS = 128  # of the fine spectrum, 0 to 1.5 kHz, which show the pitch
 COMPARED = ((2048, 128), (1024, 96), (512, 64), (256, 32), (128, 16), (64, 8))  # (window, mels)
 FINE_WINDOW, FINE_FLOOR = 2048, 1e-2

@@ -20,7 +20,7 @@ from sonorant.training.codec.pool import SpeechPool
 from sonorant.training.codec.quantizer import BookGroup
 from sonorant.training.codec.settings import CodecSettings
 from sonorant.training.codec.spectra import TARGET_LOW_BINS, TARGET_MELS, SpectralTargets
-from sonorant.training.flite import PHONES
+from sonorant.training.teachers.speech import PHONES
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def train_stage1(
         for group in optimizer.param_groups:
             group["lr"] = settings.stage1_rate * _rate(done, clock.steps)
         num_frames, number = settings.stage1_crops[clock.steps % len(settings.stage1_crops)]
-        samples, phones = pool.crops(num_frames, number, at_starts=0.5)
+        samples, phones, _ = pool.crops(num_frames, number, at_starts=0.5)
         if clock.steps == settings.steps_without_books:
             _start_books(model, pool, settings)
         decay = None if done > BOOKS_FROZEN_FROM else 0.98 if done < 0.6 else 0.99

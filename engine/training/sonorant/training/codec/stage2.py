@@ -10,19 +10,21 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from sonorant.engine.model.codec.code2wav import Code2Wav
+from sonorant.training.alignment import FRAME_SAMPLES
 from sonorant.training.clock import Clock, falling_rate
 from sonorant.training.codec.decoder import decode_latents
 from sonorant.training.codec.discriminators import Discriminators
-from sonorant.training.codec.pool import FRAME_SAMPLES, SpeechPool
+from sonorant.training.codec.pool import SpeechPool
 from sonorant.training.codec.quantizer import BookGroup
 from sonorant.training.codec.settings import CodecSettings
 from sonorant.training.codec.spectra import TARGET_MELS, SpectralDistance, SpectralTargets
 from sonorant.training.codec.stage1 import QuantizedEncoder
-from sonorant.training.flite import PHONES
+from sonorant.training.teachers.speech import PHONES
 
 logger = logging.getLogger(__name__)
 
 MEL_WEIGHT, LOW_WEIGHT, FEATURES_WEIGHT, LATENT_MEL_WEIGHT = 15.0, 30.0, 2.0, 3.0
+START_WEIGHT, START_SAMPLES = 50.0, 480  # spectra hardly show a click in the first samples of a sentence
 DISCRIMINATORS_FROM = 0.15  # of the time
 DISCRIMINATORS_RAMP = 0.05
 LATENT_LOSS_UNTIL = 0.6  # of the time; predicting phones and mels from the latents helps at the beginning
@@ -116,7 +118,7 @@ def train_stage2(
             group["lr"] = settings.stage2_rate * _rate(done, clock.steps)
         for group in judges_optimizer.param_groups:
             group["lr"] = settings.discriminator_rate * _rate(done, clock.steps)
-        samples, phones = pool.crops(*settings.stage2_crop, at_starts=0.25)
+        samples, phones, starting = pool.crops(*settings.stage2_crop, at_starts=0.25)
         with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
             with torch.no_grad():
                 embedded = books.embed(samples)
@@ -124,10 +126,11 @@ def train_stage2(
             made, latents = model(*vectors)
         made = made.float()
         mel, low = distance(made, samples)
-        loss = MEL_WEIGHT * mel + LOW_WEIGHT * low
+        start = _start_distance(made, samples, starting)
+        loss = MEL_WEIGHT * mel + LOW_WEIGHT * low + START_WEIGHT * start
         if done < LATENT_LOSS_UNTIL:
             loss = loss + _latent_loss(model.latent_head(latents.transpose(1, 2).float()), samples, phones, targets)
-        parts = {"mel": mel, "low": low}
+        parts = {"mel": mel, "low": low, "start": start}
         if done > DISCRIMINATORS_FROM:
             begin = int(torch.randint(settings.stage2_crop[0] - settings.compared_frames + 1, ())) * FRAME_SAMPLES
             span = slice(begin, begin + settings.compared_frames * FRAME_SAMPLES)
@@ -157,6 +160,12 @@ def train_stage2(
 @torch.no_grad()
 def _quantized(group: BookGroup, embedded: Tensor) -> Tensor:
     return group.quantize(group.project(embedded), decay=None, revive=False)[0]
+
+
+def _start_distance(made: Tensor, wanted: Tensor, starting: Tensor) -> Tensor:
+    """Mean absolute difference of the first 20 ms, where a crop begins with its sentence, as a stream does."""
+    difference = (made[:, :START_SAMPLES] - wanted[:, :START_SAMPLES]).abs().mean(1)
+    return (difference * starting).sum() / starting.sum().clamp(min=1)
 
 
 def _latent_loss(read: Tensor, samples: Tensor, phones: Tensor, targets: SpectralTargets) -> Tensor:

@@ -17,10 +17,10 @@ from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.types import X_VECTOR
 from sonorant.training.alignment import PHONES_PER_FRAME
-from sonorant.training.flite import PHONES
 from sonorant.training.references import augmented
 from sonorant.training.speakers import NUM_TRAITS, VOICE_NAMES
 from sonorant.training.talker.rows import END, RowStore
+from sonorant.training.teachers.speech import PHONES
 
 GUIDED_LAYERS = (1, 3)  # layers whose first head learns to look at the text being spoken
 IGNORED = -100

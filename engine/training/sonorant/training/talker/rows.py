@@ -22,7 +22,6 @@ from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, SynthesisParams
 from sonorant.training.alignment import NO_TOKEN, PHONES_PER_FRAME
-from sonorant.training.flite import VOICES
 from sonorant.training.references import NUM_MELS, REFERENCE_FRAMES
 from sonorant.training.shards import Shard
 from sonorant.training.speakers import NUM_TRAITS
@@ -201,7 +200,7 @@ class RowStore:
     def _append_heads(self, text_folder: Path) -> dict[tuple[int, str], tuple[int, int]]:
         """Append the heads: the rows before the first text, as `PromptLayout` makes them."""
         heads = {}
-        for voice, speaker in enumerate((None,) if self._clones else VOICES):
+        for voice, speaker in enumerate((None,) if self._clones else tuple(self.checkpoint.talker.speaker_ids)):
             for language in LANGUAGES:
                 text, control = head_rows(self.checkpoint, text_folder, speaker, language)
                 nothing = np.full(len(text), NOTHING, np.int32)

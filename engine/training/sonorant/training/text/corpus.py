@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from sonorant.training.sentences import Sentence, write_sentences
+from sonorant.training.text.addresses import address_sentence
 from sonorant.training.text.grammar import EVERYDAY_FILE, Grammar, Rule
 from sonorant.training.text.lexicon import LEXICON_FILE, lexicon_rules
 from sonorant.training.text.numbers import number_digits, number_sentence, number_words, time_digits
+from sonorant.training.text.prose import dialogue, paragraph, typographic
 from sonorant.training.text.sources import Words, documentation, load_words, plain_sentences, wordnet_texts
 
 logger = logging.getLogger(__name__)
@@ -24,9 +26,13 @@ MIX: Mapping[str, int] = {
     "number": 30_000,
     "short": 10_000,
     "shout": 5_000,
+    "dialogue": 20_000,
+    "address": 15_000,
     "long": 22_000,
+    "paragraph": 12_000,
 }
-MAX_CHARS = 330
+MAX_CHARS = {"paragraph": 850}  # of the kinds that may be longer than others
+MAX_CHARS_OF_OTHERS = 330
 MAX_REPEATS = 60_000
 
 _GREETINGS = [
@@ -81,9 +87,9 @@ def write_corpus(
     by_kind: dict[str, list[str]] = {}
     for kind, generate in _generators(rng, load_words(), seed, by_kind).items():
         number = round(MIX[kind] * num_sentences / sum(MIX.values()))
-        by_kind[kind] = _take(generate, number, seen, by_case=kind == "shout")
+        by_kind[kind] = _take(generate, number, seen, MAX_CHARS.get(kind, MAX_CHARS_OF_OTHERS), by_case=kind == "shout")
         logger.info("%d sentences of kind %s", len(by_kind[kind]), kind)
-    rows = [(kind, text) for kind, texts in by_kind.items() for text in texts]
+    rows = [(kind, typographic(text, rng)) for kind, texts in by_kind.items() for text in texts]
     rng.shuffle(rows)
     lines = enumerate([*((True, *line) for line in held_out), *((False, *line) for line in rows)])
     write_sentences(
@@ -95,7 +101,7 @@ def normalized(text: str) -> str:
     return " ".join(re.findall(r"[a-z0-9']+", text.lower()))
 
 
-def _take(texts: Iterator[str], num: int, seen: set[str], *, by_case: bool) -> list[str]:
+def _take(texts: Iterator[str], num: int, seen: set[str], max_chars: int, *, by_case: bool) -> list[str]:
     """Return the first `num` new texts; fewer if the source ends or repeats itself too often."""
     taken: list[str] = []
     repeats = 0
@@ -103,7 +109,7 @@ def _take(texts: Iterator[str], num: int, seen: set[str], *, by_case: bool) -> l
         if len(taken) == num or repeats > MAX_REPEATS:
             break
         key = text if by_case else normalized(text)
-        if key in seen or len(text) > MAX_CHARS or not text.isascii():
+        if key in seen or len(text) > max_chars or not text.isascii():
             repeats += 1
             continue
         seen.add(key)
@@ -139,7 +145,10 @@ def _generators(
         "number": _forever(lambda: number_sentence(rng)),
         "short": _short(rng, words),
         "shout": _forever(lambda: _shout(rng.choice(by_kind["everyday"]), rng)),
-        "long": _forever(lambda: _paragraph(by_kind, rng)),
+        "dialogue": _forever(lambda: dialogue(by_kind["everyday"], words.names, rng)),
+        "address": _forever(lambda: address_sentence(words, rng)),
+        "long": _forever(lambda: _joined(by_kind, rng)),
+        "paragraph": _forever(lambda: paragraph(by_kind, rng)),
     }
 
 
@@ -167,7 +176,7 @@ def _shout(text: str, rng: random.Random) -> str:
     return " ".join((*parts[:index], parts[index].upper(), *parts[index + 1 :]))
 
 
-def _paragraph(by_kind: Mapping[str, list[str]], rng: random.Random) -> str:
+def _joined(by_kind: Mapping[str, list[str]], rng: random.Random) -> str:
     """Join two to eight sentences, as in real text: by a space, a conjunction, a semicolon or a dash."""
     num = rng.choice((2, 2, 2, 3, 3, 4, 5, 6, 8))
     kinds = ("everyday", "everyday", "everyday", "example", "documentation", "number", "lexicon", "short")

@@ -1,42 +1,28 @@
-"""The teacher: libflite, called through ctypes. Returns speech with the time and the word of every phone.
+"""A teacher: libflite, called through ctypes. Its voices sound like robots, and speak at 1,000 times real time.
 
 Needs the shared libraries of flite and of its voices (Debian: `apt install libflite1`). Knows nothing of codec frames.
 """
 
 import ctypes
+import re
+from collections.abc import Sequence
 from ctypes import CDLL, POINTER, RTLD_GLOBAL, Structure, c_char_p, c_float, c_int, c_short, c_void_p, cast
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import soxr
 
-from sonorant.engine.errors import EngineError
-from sonorant.engine.types import Int16Array
 from sonorant.training.speakers import Speaker
+from sonorant.training.teachers.speech import PHONES, Speech, TeacherUnavailable
 
 VOICES = ("rms", "slt")  # those of the custom_voice checkpoint; the first is its default
-_PHONE_NAMES = """
-    pau aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh
-"""
-PHONES = tuple(_PHONE_NAMES.split())
 SAMPLE_RATE_HZ = 16000
 F0_DEVIATION = 0.11  # standard deviation of a made speaker's pitch, as a share of the pitch
 MADE_LEVEL = 2800.0  # root mean square of all made speakers' samples, so that loudness is no trait
 _PEAK = 30000.0
+_TYPED = str.maketrans({"’": "'", "“": '"', "”": '"', "–": "-", "—": "-"})  # one for one, so that spans stay
 _PHONE_IDS = {name: index for index, name in enumerate(PHONES)}
-
-
-class TeacherUnavailable(EngineError):
-    """libflite or one of its voices cannot be loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Speech:
-    samples: Int16Array
-    phones: tuple[int, ...]  # indices of PHONES; "pau" for silence
-    ends_s: tuple[float, ...]  # when each phone ends
-    words: tuple[int, ...]  # index of each phone's word, counting the whitespace tokens that are spoken; -1 in silence
+_WORD = re.compile(r"\S*[A-Za-z0-9]\S*")
 
 
 class _Wave(Structure):
@@ -65,11 +51,11 @@ class Flite:
         self._lib.flite_init()
         self._voices = {name: _register(name) for name in VOICES}
 
-    def speak(self, text: str, speaker_name: str) -> Speech | None:
-        """Return the speech of `text`, or None if flite finds nothing to say in it.
+    def speak(self, texts: Sequence[str], voices: Sequence[str]) -> Sequence[Speech | None]:
+        """`voices`: flite's, or made speakers (training.speakers)."""
+        return [self._speak(text, voice) for text, voice in zip(texts, voices, strict=True)]
 
-        `speaker_name`: a voice or a made speaker (training.speakers).
-        """
+    def _speak(self, text: str, speaker_name: str) -> Speech | None:
         speaker = Speaker.parse(speaker_name)
         if speaker.f0_hz is None:
             return self._synthesize(text, speaker.voice)
@@ -94,7 +80,7 @@ class Flite:
         return self._voices[name]
 
     def _synthesize(self, text: str, voice: str) -> Speech | None:
-        utterance = self._lib.flite_synth_text(text.encode("ascii", "ignore"), self._voice(voice))
+        utterance = self._lib.flite_synth_text(text.translate(_TYPED).encode("ascii", "ignore"), self._voice(voice))
         if not utterance:
             return None
         try:
@@ -106,7 +92,8 @@ class Flite:
                     f"voice {voice} speaks at {wave.contents.sample_rate} Hz, not {SAMPLE_RATE_HZ}"
                 )
             samples = np.ctypeslib.as_array(wave.contents.samples, (wave.contents.num_samples,)).copy()
-            return Speech(samples, *self._segments(utterance))
+            phones, ends_s, words = self._segments(utterance)
+            return Speech(samples, SAMPLE_RATE_HZ, phones, ends_s, _spans(text, words))
         finally:
             self._lib.delete_utterance(utterance)
 
@@ -135,12 +122,30 @@ class Flite:
         return lib.item_parent(item) if item else None
 
 
+def _spans(text: str, words: Sequence[int]) -> tuple[tuple[int, int] | None, ...]:
+    """The characters of each phone's word; none at all if flite splits the text in another way than whitespace does."""
+    found = [_without_punctuation(match) for match in _WORD.finditer(text)]
+    same = max(words, default=-1) + 1 == len(found)
+    return tuple(found[word] if same and word >= 0 else None for word in words)
+
+
+def _without_punctuation(word: re.Match[str]) -> tuple[int, int]:
+    begin, end = word.span()
+    while not word.string[end - 1].isalnum():
+        end -= 1
+    return begin, end
+
+
 def _played_faster(speech: Speech, ratio: float) -> Speech:
     samples = soxr.resample(speech.samples.astype(np.float32), SAMPLE_RATE_HZ * ratio, SAMPLE_RATE_HZ, quality="HQ")
     level, peak = float(np.sqrt(np.square(samples).mean())), float(np.abs(samples).max())
     gain = min(MADE_LEVEL / max(level, 1.0), _PEAK / max(peak, 1.0))
     return Speech(
-        (samples * gain).astype(np.int16), speech.phones, tuple(end / ratio for end in speech.ends_s), speech.words
+        (samples * gain).astype(np.int16),
+        SAMPLE_RATE_HZ,
+        speech.phones,
+        tuple(end / ratio for end in speech.ends_s),
+        speech.spans,
     )
 
 

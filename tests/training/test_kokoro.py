@@ -1,0 +1,79 @@
+"""What the teacher Kokoro needs beside its network, which no registry's test machine has."""
+
+import numpy as np
+import pytest
+import torch
+
+from sonorant.training.teachers.kokoro.modules import Lengths, MaskedAdaIN
+from sonorant.training.teachers.kokoro.phonemes import Spelling, Word, chunks, phones_of, spoken_line
+from sonorant.training.teachers.kokoro.teacher import joined
+from sonorant.training.teachers.kokoro.voices import MIXTURES
+from sonorant.training.teachers.speech import PAUSE, PHONES, Speech
+
+TEXT = "Hi, Ada! Go."
+SPELLING: Spelling = (
+    Word(0, 2, "hˈI"),
+    Word(2, 3, ","),
+    Word(4, 7, "ˈAdə"),
+    Word(7, 8, "!"),
+    Word(9, 11, "ɡˈO"),
+    Word(11, 12, "."),
+)
+OTHERS_VOICES = {
+    *("alloy", "echo", "fable", "nova", "onyx", "sky", "aoede", "kore", "fenrir", "puck"),
+    *("adam", "bella", "sarah", "george"),
+}
+
+
+def test_words_have_spaces_between_them_and_punctuation_has_none_before() -> None:
+    assert spoken_line(SPELLING) == "hˈI, ˈAdə! ɡˈO."
+
+
+def test_long_texts_are_split_where_sentences_end() -> None:
+    assert chunks(SPELLING, max_phones=100) == [SPELLING]
+    assert chunks(SPELLING, max_phones=10) == [SPELLING[:4], SPELLING[4:]]
+    assert chunks((Word(0, 600, "a" * 600),), max_phones=10) is None  # a sentence that the teacher cannot speak at once
+
+
+def test_no_part_of_a_long_text_is_only_punctuation() -> None:
+    quoted: Spelling = (Word(0, 1, "…"), Word(1, 3, "ɡˈO"), Word(3, 4, "."), Word(4, 5, "”"), Word(6, 8, "ɡˈO"))
+    assert chunks(quoted, max_phones=1) == [quoted[:4], quoted[4:]]
+
+
+def test_phones_have_times_and_words() -> None:
+    line = spoken_line(SPELLING[:3])
+    phones, ends_s, spans = phones_of(SPELLING[:3], [0.1] * (len(line) + 2))
+    assert [PHONES[phone] for phone in phones] == ["pau", "h", "I", "pau", "pau", "A", "d", "ə", "pau"]
+    assert spans == [None, (0, 2), (0, 2), None, None, (4, 7), (4, 7), (4, 7), None]
+    assert ends_s == pytest.approx(
+        [0.1, 0.2, 0.4, 0.5, 0.6, 0.8, 0.9, 1.0, 1.1]
+    )  # a stressed vowel has its mark's time
+
+
+def test_parts_of_a_long_text_follow_one_another() -> None:
+    silence, sound = np.zeros(12000, np.int16), np.full(24000, 8000, np.int16)
+    part = Speech(
+        np.concatenate([silence, sound, silence]), 24000, (PAUSE, 1, PAUSE), (0.5, 1.5, 2.0), (None, (0, 2), None)
+    )
+    whole = joined([part, part])
+    assert len(whole.samples) == round(2 * (0.05 + 1.0 + 0.3) * 24000)
+    assert whole.ends_s == pytest.approx((0.05, 1.05, 1.35, 1.40, 2.40, 2.70))
+
+
+def test_padding_does_not_change_what_is_normalized() -> None:
+    torch.manual_seed(0)
+    lengths = Lengths()
+    adain = MaskedAdaIN(torch.nn.InstanceNorm1d(4, affine=True), torch.nn.Linear(6, 8), lengths)
+    x, style = torch.randn(2, 4, 20), torch.randn(2, 6)
+    lengths.set(torch.tensor([10, 6]), 10)  # at twice the rate of steps
+    together = adain(x, style)
+    lengths.set(torch.tensor([6]), 6)
+    alone = adain(x[1:, :, :12], style[1:])
+    assert torch.allclose(together[1:, :, :12], alone, atol=1e-5)
+
+
+def test_every_voice_is_a_mean_of_several_and_none_bears_the_name_of_another_voice() -> None:
+    for name, mixture in MIXTURES.items():
+        assert len(mixture) >= 2 and sum(mixture.values()) == pytest.approx(1)
+        assert max(mixture.values()) <= 0.5
+        assert not {part.partition("_")[2] for part in (*mixture, f"_{name}")} & OTHERS_VOICES
