@@ -54,11 +54,11 @@ async def test_settings_are_those_of_the_synthesis(stub: Stub) -> None:
 
 
 async def test_all_refusals_at_once_and_what_is_known_nevertheless(stub: Stub) -> None:
-    told = await stub.Explain(request("x" * 5000, audio={"sample_rate_hz": 32_000}))
+    told = await stub.Explain(request("x" * 100_001, audio={"sample_rate_hz": 32_000}))
     assert [error.code for error in told.errors] == [code_pb2.INVALID_ARGUMENT] * 2
     fields = [details_of(error)["BadRequest"].field_violations[0].field for error in told.errors]
     assert fields == ["config.audio.sample_rate_hz", "text"]
-    assert told.limits[0].value == 5000 > told.limits[0].limit
+    assert told.limits[0].value == 100_001 > told.limits[0].limit
 
     told = await stub.Explain(request("...", voice={"voice_id": "nobody"}))
     assert [error.code for error in told.errors] == [code_pb2.NOT_FOUND, code_pb2.INVALID_ARGUMENT]

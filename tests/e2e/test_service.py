@@ -283,7 +283,7 @@ async def test_bad_settings_are_refused_with_what_to_do(
 async def test_a_megabyte_of_text(stub: Any) -> None:
     code, message, _ = await failure(stub.Synthesize(SynthesizeRequest(text="a" * 1_000_000)))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
-    assert "limit of 4096" in message
+    assert "limit of 100000" in message
     transcript = await speak(stub, [config(), say("a" * 1_000_000, "x"), say("Fine.", "y")])
     assert transcript.done["x"].reason == synthesis_pb2.FINISH_REASON_FAILED
     assert transcript.done["y"].reason == COMPLETED

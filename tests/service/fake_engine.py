@@ -64,6 +64,7 @@ class FakeEngine(FakeWorkers):
         takes_instruct: bool = True,
         task: Literal["custom_voice", "voice_design", "base"] = "custom_voice",
         fingerprint: str = "0123456789abcdef",
+        max_segment_chars: int = 10_000,
     ) -> None:
         super().__init__(frame_s)
         self.frames_known = 0  # of those that were opened behind some
@@ -94,6 +95,7 @@ class FakeEngine(FakeWorkers):
             max_context=4096,
             max_streams=max_streams,
             credit_frames=CREDIT_FRAMES,
+            max_segment_chars=max_segment_chars,
         )
         self.infos = (self.info,)
         self._next_id = 1
@@ -128,7 +130,6 @@ class FakeEngine(FakeWorkers):
         self.check(params)
         return Explanation(
             text=text,
-            changes=(),
             token_ids=tuple(map(ord, text)),
             tokens=tuple(text),
             language=params.language,

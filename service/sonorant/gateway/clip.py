@@ -7,6 +7,7 @@ from aiohttp import web
 
 from sonorant.gateway.context import CALL, DOOR, METRICS, SERVERS
 from sonorant.gateway.encoders import Encoder
+from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import Answer
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
@@ -39,5 +40,7 @@ async def answer_with_bytes(
         async for message in messages:
             if message.HasField("audio"):
                 await answer.write(await encode.encode(message.audio.data))
+            elif message.HasField("done"):
+                early_end(message.done, request[CALL])
         await answer.write(await encode.finish())
         return await answer.end()

@@ -123,7 +123,7 @@ class ServiceConfig:
         "most calls that may speak or explain at a time, in all server processes together; auto: twice the streams of "
         "all workers, and at least 1000",
     )
-    max_text_chars: int = setting(4096, as_positive, "N", "longest text of one utterance, in characters")
+    max_text_chars: int = setting(100_000, as_positive, "N", "longest text of one utterance, in characters")
     drain_delay_s: int = setting(
         0, as_count, "S", "seconds after SIGTERM in which new calls are still taken, while /ready and health say no"
     )

@@ -20,7 +20,7 @@ def segmenter(
     mode: CommitMode = CommitMode.TOKEN, first_chunk_min_chars: int = 0, delay_s: float | None = None, **phrases: str
 ) -> Segmenter:
     lexicon = check_pronunciations(phrases, "pronunciations") if phrases else Lexicon()
-    return Segmenter(TextPolicy(mode, delay_s, first_chunk_min_chars), 1000, lexicon)
+    return Segmenter(TextPolicy(mode, delay_s, first_chunk_min_chars), 1000, lexicon, 1000)
 
 
 def same(text: str) -> Event:

@@ -157,6 +157,7 @@ class Checkpoint:
     codec: CodecConfig
     speaker_encoder: SpeakerEncoderConfig | None  # None unless `task` is base
     default_sampling: SamplingParams  # generation_config.json; seed 0
+    max_segment_chars: int  # generation_config.json: how much text it speaks well in one go
     characters: Characters  # generation_config.json: those it was trained on; all others are folded to them
 
     @property
@@ -219,6 +220,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         if task == "base"
         else None,
         default_sampling=_default_sampling(generation),
+        max_segment_chars=generation.size("max_segment_chars"),
         characters=_characters(generation),
     )
     _check_consistent(checkpoint)

@@ -157,6 +157,7 @@ GENERATION_DEFAULTS: Json = {
     "max_new_tokens": 2048,
     # Our own keys. They are here, as config.json is a part of the fingerprint by which stored voices know a checkpoint.
     "text_characters": "unicode",
+    "max_segment_chars": 1000,
 }
 
 

@@ -46,7 +46,6 @@ class Explanation:
     """The model's input for one text. A text without tokens has no prompt: `rows` and `trailing` are empty."""
 
     text: str  # as the model is given it: NFC, folded, without whitespace around it
-    changes: tuple[Change, ...]  # of the text as it was written
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]  # one for each id; bytes that are no whole character are U+FFFD
     language: str  # the checkpoint's name for it, or "auto"
@@ -55,6 +54,7 @@ class Explanation:
     max_frames: int  # as many as fit after the prompt, or as were asked for
     max_context: int  # most positions: prompt rows and frames
     estimated_frames: int  # not limited by max_frames
+    changes: tuple[Change, ...] = ()  # of the text as it was written
 
 
 def explain_prompt(

@@ -30,6 +30,7 @@ class EngineInfo:
     max_context: int
     max_streams: int
     credit_frames: int  # frames that a stream may be ahead of its consumer, at most
+    max_segment_chars: int = 1000  # how much text it speaks well in one go
     times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
 
 
@@ -50,6 +51,7 @@ def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         fingerprint=fingerprint(checkpoint, config),
         codec=codec_fingerprint(checkpoint, config),
         default_sampling=checkpoint.default_sampling,
+        max_segment_chars=checkpoint.max_segment_chars,
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.talker.max_context,
         max_streams=config.max_streams,

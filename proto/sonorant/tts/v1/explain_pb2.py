@@ -27,7 +27,7 @@ from sonorant.tts.v1 import audio_pb2 as sonorant_dot_tts_dot_v1_dot_audio__pb2
 from sonorant.tts.v1 import synthesis_pb2 as sonorant_dot_tts_dot_v1_dot_synthesis__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsonorant/tts/v1/explain.proto\x12\x0fsonorant.tts.v1\x1a\x17google/rpc/status.proto\x1a\x1bsonorant/tts/v1/audio.proto\x1a\x1fsonorant/tts/v1/synthesis.proto\"P\n\x0e\x45xplainRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x0c\n\x04text\x18\x02 \x01(\t\"%\n\tTextToken\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"W\n\x0f\x43haracterChange\x12\x12\n\ntext_start\x18\x01 \x01(\r\x12\x10\n\x08text_end\x18\x02 \x01(\r\x12\x0f\n\x07written\x18\x03 \x01(\t\x12\r\n\x05given\x18\x04 \x01(\t\"(\n\tPromptRow\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\"3\n\x05Limit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\"\xba\x04\n\x0f\x45xplainResponse\x12\"\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12&\n\x06limits\x18\x02 \x03(\x0b\x32\x16.sonorant.tts.v1.Limit\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.sonorant.tts.v1.Warning\x12\r\n\x05model\x18\x04 \x01(\t\x12\x10\n\x08voice_id\x18\x05 \x01(\t\x12\x10\n\x08language\x18\x06 \x01(\t\x12\x1a\n\x12non_streaming_mode\x18\x07 \x01(\x08\x12+\n\x05\x61udio\x18\x08 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12\r\n\x05speed\x18\t \x01(\x02\x12\x16\n\x0evolume_gain_db\x18\n \x01(\x02\x12+\n\x08sampling\x18\x0b \x01(\x0b\x32\x19.sonorant.tts.v1.Sampling\x12\x0c\n\x04text\x18\x0c \x01(\t\x12*\n\x06tokens\x18\r \x03(\x0b\x32\x1a.sonorant.tts.v1.TextToken\x12*\n\x06prompt\x18\x0e \x03(\x0b\x32\x1a.sonorant.tts.v1.PromptRow\x12\x10\n\x08trailing\x18\x0f \x03(\t\x12\x18\n\x10\x65stimated_frames\x18\x10 \x01(\r\x12\x1a\n\x12\x65stimated_audio_ms\x18\x11 \x01(\r\x12\x31\n\x07\x63hanges\x18\x12 \x03(\x0b\x32 .sonorant.tts.v1.CharacterChangeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsonorant/tts/v1/explain.proto\x12\x0fsonorant.tts.v1\x1a\x17google/rpc/status.proto\x1a\x1bsonorant/tts/v1/audio.proto\x1a\x1fsonorant/tts/v1/synthesis.proto\"P\n\x0e\x45xplainRequest\x12\x30\n\x06\x63onfig\x18\x01 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x0c\n\x04text\x18\x02 \x01(\t\"%\n\tTextToken\x12\n\n\x02id\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"f\n\x10\x45xplainedSegment\x12\x12\n\ntext_start\x18\x01 \x01(\r\x12\x10\n\x08text_end\x18\x02 \x01(\r\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x18\n\x10\x65stimated_frames\x18\x04 \x01(\r\"W\n\x0f\x43haracterChange\x12\x12\n\ntext_start\x18\x01 \x01(\r\x12\x10\n\x08text_end\x18\x02 \x01(\r\x12\x0f\n\x07written\x18\x03 \x01(\t\x12\r\n\x05given\x18\x04 \x01(\t\"(\n\tPromptRow\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05\x63odec\x18\x02 \x01(\t\"3\n\x05Limit\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r\x12\r\n\x05limit\x18\x03 \x01(\r\"\xef\x04\n\x0f\x45xplainResponse\x12\"\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12&\n\x06limits\x18\x02 \x03(\x0b\x32\x16.sonorant.tts.v1.Limit\x12*\n\x08warnings\x18\x03 \x03(\x0b\x32\x18.sonorant.tts.v1.Warning\x12\r\n\x05model\x18\x04 \x01(\t\x12\x10\n\x08voice_id\x18\x05 \x01(\t\x12\x10\n\x08language\x18\x06 \x01(\t\x12\x1a\n\x12non_streaming_mode\x18\x07 \x01(\x08\x12+\n\x05\x61udio\x18\x08 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12\r\n\x05speed\x18\t \x01(\x02\x12\x16\n\x0evolume_gain_db\x18\n \x01(\x02\x12+\n\x08sampling\x18\x0b \x01(\x0b\x32\x19.sonorant.tts.v1.Sampling\x12\x0c\n\x04text\x18\x0c \x01(\t\x12*\n\x06tokens\x18\r \x03(\x0b\x32\x1a.sonorant.tts.v1.TextToken\x12*\n\x06prompt\x18\x0e \x03(\x0b\x32\x1a.sonorant.tts.v1.PromptRow\x12\x10\n\x08trailing\x18\x0f \x03(\t\x12\x18\n\x10\x65stimated_frames\x18\x10 \x01(\r\x12\x1a\n\x12\x65stimated_audio_ms\x18\x11 \x01(\r\x12\x31\n\x07\x63hanges\x18\x12 \x03(\x0b\x32 .sonorant.tts.v1.CharacterChange\x12\x33\n\x08segments\x18\x13 \x03(\x0b\x32!.sonorant.tts.v1.ExplainedSegmentb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,12 +38,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EXPLAINREQUEST']._serialized_end=217
   _globals['_TEXTTOKEN']._serialized_start=219
   _globals['_TEXTTOKEN']._serialized_end=256
-  _globals['_CHARACTERCHANGE']._serialized_start=258
-  _globals['_CHARACTERCHANGE']._serialized_end=345
-  _globals['_PROMPTROW']._serialized_start=347
-  _globals['_PROMPTROW']._serialized_end=387
-  _globals['_LIMIT']._serialized_start=389
-  _globals['_LIMIT']._serialized_end=440
-  _globals['_EXPLAINRESPONSE']._serialized_start=443
-  _globals['_EXPLAINRESPONSE']._serialized_end=1013
+  _globals['_EXPLAINEDSEGMENT']._serialized_start=258
+  _globals['_EXPLAINEDSEGMENT']._serialized_end=360
+  _globals['_CHARACTERCHANGE']._serialized_start=362
+  _globals['_CHARACTERCHANGE']._serialized_end=449
+  _globals['_PROMPTROW']._serialized_start=451
+  _globals['_PROMPTROW']._serialized_end=491
+  _globals['_LIMIT']._serialized_start=493
+  _globals['_LIMIT']._serialized_end=544
+  _globals['_EXPLAINRESPONSE']._serialized_start=547
+  _globals['_EXPLAINRESPONSE']._serialized_end=1170
 # @@protoc_insertion_point(module_scope)

@@ -25,6 +25,18 @@ class TextToken(_message.Message):
     text: str
     def __init__(self, id: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
 
+class ExplainedSegment(_message.Message):
+    __slots__ = ("text_start", "text_end", "num_tokens", "estimated_frames")
+    TEXT_START_FIELD_NUMBER: _ClassVar[int]
+    TEXT_END_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ESTIMATED_FRAMES_FIELD_NUMBER: _ClassVar[int]
+    text_start: int
+    text_end: int
+    num_tokens: int
+    estimated_frames: int
+    def __init__(self, text_start: _Optional[int] = ..., text_end: _Optional[int] = ..., num_tokens: _Optional[int] = ..., estimated_frames: _Optional[int] = ...) -> None: ...
+
 class CharacterChange(_message.Message):
     __slots__ = ("text_start", "text_end", "written", "given")
     TEXT_START_FIELD_NUMBER: _ClassVar[int]
@@ -56,7 +68,7 @@ class Limit(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ExplainResponse(_message.Message):
-    __slots__ = ("errors", "limits", "warnings", "model", "voice_id", "language", "non_streaming_mode", "audio", "speed", "volume_gain_db", "sampling", "text", "tokens", "prompt", "trailing", "estimated_frames", "estimated_audio_ms", "changes")
+    __slots__ = ("errors", "limits", "warnings", "model", "voice_id", "language", "non_streaming_mode", "audio", "speed", "volume_gain_db", "sampling", "text", "tokens", "prompt", "trailing", "estimated_frames", "estimated_audio_ms", "changes", "segments")
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
@@ -75,6 +87,7 @@ class ExplainResponse(_message.Message):
     ESTIMATED_FRAMES_FIELD_NUMBER: _ClassVar[int]
     ESTIMATED_AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
     errors: _containers.RepeatedCompositeFieldContainer[_status_pb2.Status]
     limits: _containers.RepeatedCompositeFieldContainer[Limit]
     warnings: _containers.RepeatedCompositeFieldContainer[_synthesis_pb2.Warning]
@@ -93,4 +106,5 @@ class ExplainResponse(_message.Message):
     estimated_frames: int
     estimated_audio_ms: int
     changes: _containers.RepeatedCompositeFieldContainer[CharacterChange]
-    def __init__(self, errors: _Optional[_Iterable[_Union[_status_pb2.Status, _Mapping]]] = ..., limits: _Optional[_Iterable[_Union[Limit, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., model: _Optional[str] = ..., voice_id: _Optional[str] = ..., language: _Optional[str] = ..., non_streaming_mode: bool = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., sampling: _Optional[_Union[_synthesis_pb2.Sampling, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Iterable[_Union[TextToken, _Mapping]]] = ..., prompt: _Optional[_Iterable[_Union[PromptRow, _Mapping]]] = ..., trailing: _Optional[_Iterable[str]] = ..., estimated_frames: _Optional[int] = ..., estimated_audio_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[CharacterChange, _Mapping]]] = ...) -> None: ...
+    segments: _containers.RepeatedCompositeFieldContainer[ExplainedSegment]
+    def __init__(self, errors: _Optional[_Iterable[_Union[_status_pb2.Status, _Mapping]]] = ..., limits: _Optional[_Iterable[_Union[Limit, _Mapping]]] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., model: _Optional[str] = ..., voice_id: _Optional[str] = ..., language: _Optional[str] = ..., non_streaming_mode: bool = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., sampling: _Optional[_Union[_synthesis_pb2.Sampling, _Mapping]] = ..., text: _Optional[str] = ..., tokens: _Optional[_Iterable[_Union[TextToken, _Mapping]]] = ..., prompt: _Optional[_Iterable[_Union[PromptRow, _Mapping]]] = ..., trailing: _Optional[_Iterable[str]] = ..., estimated_frames: _Optional[int] = ..., estimated_audio_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[CharacterChange, _Mapping]]] = ..., segments: _Optional[_Iterable[_Union[ExplainedSegment, _Mapping]]] = ...) -> None: ...

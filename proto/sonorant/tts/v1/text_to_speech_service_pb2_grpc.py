@@ -41,7 +41,8 @@ class TextToSpeechServiceStub(object):
 
     A call that produced audio ends with trailing metadata: `x-audio-ms` for all audio written, and for the first
     utterance that was heard `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and the parts
-    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
+    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on. If an utterance ended before its text,
+    `x-finish-reason` is MAX_AUDIO or RUNAWAY.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
@@ -111,7 +112,8 @@ class TextToSpeechServiceServicer(object):
 
     A call that produced audio ends with trailing metadata: `x-audio-ms` for all audio written, and for the first
     utterance that was heard `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and the parts
-    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
+    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on. If an utterance ended before its text,
+    `x-finish-reason` is MAX_AUDIO or RUNAWAY.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
@@ -236,7 +238,8 @@ class TextToSpeechService(object):
 
     A call that produced audio ends with trailing metadata: `x-audio-ms` for all audio written, and for the first
     utterance that was heard `x-queue-ms`, `x-first-audio-ms` and `x-generation-ms`, as in SynthesisStats, and the parts
-    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on.
+    of its LatencyBudget: `x-budget-text-ms`, `x-budget-queue-ms`, and so on. If an utterance ended before its text,
+    `x-finish-reason` is MAX_AUDIO or RUNAWAY.
 
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.

@@ -1,5 +1,6 @@
 """The messages to Cartesia's clients, on a WebSocket and as server-sent events. Pure."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sonorant.gateway.errors import Refusal
@@ -26,8 +27,9 @@ def timestamps(context_id: str, marks: Marks) -> dict[str, Any]:
     return part("timestamps", context_id, word_timestamps=words)
 
 
-def done_message(context_id: str) -> dict[str, Any]:
-    return {"type": "done", "context_id": context_id, "status_code": 200, "done": True}
+def done_message(context_id: str, ending: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """`ending`: see `early_end`."""
+    return {"type": "done", "context_id": context_id, "status_code": 200, "done": True, **(ending or {})}
 
 
 def error_message(refusal: Refusal, context_id: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from sonorant.gateway.calls import Call
 from sonorant.gateway.cartesia.answers import chunk_head, error_message, part, timestamps
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.encoders import raw_encoder
+from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
 from sonorant.gateway.json_text import with_audio
@@ -30,6 +31,7 @@ class Context:
         self._num_flushes = 0
         self._ended = self._cancelled = False
         self.failed = False
+        self.ending: dict[str, str] = {}
 
     def put(self, message: Message) -> None:
         """Take a message. Raises Refusal if too much text waits already, or if the text has ended."""
@@ -77,6 +79,7 @@ class Context:
                         case "done" if response.done.HasField("error"):
                             raise from_status(response.done.error)
                         case "done":
+                            self.ending = early_end(response.done, call)
                             self._feed.end()  # only now, because a cancel could not be sent after it
         except Refusal as refusal:
             await self._fail(refusal, send)

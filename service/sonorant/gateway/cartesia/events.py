@@ -12,6 +12,7 @@ from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.clip import spoken
 from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.encoders import raw_encoder
+from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import EVENT_STREAM, Answer
 from sonorant.gateway.json_input import parse
@@ -27,12 +28,15 @@ async def tts_sse(request: web.Request) -> web.StreamResponse:
     encode = raw_encoder(body.output_format.encoding, body.output_format.sample_rate)
     context_id = body.context_id or f"ctx-{secrets.token_hex(8)}"
     head = chunk_head(context_id)
+    ending = dict[str, str]()
     async with Answer(request, EVENT_STREAM) as answer:
         try:
             async with aclosing(spoken(request, upstream)) as messages:
                 async for message in messages:
                     if message.HasField("audio") and (data := await encode.encode(message.audio.data)):
                         await answer.write(_event("chunk", with_audio(head, data)))
+                    elif message.HasField("done"):
+                        ending = early_end(message.done, request[CALL])
                     elif message.HasField("marks"):
                         await answer.write(_told(timestamps(context_id, message.marks)))
             if rest := await encode.finish():
@@ -41,7 +45,7 @@ async def tts_sse(request: web.Request) -> web.StreamResponse:
             if answer.begun:
                 await answer.write(_told(error_message(refusal, context_id)))
             raise
-        await answer.write(_told(done_message(context_id)))
+        await answer.write(_told(done_message(context_id, ending)))
         return await answer.end()
 
 

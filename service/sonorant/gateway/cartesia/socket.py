@@ -107,7 +107,7 @@ class _Conversation:
                 del self._contexts[context.context_id]
                 (self._dead if context.failed else self._over).append(context.context_id)
             if not context.failed:
-                await self._sender.send(done_message(context.context_id))
+                await self._sender.send(done_message(context.context_id, context.ending))
         except ConnectionError:
             if self._request.transport is not None:
                 self._request.transport.abort()

@@ -11,6 +11,7 @@ from sonorant.gateway.bodies import read_json
 from sonorant.gateway.clip import answer_with_bytes, spoken
 from sonorant.gateway.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.encoders import FORMATS, Encoder, encoder
+from sonorant.gateway.endings import HEADER, early_end
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.http import EVENT_STREAM, Answer
 from sonorant.gateway.json_input import parse
@@ -50,7 +51,7 @@ def check_format(body: SpeechRequest, name: str) -> None:
 
 
 async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder) -> web.StreamResponse:
-    stats = SynthesisStats(input_chars=len(upstream.text))
+    stats, ending = SynthesisStats(input_chars=len(upstream.text)), dict[str, str]()
     async with Answer(request, EVENT_STREAM) as answer:
         try:
             async with aclosing(spoken(request, upstream)) as messages:
@@ -58,14 +59,14 @@ async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encod
                     if message.HasField("audio") and (data := await encode.encode(message.audio.data)):
                         await answer.write(_delta(data))
                     elif message.HasField("done"):
-                        stats = message.done.stats
+                        stats, ending = message.done.stats, early_end(message.done, request[CALL])
             if rest := await encode.finish():
                 await answer.write(_delta(rest))
         except Refusal as refusal:
             if answer.begun:  # LiveKit ignores this event, so the connection is cut off as well
                 await answer.write(_event({"type": "error", **refusal.body}))
             raise
-        await answer.write(_event({"type": "speech.audio.done", "usage": usage(stats)}))
+        await answer.write(_event({"type": "speech.audio.done", "usage": usage(stats), **ending}))
         return await answer.end()
 
 
@@ -73,20 +74,25 @@ async def _whole(
     request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
 ) -> web.Response:
     """Answer with the whole audio, and with the times of its words in a header."""
-    data, words = bytearray(), []
+    data, words, ending = bytearray(), [], dict[str, str]()
     async with aclosing(spoken(request, upstream)) as messages:
         async for message in messages:
             if message.HasField("audio"):
                 data += await encode.encode(message.audio.data)
             elif message.HasField("marks"):
                 words += word_times(message.marks.marks)
+            elif message.HasField("done"):
+                ending = early_end(message.done, request[CALL])
     data += await encode.finish()
     times = json.dumps(words)
     fits = len(times) <= MAX_TIMESTAMPS_BYTES
     name, value = (
         ("X-Word-Timestamps", times) if fits else ("X-Word-Timestamps-Omitted", f"limit={MAX_TIMESTAMPS_BYTES}")
     )
-    return web.Response(body=bytes(data), headers={"Content-Type": content_type, name: value})
+    headers = {"Content-Type": content_type, name: value}
+    if ending:
+        headers[HEADER] = ending["finish_reason"]
+    return web.Response(body=bytes(data), headers=headers)
 
 
 def word_times(marks: Iterable[Mark]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sonorant.gateway.calls import Call
 from sonorant.gateway.encoders import Encoder, encoder
+from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
 from sonorant.gateway.json_text import head_of, with_audio
@@ -153,7 +154,7 @@ class Utterance:
                     kind = response.WhichOneof("payload")
                     if kind in ("started", "audio", "marks", "done") and sentence is None:
                         index = int(response.utterance_id)
-                        sentence = Sentence(self.index, index, self._texts[index], self._config, send)
+                        sentence = Sentence(self.index, index, self._texts[index], self._config, call, send)
                     match kind:
                         case "started" if sentence is not None:
                             await sentence.begin()
@@ -196,12 +197,15 @@ class Utterance:
 class Sentence:
     """The messages about one text, from `audio.start` to `audio.done`."""
 
-    def __init__(self, utterance_index: int, index: int, text: str, config: StreamConfig, send: Send) -> None:
+    def __init__(
+        self, utterance_index: int, index: int, text: str, config: StreamConfig, call: Call, send: Send
+    ) -> None:
         self.index = index
         self.marks: list[Mark] = []  # not sent yet
         self._ids = {"utterance_index": utterance_index, "sentence_index": index}
         self._text = text
         self._config = config
+        self._call = call
         self._send = send
         self._encode: Encoder = encoder(config.response_format, config.rate_hz, whole=not config.stream_audio)
         self._file = bytearray()  # the audio, if it is sent as one file
@@ -240,6 +244,7 @@ class Sentence:
         if self.marks and not (cancelled or failed):
             await self._send_chunk(b"", 0, self.marks)
         message = {"type": "audio.done", **self._ids, "total_bytes": self._num_bytes, "error": failed}
+        message |= early_end(done, self._call)
         if cancelled:
             message |= {"cancelled": True, "spoken_chars": done.stats.spoken_chars}
         await self._send(message)

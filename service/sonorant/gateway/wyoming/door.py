@@ -10,6 +10,7 @@ from sonorant.gateway.calls import Call, new_request_id
 from sonorant.gateway.catalog import Catalogs
 from sonorant.gateway.connections import Connections
 from sonorant.gateway.encoders import NATIVE_RATE_HZ, silence
+from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.feed import Feed
 from sonorant.gateway.http import WRITE_TIMEOUT_S
@@ -185,12 +186,14 @@ class _Connection:
     async def _say(self, config: SpeakConfig, feed: Feed) -> None:
         speaking = await self._door.servers.speak(config, self._call, feed.take_first())
         feed.start(speaking)
-        position_ms, begun = 0, False
+        position_ms, begun, ending = 0, False, dict[str, str]()
         try:
             with self._door.metrics.speaking(DOOR) as spoken:
                 while (response := await speaking.read()) is not None:
                     if response.HasField("done") and response.done.HasField("error"):
                         raise from_status(response.done.error)
+                    if response.HasField("done"):
+                        ending = early_end(response.done, self._call)
                     if response.HasField("audio") and response.audio.data:
                         spoken.audio(len(response.audio.data))
                         if not begun:
@@ -202,7 +205,7 @@ class _Connection:
             if not begun:
                 begun = await self._begin_audio()
                 await self._send(Event("audio-chunk", {**_FORMAT, "timestamp": 0}, silence(NATIVE_RATE_HZ)))
-            await self._send(Event("audio-stop", {"timestamp": position_ms}))
+            await self._send(Event("audio-stop", {"timestamp": position_ms, **ending}))
         finally:
             speaking.close()
             await feed.stop()

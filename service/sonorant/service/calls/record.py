@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_EARLY = (synthesis_pb2.FINISH_REASON_MAX_AUDIO, synthesis_pb2.FINISH_REASON_RUNAWAY)
 _REASON_PREFIX = "FINISH_REASON_"
 _GIVEN_UP = "CALL_ENDED"  # the call was over before the utterance was
 
@@ -53,6 +54,7 @@ class CallRecord:
         self._live: dict[str, _Utterance] = {}
         self._silent_from_s = 0.0  # when a listener who plays all audio as it comes will have heard all of it
         self._first: synthesis_pb2.SynthesisStats | None = None  # of the first utterance with audio
+        self._early_reason = ""  # of the first utterance that ended before its text
         self._audio_ms = 0
         self._refusal: dict[str, str] = {}  # why the call ended, if with an error
 
@@ -79,7 +81,9 @@ class CallRecord:
         """Where the time to the first audio of the call went, for clients that do not look into messages."""
         if (first := self._first) is None:
             return ()
+        ended_early = (("x-finish-reason", self._early_reason),) if self._early_reason else ()
         return (
+            *ended_early,
             ("x-audio-ms", str(self._audio_ms)),
             ("x-queue-ms", str(first.queue_ms)),
             ("x-first-audio-ms", str(first.first_audio_ms)),
@@ -150,6 +154,8 @@ class CallRecord:
         failure: status_pb2.Status | None = None,
     ) -> None:
         metrics = self._metrics
+        if reason in _EARLY:
+            self._early_reason = self._early_reason or _name(reason)
         if stats.sent_ms:
             self._first = self._first or stats
             self._audio_ms += stats.sent_ms
@@ -161,7 +167,7 @@ class CallRecord:
             self._silent_from_s = 0.0  # a barge-in: the listener drops the audio not heard yet
         self._over(
             utterance_id,
-            synthesis_pb2.FinishReason.Name(reason).removeprefix(_REASON_PREFIX),
+            _name(reason),
             chars=stats.input_chars,
             audio_ms=stats.audio_ms,
             sent_ms=stats.sent_ms,
@@ -182,3 +188,7 @@ class CallRecord:
                 end_span(utterance.span, told | {"method": self._method}, failed=reason == "FAILED")
         self._metrics.utterances.labels(reason).inc()
         log.log(logging.WARNING if "error" in told else logging.INFO, "utterance ended", extra=told)
+
+
+def _name(reason: int) -> str:
+    return synthesis_pb2.FinishReason.Name(reason).removeprefix(_REASON_PREFIX)

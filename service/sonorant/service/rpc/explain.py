@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
-from sonorant.engine import EngineError, EngineInfo, EnginePool, InvalidSynthesis
+from sonorant.engine import EngineError, EngineInfo, EnginePool, Explanation, InvalidSynthesis
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import InvalidField, RequestError
 from sonorant.service.speak.requests import UtteranceSpec, check_synthesis
+from sonorant.service.speak.segmenter import segments_of
 from sonorant.service.status import to_status
 from sonorant.service.text.checks import check_whole
 from sonorant.service.voices.choice import VoiceChooser
@@ -100,27 +101,53 @@ def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -
 def _tell_prompt(
     response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: EnginePool, text: str, max_response_bytes: int
 ) -> None:
-    explanation = engine.explain(spec.params, spec.lexicon.respell(text), text)
+    start, texts, most_frames, most_positions = 0, list[str](), 0, 0
+    for written, spoken in segments_of(text, spec.policy, spec.lexicon, spec.info.max_segment_chars):
+        explanation = engine.explain(spec.params, spoken, written)
+        if not texts:
+            _tell_first(response, explanation)
+        texts.append(explanation.text)
+        _tell_segment(response, explanation, start, written)
+        most_frames = max(most_frames, explanation.estimated_frames)
+        most_positions = max(most_positions, len(explanation.rows) + explanation.estimated_frames)
+        start += len(written)
+    response.text = " ".join(filter(None, texts))
+    seconds = response.estimated_frames / engine.info.frame_rate_hz / spec.audio.speed
+    response.estimated_audio_ms = round(seconds * 1000)
+    for name, value, limit in (
+        ("positions", most_positions, explanation.max_context),
+        ("frames", most_frames, explanation.max_frames),
+        ("response_bytes", round(seconds * _bytes_per_s(spec.audio, spec.info)), max_response_bytes),
+    ):
+        response.limits.add(name=name, value=value, limit=limit)
+
+
+def _tell_first(response: explain_pb2.ExplainResponse, explanation: Explanation) -> None:
+    """Tell what the model is given before and beside the first segment."""
     response.language = explanation.language
-    response.text = explanation.text
-    for change in explanation.changes:
-        response.changes.add(text_start=change.start, text_end=change.end, written=change.written, given=change.given)
-    for token_id, token in zip(explanation.token_ids, explanation.tokens, strict=True):
-        response.tokens.add(id=token_id, text=token)
     for row in explanation.rows:
         response.prompt.add(text=row.text, codec=row.codec)
     response.trailing.extend(explanation.trailing)
     response.sampling.max_frames = explanation.max_frames
-    frames = explanation.estimated_frames
-    seconds = frames / engine.info.frame_rate_hz / spec.audio.speed
-    response.estimated_frames = frames
-    response.estimated_audio_ms = round(seconds * 1000)
-    for name, value, limit in (
-        ("positions", len(explanation.rows) + frames, explanation.max_context),
-        ("frames", frames, explanation.max_frames),
-        ("response_bytes", round(seconds * _bytes_per_s(spec.audio, spec.info)), max_response_bytes),
-    ):
-        response.limits.add(name=name, value=value, limit=limit)
+
+
+def _tell_segment(response: explain_pb2.ExplainResponse, explanation: Explanation, start: int, written: str) -> None:
+    for change in explanation.changes:
+        response.changes.add(
+            text_start=start + change.start,
+            text_end=start + change.end,
+            written=change.written,
+            given=change.given,
+        )
+    for token_id, token in zip(explanation.token_ids, explanation.tokens, strict=True):
+        response.tokens.add(id=token_id, text=token)
+    response.segments.add(
+        text_start=start,
+        text_end=start + len(written),
+        num_tokens=len(explanation.token_ids),
+        estimated_frames=explanation.estimated_frames,
+    )
+    response.estimated_frames += explanation.estimated_frames
 
 
 def _bytes_per_s(audio: AudioSpec, info: EngineInfo) -> float:

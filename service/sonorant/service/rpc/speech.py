@@ -228,6 +228,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             active_sessions=self._permits.num_on_host,
             max_streams=info.max_streams,
             active_streams=self._engine.num_streams,
+            max_segment_chars=info.max_segment_chars,
         )
 
     async def _whole_text(self, request: Any, max_lead_ms: int, caller: Caller, *, whole: bool) -> Utterance:

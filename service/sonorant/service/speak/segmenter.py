@@ -2,7 +2,7 @@
 
 Committed text is divided into segments. Each segment has its own engine stream and is spoken to its end before the next
 one begins. A flush needs this: the model speaks the last words only once it knows that they are the last. A flush ends
-a segment; so does a pause after a finished sentence, and in SENTENCE mode each sentence.
+a segment; so does a pause after a finished sentence, and in SENTENCE mode each sentence. A long text has several, too.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import check_characters, check_length, is_wide
+from sonorant.service.text.cutting import Cutter
 from sonorant.service.text.pronunciations import Lexicon, Respeller
 from sonorant.service.text.sentences import Sentences, ends_sentence
 
@@ -59,7 +60,8 @@ Event: TypeAlias = Text | EndSegment
 class Segmenter:
     """Cuts the text of one utterance. Methods that change the text return what is committed by that."""
 
-    def __init__(self, policy: TextPolicy, max_chars: int, lexicon: Lexicon) -> None:
+    def __init__(self, policy: TextPolicy, max_chars: int, lexicon: Lexicon, max_segment_chars: int) -> None:
+        """`max_segment_chars`: how much text the checkpoint speaks well in one go."""
         self.num_chars = 0
         self.ended = False
         self._policy = policy
@@ -67,6 +69,7 @@ class Segmenter:
         self._lexicon = lexicon
         self._respeller = Respeller(lexicon)
         self._sentences = Sentences(policy.language)
+        self._cutter = Cutter(policy.language, max_segment_chars)
         self._uncommitted = ""
         self._begun = False  # whether something was committed
         self._tail = ""  # the end of the segment's text so far
@@ -90,6 +93,7 @@ class Segmenter:
         self.num_chars = num_chars
         self._respeller = self._respeller.restarted(num_chars)
         self._sentences = Sentences(self._policy.language)
+        self._cutter.restart()
         self._uncommitted = self._tail = ""
 
     def push(self, text: str) -> list[Event]:
@@ -171,10 +175,18 @@ class Segmenter:
 
     def _text(self, text: str) -> list[Event]:
         self._begun = True
-        return [Text(text, self._respeller.push(text))]
+        *whole, rest = self._cutter.split(text)
+        events: list[Event] = []
+        for piece in whole:
+            events += [Text(piece, self._respeller.push(piece)), *self._end_of_segment(EndSegment())]
+        return [*events, Text(rest, self._respeller.push(rest))]
 
     def _end_segment(self, end: EndSegment) -> list[Event]:
         self._tail = self._uncommitted[-_TAIL_CHARS:]
+        self._cutter.restart()
+        return self._end_of_segment(end)
+
+    def _end_of_segment(self, end: EndSegment) -> list[Event]:
         tail = self._respeller.flush()
         return [Text("", tail), end] if tail else [end]
 
@@ -189,3 +201,17 @@ def _words_before_last(text: str) -> str:
     last = text.split()[-1:]
     whole = text[: text.rindex(last[0])] if last else ""
     return whole if whole.strip() else ""
+
+
+def segments_of(text: str, policy: TextPolicy, lexicon: Lexicon, max_segment_chars: int) -> list[tuple[str, str]]:
+    """Return the segments of a whole text: as each is written, and as it is spoken."""
+    segmenter = Segmenter(policy, len(text), lexicon, max_segment_chars)
+    segments, written, spoken = list[tuple[str, str]](), "", ""
+    for event in segmenter.push(text) + segmenter.end():
+        match event:
+            case Text():
+                written, spoken = written + event.written, spoken + event.spoken
+            case EndSegment():
+                segments.append((written, spoken))
+                written = spoken = ""
+    return segments

@@ -68,7 +68,7 @@ class Utterance:
         self.id = utterance_id
         self.state = UtteranceState(utterance_id, spec, resumption)
         self.pacer = Pacer(playout, max_lead_ms, spec.audio, spec.info)
-        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon)
+        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon, spec.info.max_segment_chars)
         self.word_times = WordTimes(
             spec.audio.native_rate_hz,
             spec.audio.speed,

@@ -1,0 +1,79 @@
+"""Cuts a long text into segments that the model speaks well, at ends of sentences if there are some. Pure.
+
+Each cut depends only on the text of the segment before it and on the character after it, so it is the same however the
+text comes in pieces.
+"""
+
+import re
+import unicodedata
+
+import sentencex
+
+from sonorant.service.text.checks import is_wide
+from sonorant.service.text.sentences import ends_sentence
+
+# Shares of the longest segment: from the first on it may end with a sentence, from the second on with a clause. At the
+# whole length it ends with the next word.
+_SENTENCE_SHARE = 0.5
+_CLAUSE_SHARE = 0.8
+_MAX_WORD_CHARS = 64  # a longer word is cut
+_SEEN_CHARS = 256  # of the text before a place; enough to tell the end of a sentence from an abbreviation
+_PARAGRAPH = re.compile(r"\n\s*\n\s*\Z|\u2029\s*\Z")
+_CLAUSE = re.compile(r"[,;:،؛，、；：–—]\s*\Z")
+_CLOSING = frozenset("'\"’”»›)]}」』》）.,;:!?…。！？，、；：")
+
+
+class Cutter:
+    def __init__(self, code: str, max_chars: int) -> None:
+        """`code`: of the language, for ends of sentences."""
+        self._code = code
+        self._max_chars = max_chars
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another segment."""
+        self._num_chars = 0
+        self._before = ""  # the end of the segment so far
+
+    def split(self, text: str) -> list[str]:
+        """Take more text; return it in pieces, between which segments end. There is at least one; the first may be
+        empty."""
+        if self._num_chars + len(text) <= self._max_chars * _SENTENCE_SHARE:
+            self._take(text)
+            return [text]
+        pieces: list[str] = []
+        begin = 0
+        for index, char in enumerate(text):
+            if self._num_chars >= self._max_chars * _SENTENCE_SHARE and self._ends_before(char):
+                pieces.append(text[begin:index])
+                begin = index
+                self.restart()
+            self._take(char)
+        return [*pieces, text[begin:]]
+
+    def _take(self, text: str) -> None:
+        self._num_chars += len(text)
+        self._before = (self._before + text)[-_SEEN_CHARS:]
+
+    def _ends_before(self, char: str) -> bool:
+        """Whether the segment ends before this character, which comes next."""
+        last = self._before[-1]
+        if self._num_chars >= 2 * self._max_chars + _MAX_WORD_CHARS:
+            return True  # nothing but blanks, marks or accents
+        if char.isspace() or char in _CLOSING or unicodedata.category(char)[0] in "MC":
+            return False
+        if last.isspace() or is_wide(char):
+            if self._ends_sentence(char):
+                return True
+            if self._num_chars >= self._max_chars * _CLAUSE_SHARE and _CLAUSE.search(self._before):
+                return True
+            return self._num_chars >= self._max_chars
+        return self._num_chars >= self._max_chars + _MAX_WORD_CHARS
+
+    def _ends_sentence(self, char: str) -> bool:
+        if _PARAGRAPH.search(self._before):
+            return True
+        if not ends_sentence(self._before):
+            return False
+        *_, last = sentencex.segment(self._code, self._before + char)
+        return last.strip() == char

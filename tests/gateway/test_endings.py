@@ -1,0 +1,76 @@
+"""A text whose audio ends early: every door says so, in a word of its own last message."""
+
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+from wyoming.audio import AudioStop
+from wyoming.client import AsyncTcpClient
+from wyoming.tts import Synthesize
+
+from sonorant.engine import FinishReason
+from tests.gateway.cartesia_client import text
+from tests.gateway.harness import Door, gateway
+from tests.service.fake_engine import FakeEngine
+
+SAID = "nothing but this"
+REASONS = [(FinishReason.MAX_FRAMES, "length"), (FinishReason.RUNAWAY, "runaway"), (FinishReason.COMPLETED, None)]
+
+
+class EndingEngine(FakeEngine):
+    """Ends each stream with a reason of its own."""
+
+    def __init__(self, reason: FinishReason) -> None:
+        super().__init__()
+        self._reason = reason
+
+    def open(self, *arguments: Any, **options: Any) -> Any:
+        stream = super().open(*arguments, **options)
+        end = stream.end
+        stream.end = lambda reason, detail="": end(self._reason if reason is FinishReason.COMPLETED else reason, detail)
+        return stream
+
+
+async def last_event(door: Door, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    async with door.http.post(path, json=body) as response:
+        assert response.status == 200
+        lines = [line for line in (await response.text()).splitlines() if line.startswith("data: ")]
+    return dict(json.loads(lines[-1].removeprefix("data: ")))
+
+
+@pytest.mark.parametrize(("reason", "told"), REASONS, ids=lambda value: getattr(value, "name", value))
+async def test_every_door_tells_it(reason: FinishReason, told: str | None) -> None:
+    speech = {"input": SAID, "voice": "ada", "seed": 1, "response_format": "pcm"}
+    async with gateway(EndingEngine(reason), wyoming_listen="127.0.0.1:0") as door:
+        event = await last_event(door, "/v1/audio/speech", {**speech, "stream_format": "sse"})
+        assert (event["type"], event.get("finish_reason")) == ("speech.audio.done", told)
+
+        body = {**speech, "word_timestamps": True}
+        async with door.http.post("/v1/audio/speech", json=body) as response:
+            assert (response.status, response.headers.get("X-Finish-Reason")) == (200, told)
+
+        event = await last_event(door, "/tts/sse", text("a", SAID, more=False))
+        assert (event["type"], event.get("finish_reason")) == ("done", told)
+
+        async with door.http.ws_connect("/tts/websocket") as socket:
+            await socket.send_json(text("a", SAID, more=False))
+            while (message := await socket.receive_json(timeout=10))["type"] != "done":
+                pass
+            assert message.get("finish_reason") == told
+
+        async with door.http.ws_connect("/v1/audio/speech/stream") as socket:
+            await socket.send_json({"type": "session.config", **speech, "stream_audio": True})
+            await socket.send_json({"type": "input.text", "text": SAID})
+            await socket.send_json({"type": "input.done"})
+            done: dict[str, Any] = {}
+            while done.get("type") != "audio.done":
+                message = await socket.receive(timeout=10)
+                done = message.json() if message.type is aiohttp.WSMsgType.TEXT else {}
+            assert done.get("finish_reason") == told
+
+        async with AsyncTcpClient("127.0.0.1", door.wyoming_port) as client:
+            await client.write_event(Synthesize(SAID).event())
+            while (event := await client.read_event()) is not None and not AudioStop.is_type(event.type):
+                pass
+            assert event is not None and event.data.get("finish_reason") == told
