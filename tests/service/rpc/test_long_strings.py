@@ -18,7 +18,7 @@ SERVICES = (
     text_to_speech_service_pb2.DESCRIPTOR.services_by_name["TextToSpeechService"],
     voice_service_pb2.DESCRIPTOR.services_by_name["VoiceService"],
 )
-LONG = {"ascii": "a" * 20_000, "wide": "\U0001d54f" * 5_000, "control": "\x01" * 5_000}
+LONG = {"ascii": "a" * 200_000, "wide": "\U0001d54f" * 110_000, "control": "\x01" * 5_000}
 
 NOT_OURS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 
