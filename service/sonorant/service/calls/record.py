@@ -191,4 +191,4 @@ class CallRecord:
 
 
 def _name(reason: int) -> str:
-    return synthesis_pb2.FinishReason.Name(reason).removeprefix(_REASON_PREFIX)
+    return str(synthesis_pb2.FinishReason.Name(reason)).removeprefix(_REASON_PREFIX)

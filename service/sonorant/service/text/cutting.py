@@ -76,4 +76,4 @@ class Cutter:
         if not ends_sentence(self._before):
             return False
         *_, last = sentencex.segment(self._code, self._before + char)
-        return last.strip() == char
+        return bool(last.strip() == char)
