@@ -10,6 +10,7 @@ from typing import Any
 
 from sonorant.engine import EnginePool, EngineState
 from sonorant.hosting.addresses import listening_socket
+from sonorant.hosting.process import Announce, announce
 from sonorant.service.access.api_keys import ANYONE, HOSTS, ApiKeys
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.fleet import FleetLimits
@@ -17,7 +18,6 @@ from sonorant.service.admission.fleet_table import FleetTable
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.room import Room
-from sonorant.service.announcements import Announce, announce_on_stdout
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
@@ -57,7 +57,7 @@ async def serve(
     config: ServiceConfig,
     start_engine: StartEngine,
     drain: asyncio.Event,
-    announce: Announce = announce_on_stdout,
+    announce: Announce = announce,
     ledger: Ledger | None = None,
 ) -> int:
     """Serve until `drain` is set or the engine has failed for good, finish running calls, and return the exit code.

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 
 from sonorant.engine import EnginePool, EngineState
 from sonorant.hosting.addresses import CannotListen
+from sonorant.hosting.process import Signals
 from sonorant.hosting.tls import TlsError
 from sonorant.service import server
 from sonorant.service.access.api_keys import ApiKeysError
@@ -19,7 +20,7 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.handed import Handed
 from sonorant.service.operations.admin_port import ChannelzMissing
 from sonorant.service.operations.tracing import TracingMissing
-from sonorant.service.process import Signals, run_to_end
+from sonorant.service.process import run_service
 from sonorant.service.speak.wanted_phrases import PhrasesFileError
 
 EXPECTED = (CannotListen, ApiKeysError, TlsError, PhrasesFileError, VoiceStoreFailed, ChannelzMissing, TracingMissing)
@@ -45,7 +46,7 @@ def main() -> None:
     handed: Handed = pickle.load(sys.stdin.buffer)
     owner = socket.socket(fileno=int(sys.argv[1]))
     owner.set_inheritable(False)
-    sys.exit(run_to_end(lambda signals: serve(handed, owner, signals), EXPECTED, sys.stdin.fileno()))
+    sys.exit(run_service(lambda signals: serve(handed, owner, signals), EXPECTED, sys.stdin.fileno()))
 
 
 if __name__ == "__main__":
