@@ -16,6 +16,7 @@ class Kept {
   heardMs?: number; // set by a cancel: the listener hears no more of it
   playedMs?: number;
   started?: NonNullable<SpeakResponse["started"]>;
+  receipt?: AudioChunk["receipt"]; // the server vouches for the text that was heard
   receivedSamples = 0;
   receivedChunks = 0;
   segments = new Map<number, Segment>();
@@ -35,6 +36,7 @@ class Kept {
       this.receivedSamples += audio.numSamples;
       this.receivedChunks += 1;
     }
+    if (audio.receipt) this.receipt = audio.receipt;
     for (const part of audio.codes) {
       const before = this.segments.get(part.segment);
       const codes = Buffer.concat([(before?.codes ?? Buffer.alloc(0)).subarray(0, part.offset), part.codes]);
@@ -76,7 +78,16 @@ class Kept {
       segments: [...this.segments].map(([segment, { codes, complete, draw }]) => ({ segment, codes, complete, draw })),
       committedChars: this.committedChars,
       playedMs: this.playedMs,
+      receipt: this.receipt,
+      heardText: [...this.settledText].slice(0, this.receipt?.chars ?? 0).join(""),
     };
+  }
+
+  /** The text before the first revision without an answer. */
+  private get settledText(): string {
+    const place = this.requests.findIndex((request) => request.revise);
+    const settled = place < 0 ? this.requests : this.requests.slice(0, place);
+    return settled.map((request) => request.text ?? "").join("");
   }
 
   /** The end of the last word that was over when the listener heard no more. */
