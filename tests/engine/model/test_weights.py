@@ -123,7 +123,7 @@ def test_harmed_checkpoints_do_not(tmp_path: Path, file: str, name: str, harm: s
     ("key", "value", "complaint"),
     [
         ("num_filters", "many", "num_filters must be an integer, not 'many'"),
-        ("upsampling_ratios", [8, 0], "upsampling_ratios must be a list of integers, 1 or more"),
+        ("upsampling_ratios", [8, 0], "upsampling_ratios must be a list of at most 16 integers, 1 to"),
         ("_frame_rate", 0, "_frame_rate must be more than 0 and at most 25, not 0"),
         ("num_semantic_quantizers", 4, "num_semantic_quantizers must be less than num_quantizers 4"),
         ("num_key_value_heads", 3, "attention heads cannot share 3 key-value heads"),

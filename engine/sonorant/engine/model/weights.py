@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from sonorant.engine.checkpoint.files import open_file
 from sonorant.engine.errors import CheckpointError
 
 MAX_NAMES_SHOWN = 8
@@ -128,11 +129,12 @@ def init_random(module: nn.Module, device: torch.device, dtype: torch.dtype, see
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    if not path.is_file():
-        raise CheckpointError(f"{path} is missing; a checkpoint folder in the published layout has it")
     try:
+        open_file(path).close()
         with safe_open(path, framework="pt", device="cpu") as tensors:
             yield tensors
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing; a checkpoint folder in the published layout has it") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
 
