@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sonorant.service import process
+from sonorant.service import command as subcommands
 from sonorant.service.config import parse_args
 from sonorant.service.doctor import _voices
 from sonorant.service.errors import VoiceStoreFailed
@@ -91,7 +91,7 @@ def command(*arguments: str) -> Ended:
         redirect_stderr(err),
         pytest.raises(SystemExit) as ended,
     ):
-        process.main()
+        subcommands.main()
     return Ended(ended.value.code, out.getvalue(), err.getvalue())
 
 

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from sonorant.service import process
+from sonorant.service import command as subcommands
 from sonorant.service.errors import RequestIdReused, VoiceExists, VoiceQuotaReached, VoiceStoreFailed
 from sonorant.service.voices.folder import FILES
 from sonorant.service.voices.opening import Store, open_named
@@ -245,7 +245,7 @@ def test_voices_do_not_move_from_where_none_are_kept(
     """A folder whose name is mistyped is not made, and is no success."""
     monkeypatch.setattr(sys, "argv", ["", "voices", "migrate", f"{tmp_path}/voice", f"{tmp_path}/copy"])
     with pytest.raises(SystemExit) as ended:
-        process.main()
+        subcommands.main()
     out, err = capsys.readouterr()
     assert (ended.value.code, out) == (1, "") and err.startswith("sonorant-server: no voices are kept in ")
     assert list(tmp_path.iterdir()) == []
