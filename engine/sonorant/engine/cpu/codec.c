@@ -7,7 +7,8 @@
 
 #include "vectors.h"
 
-#define BLOCK 8          // positions that a convolution computes together
+#define BLOCK (LANES == 16 ? 8 : 4)  // positions that a convolution computes together: their sums fit into registers
+#define PACKED 16        // outputs whose weights lie side by side, or twice as many; as in codec.py
 #define TAPS 7           // of the depthwise convolutions, and of the last one, which has one output channel
 #define CHUNK_FRAMES 4   // frames that the waveform's layers process at a time, so that activations stay in a cache
 #define RESIDUAL_UNITS 3
@@ -119,17 +120,18 @@ INLINE Floats gelu(Floats x) {
 
 // Convolutions
 
-INLINE int64_t width_of(const Conv *c) { return c->out % (2 * LANES) ? LANES : 2 * LANES; }
+INLINE int64_t width_of(const Conv *c) { return c->out % (2 * PACKED) ? PACKED : 2 * PACKED; }
 
-// `positions` and `vectors` must be constants, so that the compiler can unroll the loops.
+// Computes two vectors of outputs, at `weight` of packed `width`. `positions` must be a constant, so that the compiler can
+// unroll the loops.
 INLINE void convolve_block(float *y, const float *x, const Conv *c, const float *weight, const float *bias,
-                           int positions, int vectors) {
-  Floats sums[BLOCK][2];
+                           int positions, int64_t width, int vectors) {
+  Floats sums[8][2];
   for (int p = 0; p < positions; p++)
     for (int v = 0; v < vectors; v++) sums[p][v] = load(bias + v * LANES);
   for (int64_t tap = 0; tap < c->taps; tap++) {
     const float *from = x + tap * c->dilation * c->in;
-    for (int64_t i = 0; i < c->in; i++, weight += vectors * LANES) {
+    for (int64_t i = 0; i < c->in; i++, weight += width) {
       Floats weights[2];
       for (int v = 0; v < vectors; v++) weights[v] = load(weight + v * LANES);
       for (int p = 0; p < positions; p++)
@@ -140,23 +142,30 @@ INLINE void convolve_block(float *y, const float *x, const Conv *c, const float 
     for (int v = 0; v < vectors; v++) store(y + p * c->out + v * LANES, sums[p][v]);
 }
 
-INLINE void convolve_outputs(float *y, const float *x, const Conv *c, int64_t o, int64_t n, int vectors) {
-  const float *weight = c->weight + o * c->taps * c->in, *bias = c->bias + o;
+INLINE void convolve_outputs(float *y, const float *x, const Conv *c, const float *weight, int64_t o, int64_t n,
+                             int64_t width, int vectors) {
+  const float *bias = c->bias + o;
   int64_t p = 0;
   y += o;
-  for (; p + BLOCK <= n; p += BLOCK) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, BLOCK, vectors);
-  for (; p + 4 <= n; p += 4) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 4, vectors);
-  for (; p < n; p++) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 1, vectors);
+  for (; p + BLOCK <= n; p += BLOCK)
+    convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, BLOCK, width, vectors);
+  for (; p + 4 <= n; p += 4) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 4, width, vectors);
+  for (; p < n; p++) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 1, width, vectors);
 }
 
 // Computes y [rows, n, out] from x [rows, past inputs + n, in]. Weights are read from memory once for all rows.
 static void convolve(float *y, const float *x, const Conv *c, int64_t rows, int64_t n) {
   int64_t stride = (n + (c->taps - 1) * c->dilation) * c->in, width = width_of(c);
-  for (int64_t o = 0; o < c->out; o += width)
+  int64_t step = least(2 * LANES, width);
+  for (int64_t o = 0; o < c->out; o += step) {
+    const float *weight = c->weight + o / width * width * c->taps * c->in + o % width;
     for (int64_t r = 0; r < rows; r++) {
-      if (width == LANES) convolve_outputs(y + r * n * c->out, x + r * stride, c, o, n, 1);
-      else convolve_outputs(y + r * n * c->out, x + r * stride, c, o, n, 2);
+      float *to = y + r * n * c->out;
+      const float *from = x + r * stride;
+      if (step == LANES) convolve_outputs(to, from, c, weight, o, n, width, 1);
+      else convolve_outputs(to, from, c, weight, o, n, width, 2);
     }
+  }
 }
 
 // y [kept + n, channels] = the tail, then x, activated if `snake`. The last `kept` positions become the new tail.

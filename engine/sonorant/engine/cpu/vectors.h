@@ -9,22 +9,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES 16  // floats in a vector; the compiler uses two or four machine vectors where those are shorter
+// Floats in a vector: those of a machine vector. Of longer ones the compiler keeps every value in memory, which takes ten
+// times as long. Sizes of models are multiples of 16.
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float Floats __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef float Eight __attribute__((vector_size(32)));
-typedef float Four __attribute__((vector_size(16)));
 typedef int32_t Ints __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 INLINE Floats load(const float *at) { return *(const Floats *)at; }
 INLINE void store(float *at, Floats value) { *(Floats *)at = value; }
 
 INLINE float total(Floats v) {  // adds always in this order
-  Eight eight = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7) +
-                __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
-  Four four = __builtin_shufflevector(eight, eight, 0, 1, 2, 3) + __builtin_shufflevector(eight, eight, 4, 5, 6, 7);
-  return (four[0] + four[2]) + (four[1] + four[3]);
+  float sums[LANES];
+  memcpy(sums, &v, sizeof sums);
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+  return sums[0];
 }
 
 INLINE float dot(const float *a, const float *b, int64_t n) {
