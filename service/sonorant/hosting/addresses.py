@@ -11,7 +11,8 @@ BACKLOG = 1024  # connections that wait to be accepted
 class CannotListen(Exception):
     def __init__(self, address: str, error: Exception, flag: str) -> None:
         why = _why(address, error)
-        taken = "is another server running there? " if why.errno == errno.EADDRINUSE else ""
+        self.is_taken = why.errno == errno.EADDRINUSE
+        taken = "is another server running there? " if self.is_taken else ""
         super().__init__(f"cannot listen on {address} ({why.strerror or why}); {taken}Choose an address with {flag}")
 
 

@@ -4,6 +4,7 @@ It starts one server process or several, which serve gRPC on the same port with 
 connections over them. The owner passes signals on, replaces a server process that ends, and serves the metrics of all.
 """
 
+import asyncio
 import logging
 import os
 import socket
@@ -16,7 +17,7 @@ from typing import Any
 from sonorant.engine import AUTO, SharedPairs, find_card, shared_pairs
 from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_port
 from sonorant.hosting.children import Children, ProcessEnded, start_module
-from sonorant.hosting.process import Signals, announce
+from sonorant.hosting.process import ORPHAN_GRACE_S, Signals, announce
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.handed import Handed
 from sonorant.service.operations.metrics_port import serve_metrics
@@ -45,7 +46,7 @@ async def serve(config: ServiceConfig, signals: Signals) -> int:
     key = config.receipt_key or read_key(config.receipt_key_file)
     config = replace(config, processes=number_of(config), receipt_key=key)
     async with AsyncExitStack() as stack:
-        address = stack.enter_context(reserved_port(config.listen, "--listen"))
+        address = await _port(stack, config.listen)
         listening = None
         if config.metrics_listen:
             listening = stack.enter_context(listening_socket(config.metrics_listen, "--metrics-listen"))
@@ -62,6 +63,20 @@ async def serve(config: ServiceConfig, signals: Signals) -> int:
         codes = await processes.run(processes.load())
     announce("stopped")
     return int(any(codes))
+
+
+async def _port(stack: AsyncExitStack, address: str) -> str:
+    """Keep the server's port. The processes of a server that was killed have it for up to ORPHAN_GRACE_S more, so a
+    server that is started again at once waits for it. Raises CannotListen."""
+    now_s = asyncio.get_running_loop().time
+    latest_s = now_s() + ORPHAN_GRACE_S + 1
+    while True:
+        try:
+            return stack.enter_context(reserved_port(address, "--listen"))
+        except CannotListen as error:
+            if not error.is_taken or now_s() > latest_s:
+                raise
+        await asyncio.sleep(0.1)
 
 
 def number_of(config: ServiceConfig) -> int:
