@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sonorant.engine.serving.mps_plan import PROGRAM
+from sonorant.engine.workers.mps_plan import PROGRAM
 
 
 def install_mps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 from sonorant.engine import Engine, EngineConfig, EngineState, SharedPairs, shared_pairs
 from sonorant.engine.serving.owner_link import OwnerLink
-from sonorant.engine.serving.supervisor import Supervisor
+from sonorant.engine.workers.supervisor import Supervisor
 
 
 class OwnedEngine(Engine):

@@ -25,8 +25,8 @@ from sonorant.engine import (
     SynthesisParams,
     start_here,
 )
-from sonorant.engine.serving import supervisor
 from sonorant.engine.types import Int16Array
+from sonorant.engine.workers import supervisor
 
 TEXTS = ("The quick brown fox jumps over the lazy dog.", "One, two, three, and four of them went home.")
 NUM_SESSIONS = 8

@@ -21,16 +21,13 @@ from sonorant.engine.errors import (
 )
 from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
 from sonorant.engine.ipc.shared_record import SharedRecord
+from sonorant.engine.owner.shared_pairs import SharedPairs, shared_pairs
 from sonorant.engine.prompt.explain import Explanation
-from sonorant.engine.serving.auto import sized
-from sonorant.engine.serving.card import find_card
 from sonorant.engine.serving.engine import Engine, EngineStats
 from sonorant.engine.serving.here import EngineHere, start_here
 from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.pool import EnginePool, PairStats
 from sonorant.engine.serving.routing import Need
-from sonorant.engine.serving.shared_pairs import SharedPairs, shared_pairs
-from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp
@@ -47,6 +44,9 @@ from sonorant.engine.types import (
     StreamEnd,
     SynthesisParams,
 )
+from sonorant.engine.workers.auto import sized
+from sonorant.engine.workers.card import find_card
+from sonorant.engine.workers.state import EngineState
 from sonorant.settings import AUTO
 
 __all__ = [

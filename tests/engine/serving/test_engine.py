@@ -23,7 +23,7 @@ from sonorant.engine import (
     UnknownSpeaker,
     Work,
 )
-from sonorant.engine.serving.supervisor import Workers
+from sonorant.engine.workers.supervisor import Workers
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, assert_same_speech, listen, say, speech, until_idle
 

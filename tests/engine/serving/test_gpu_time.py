@@ -7,9 +7,9 @@ import pytest
 from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineState
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.owner.board import Board
+from sonorant.engine.owner.front_messages import PairState, Welcome
 from sonorant.engine.prompt.tokenizer import Tokenizer
-from sonorant.engine.serving.board import Board
-from sonorant.engine.serving.front_messages import PairState, Welcome
 from sonorant.engine.serving.owner_link import OwnerLink
 
 CONFIG = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=300, max_queued_streams=200)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sonorant.engine.serving.front_messages import Acquitted, Lost
+from sonorant.engine.owner.front_messages import Acquitted, Lost
 from sonorant.engine.serving.owner_link import Verdicts
 
 

@@ -31,9 +31,10 @@ from sonorant.engine import (
     WarmUp,
     start_here,
 )
-from sonorant.engine.serving import pool, prepared
+from sonorant.engine.serving import pool
 from sonorant.engine.serving.warm_up import warm_up
-from sonorant.engine.serving.workers import Workers
+from sonorant.engine.workers import prepared
+from sonorant.engine.workers.workers import Workers
 from tests.child_pids import child_names, child_pids
 from tests.engine.speech import Heard, assert_same_speech, listen
 from tests.tiny_checkpoint import write_tiny_checkpoint

@@ -11,9 +11,9 @@ from sonorant.engine.ipc.channel import RingInbox, RingOutbox
 from sonorant.engine.ipc.doorbell import Doorbell
 from sonorant.engine.ipc.messages import Command, EndText, OpenStream, PcmRecord
 from sonorant.engine.ipc.ring import Ring, _inherited
-from sonorant.engine.serving.seat import Seat
 from sonorant.engine.serving.traffic import Traffic
 from sonorant.engine.types import PromptPlan
+from sonorant.engine.workers.seat import Seat
 
 SAMPLING = load_checkpoint(BUILTIN_VOICE_DIR).default_sampling
 

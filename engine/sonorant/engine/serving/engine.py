@@ -16,18 +16,17 @@ from sonorant.engine.encoder.wire import Want
 from sonorant.engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
 from sonorant.engine.ipc.heartbeat import Work
 from sonorant.engine.ipc.messages import PcmRecord
+from sonorant.engine.owner.board import Word
 from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.explain import Explanation, explain_prompt
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_size_of_embedding, check_speaker
-from sonorant.engine.serving.board import Word
 from sonorant.engine.serving.info import engine_info
 from sonorant.engine.serving.keeping import KeptStream, check_codes
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.places import Places
 from sonorant.engine.serving.runs import Runs
-from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream, check_known_codes
 from sonorant.engine.serving.traffic import Traffic
@@ -40,6 +39,7 @@ from sonorant.engine.types import (
     RecordingInfo,
     SynthesisParams,
 )
+from sonorant.engine.workers.state import EngineState
 
 log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from sonorant.engine.ipc.front_ids import new_ids
-from sonorant.engine.serving.board import Board, Entry
+from sonorant.engine.owner.board import Board, Entry
 
 
 class Front:

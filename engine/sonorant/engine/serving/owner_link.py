@@ -7,8 +7,7 @@ from typing import Any
 
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.packets import Packets
-from sonorant.engine.serving.front import Front
-from sonorant.engine.serving.front_messages import (
+from sonorant.engine.owner.front_messages import (
     Acquitted,
     Broken,
     Encoded,
@@ -19,10 +18,11 @@ from sonorant.engine.serving.front_messages import (
     RoomFreed,
     Welcome,
 )
+from sonorant.engine.owner.recordings import Recordings
+from sonorant.engine.serving.front import Front
 from sonorant.engine.serving.keeping import KeptStream
-from sonorant.engine.serving.recordings import Recordings
-from sonorant.engine.serving.seat import Facts, Seat
-from sonorant.engine.serving.state import EngineState
+from sonorant.engine.workers.seat import Facts, Seat
+from sonorant.engine.workers.state import EngineState
 
 
 class OwnerLink:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
+from sonorant.engine.owner.standby import assign_standbys
 from sonorant.engine.serving.keeping import KeptStream, local_end
 from sonorant.engine.serving.owner_link import Verdicts
-from sonorant.engine.serving.standby import assign_standbys
-from sonorant.engine.serving.state import EngineState
 from sonorant.engine.types import FinishReason, StreamEnd
+from sonorant.engine.workers.state import EngineState
 
 OVER = (EngineState.FAILED, EngineState.CLOSED)  # a pair does not come back from these
 

@@ -22,11 +22,11 @@ from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.routing import Load, Need, choose_model, choose_pair
-from sonorant.engine.serving.state import EngineState
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp, warm_up
 from sonorant.engine.types import EncodedReference, Float32Array, Int16Array, RecordingInfo, SynthesisParams
+from sonorant.engine.workers.state import EngineState
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.messages import Command, OpenStream, PcmRecord
-from sonorant.engine.serving.seat import Seat
+from sonorant.engine.workers.seat import Seat
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from sonorant.engine.one_process import OneProcess
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.serving.here import start_here
-from sonorant.engine.serving.mps import mps_for, this_machine
 from sonorant.engine.serving.pool import EnginePool
 from sonorant.engine.types import PcmChunk, StreamBudget, SynthesisParams
+from sonorant.engine.workers.mps import mps_for, this_machine
 
 TEXT = "The old man walked slowly along the river."
 WARM_UP_UTTERANCES = 3  # each way

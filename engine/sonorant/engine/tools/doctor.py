@@ -21,11 +21,11 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.ring import MACHINES, Ring
-from sonorant.engine.serving.auto import sizes_text
-from sonorant.engine.serving.mps import this_machine
-from sonorant.engine.serving.mps_plan import Sharing, plan_mps
-from sonorant.engine.serving.ring_sizes import RingSizes
 from sonorant.engine.tools.compiler import CannotCompile, check_compiler
+from sonorant.engine.workers.auto import sizes_text
+from sonorant.engine.workers.mps import this_machine
+from sonorant.engine.workers.mps_plan import Sharing, plan_mps
+from sonorant.engine.workers.ring_sizes import RingSizes
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from sonorant.engine.serving.state import EngineState
+from sonorant.engine.workers.state import EngineState
 
 
 class StandbyPair(Protocol):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.ipc.front_ids import front_of, new_ids
-from sonorant.engine.serving.judge import Inquiries, Suspects
+from sonorant.engine.owner.judge import Inquiries, Suspects
 
 PAIR = 0
 

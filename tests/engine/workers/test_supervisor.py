@@ -35,10 +35,10 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.messages import EndStream, FirstChunk, FlushStream, OpenStream, PcmBatch, SilentStream, encode
 from sonorant.engine.ipc.ring import Ring
-from sonorant.engine.serving import supervisor
-from sonorant.engine.serving.ring_sizes import RingSizes
-from sonorant.engine.serving.workers import Workers
 from sonorant.engine.types import PromptPlan
+from sonorant.engine.workers import supervisor
+from sonorant.engine.workers.ring_sizes import RingSizes
+from sonorant.engine.workers.workers import Workers
 from tests.child_pids import child_pids
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.processes import run_engine

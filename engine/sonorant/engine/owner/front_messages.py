@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from sonorant.engine.encoder.wire import Answer, Want
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.shared_bytes import SharedBytes
-from sonorant.engine.serving.board import Board
-from sonorant.engine.serving.seat import Facts, Seat
-from sonorant.engine.serving.state import EngineState
+from sonorant.engine.owner.board import Board
+from sonorant.engine.workers.seat import Facts, Seat
+from sonorant.engine.workers.state import EngineState
 
 # From the owner
 

@@ -8,8 +8,8 @@ from contextlib import suppress
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.serving.card import find_card
 from sonorant.engine.sizes import slots_of, with_sizes
+from sonorant.engine.workers.card import find_card
 
 log = logging.getLogger(__name__)
 

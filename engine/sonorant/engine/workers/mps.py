@@ -23,7 +23,7 @@ from pathlib import Path
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.child import Child
-from sonorant.engine.serving.mps_plan import PROGRAM, Machine, Sharing, plan_mps
+from sonorant.engine.workers.mps_plan import PROGRAM, Machine, Sharing, plan_mps
 
 log = logging.getLogger(__name__)
 

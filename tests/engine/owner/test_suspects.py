@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.serving.judge import Suspects
+from sonorant.engine.owner.judge import Suspects
 
 
 def test_after_the_first_death_all_that_were_heard_go_on_at_once_and_the_others_one_by_one() -> None:

@@ -17,11 +17,11 @@ from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.ipc.messages import Shutdown
-from sonorant.engine.serving.ring_sizes import RingSizes
-from sonorant.engine.serving.seat import Facts, Seat
-from sonorant.engine.serving.spare_files import SpareFiles
-from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.workers import Workers
+from sonorant.engine.workers.ring_sizes import RingSizes
+from sonorant.engine.workers.seat import Facts, Seat
+from sonorant.engine.workers.spare_files import SpareFiles
+from sonorant.engine.workers.state import EngineState
+from sonorant.engine.workers.workers import Workers
 
 log = logging.getLogger(__name__)
 

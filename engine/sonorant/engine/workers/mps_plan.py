@@ -14,7 +14,7 @@ PROGRAM = "nvidia-cuda-mps-control"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the plan needs to know of the machine; see `sonorant.engine.serving.mps.this_machine`."""
+    """What the plan needs to know of the machine; see `sonorant.engine.workers.mps.this_machine`."""
 
     has_gpu: bool
     program: str | None  # path of PROGRAM; None if it is not installed

@@ -22,10 +22,10 @@ from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.inherited import Inheritable
 from sonorant.engine.ipc.messages import Command, FrameRecord, PcmRecord
 from sonorant.engine.ipc.ring import Ring
-from sonorant.engine.serving.ring_sizes import RingSizes
-from sonorant.engine.serving.seat import Facts, Seat
-from sonorant.engine.serving.watch import Watch
 from sonorant.engine.talker import process as talker
+from sonorant.engine.workers.ring_sizes import RingSizes
+from sonorant.engine.workers.seat import Facts, Seat
+from sonorant.engine.workers.watch import Watch
 
 log = logging.getLogger(__name__)
 

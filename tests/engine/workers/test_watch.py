@@ -7,8 +7,8 @@ import pytest
 
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.ring import Ring
-from sonorant.engine.serving.watch import Watch
 from sonorant.engine.types import PassCounts
+from sonorant.engine.workers.watch import Watch
 from tests.fakes import FakeClock
 
 

@@ -17,9 +17,9 @@ from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.front_ids import MAX_FRONTS
 from sonorant.engine.ipc.messages import EndFront
 from sonorant.engine.ipc.packets import Packets
-from sonorant.engine.serving.board import Board
-from sonorant.engine.serving.encoders import Encoders
-from sonorant.engine.serving.front_messages import (
+from sonorant.engine.owner.board import Board
+from sonorant.engine.owner.encoders import Encoders
+from sonorant.engine.owner.front_messages import (
     Acquitted,
     Broken,
     Drop,
@@ -31,12 +31,12 @@ from sonorant.engine.serving.front_messages import (
     RoomFreed,
     Welcome,
 )
-from sonorant.engine.serving.judge import Inquiries
-from sonorant.engine.serving.prepared import prepared
-from sonorant.engine.serving.seat import Seat
-from sonorant.engine.serving.standby import assign_standbys
-from sonorant.engine.serving.state import EngineState
-from sonorant.engine.serving.supervisor import Supervisor
+from sonorant.engine.owner.judge import Inquiries
+from sonorant.engine.owner.standby import assign_standbys
+from sonorant.engine.workers.prepared import prepared
+from sonorant.engine.workers.seat import Seat
+from sonorant.engine.workers.state import EngineState
+from sonorant.engine.workers.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.config import EngineConfig, MpsMode
-from sonorant.engine.serving.mps_plan import Machine, MpsPlan, Sharing, plan_mps
+from sonorant.engine.workers.mps_plan import Machine, MpsPlan, Sharing, plan_mps
 
 GPU = Machine(has_gpu=True, program="/usr/bin/nvidia-cuda-mps-control", has_daemon=False)
 CPU = Machine(has_gpu=False, program=None, has_daemon=False)

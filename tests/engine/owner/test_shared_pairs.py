@@ -33,9 +33,9 @@ from sonorant.engine import (
     start_here,
 )
 from sonorant.engine.ipc.front_ids import front_of
-from sonorant.engine.serving import shared_pairs as shared_pairs_module
-from sonorant.engine.serving import supervisor
-from sonorant.engine.serving.board import Word
+from sonorant.engine.owner import shared_pairs as shared_pairs_module
+from sonorant.engine.owner.board import Word
+from sonorant.engine.workers import supervisor
 from tests.engine.speech import Heard, listen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.ipc.inherited import renumbered
-from sonorant.engine.serving.board import Board, Entry, Word
+from sonorant.engine.owner.board import Board, Entry, Word
 from sonorant.engine.serving.front import Front
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.serving import auto, card
 from sonorant.engine.sizes import Card
+from sonorant.engine.workers import auto, card
 from sonorant.settings import AUTO
 
 GIB = 2**30

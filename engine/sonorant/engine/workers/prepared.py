@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.serving.auto import sized, threads_per_worker
-from sonorant.engine.serving.mps import mps_for, this_machine
+from sonorant.engine.workers.auto import sized, threads_per_worker
+from sonorant.engine.workers.mps import mps_for, this_machine
 
 
 @asynccontextmanager

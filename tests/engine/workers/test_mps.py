@@ -14,8 +14,8 @@ import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineError
 from sonorant.engine.ipc.child import Child
-from sonorant.engine.serving.mps import mps_answers, mps_daemon, mps_for, this_machine
-from sonorant.engine.serving.mps_plan import PROGRAM, Machine
+from sonorant.engine.workers.mps import mps_answers, mps_daemon, mps_for, this_machine
+from sonorant.engine.workers.mps_plan import PROGRAM, Machine
 from tests.engine.mps_stand_in import install_mps
 
 GPU = Machine(has_gpu=True, program=PROGRAM, has_daemon=False)
