@@ -14,7 +14,7 @@ from sonorant.service.config import parse_args
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.rpc.readiness import LIVENESS, READINESS
 from sonorant.service.settings import SETTINGS
-from sonorant.service.speak.phrases import Phrases
+from sonorant.service.utterance.phrases import Phrases
 from tests.service.fake_engine import FakeEngine
 
 TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from sonorant.service.speak.signs import TAIL_FRAMES
+from sonorant.service.utterance.signs import TAIL_FRAMES
 from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from tests.e2e.server_process import ServerProcess

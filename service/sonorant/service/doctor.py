@@ -22,7 +22,7 @@ from sonorant.service.access.tls import server_credentials
 from sonorant.service.database import without_password
 from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.settings import ServiceConfig
-from sonorant.service.speak.receipts import ReceiptKeyError, read_key
+from sonorant.service.utterance.receipts import ReceiptKeyError, read_key
 from sonorant.service.voices.opening import NoVoicesHere, check_writable, open_to_read
 
 ENGINE_TIMEOUT_S = 120.0

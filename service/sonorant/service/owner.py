@@ -25,7 +25,7 @@ from sonorant.service.operations.process_metrics import any_ready, scrape
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
 from sonorant.service.process import run_service
 from sonorant.service.settings import ServiceConfig
-from sonorant.service.speak.receipts import ReceiptKeyError, read_key
+from sonorant.service.utterance.receipts import ReceiptKeyError, read_key
 
 log = logging.getLogger(__name__)
 

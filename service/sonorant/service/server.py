@@ -34,9 +34,9 @@ from sonorant.service.rpc.services import add_services
 from sonorant.service.rpc.speech import TextToSpeechServicer
 from sonorant.service.rpc.voices import VoiceServicer
 from sonorant.service.settings import ServiceConfig
-from sonorant.service.speak.phrases import Phrases
-from sonorant.service.speak.receipts import read_key
-from sonorant.service.speak.wanted_phrases import read_phrases, speak_phrases
+from sonorant.service.utterance.phrases import Phrases
+from sonorant.service.utterance.receipts import read_key
+from sonorant.service.utterance.wanted_phrases import read_phrases, speak_phrases
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.opening import opener
 from sonorant.service.voices.presets import Presets

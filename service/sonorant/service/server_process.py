@@ -21,7 +21,7 @@ from sonorant.service.handed import Handed
 from sonorant.service.operations.admin_port import ChannelzMissing
 from sonorant.service.operations.tracing import TracingMissing
 from sonorant.service.process import run_service
-from sonorant.service.speak.wanted_phrases import PhrasesFileError
+from sonorant.service.utterance.wanted_phrases import PhrasesFileError
 
 EXPECTED = (CannotListen, ApiKeysError, TlsError, PhrasesFileError, VoiceStoreFailed, ChannelzMissing, TracingMissing)
 NAME = "sonorant-server"  # for ps and top

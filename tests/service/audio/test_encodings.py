@@ -14,7 +14,7 @@ import soundfile
 
 from sonorant.service.audio import g711, opus
 from sonorant.service.audio.writer import AudioSpec
-from sonorant.service.speak.pacer import AHEAD_FRAMES
+from sonorant.service.pacing.pacer import AHEAD_FRAMES
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
     GetCapabilitiesRequest,

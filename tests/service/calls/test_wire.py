@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from sonorant.service.calls.wire import MAX_PARTS, PARTS_AT_ONCE, counted
 from sonorant.service.errors import MalformedMessage
-from sonorant.service.speak.resumption import MAX_PARTS as MAX_RESUMED_PARTS
+from sonorant.service.utterance.resumption import MAX_PARTS as MAX_RESUMED_PARTS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, voice_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.fuzz.bytes import mutated

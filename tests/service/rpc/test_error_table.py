@@ -18,9 +18,9 @@ from grpc_status import rpc_status
 
 from sonorant.engine import EngineState, FinishReason
 from sonorant.service.calls import stalled
-from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
-from sonorant.service.speak.segments import MAX_PENDING_FLUSHES
+from sonorant.service.session.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.status import DOMAIN
+from sonorant.service.utterance.segments import MAX_PENDING_FLUSHES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from sonorant.tts.v1.voice_service_pb2 import GetVoiceRequest

@@ -10,10 +10,10 @@ from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import InvalidField, RequestError
-from sonorant.service.speak.requests import UtteranceSpec, check_synthesis
-from sonorant.service.speak.segmenter import segments_of
 from sonorant.service.status import to_status
 from sonorant.service.text.checks import check_whole
+from sonorant.service.text.segmenter import segments_of
+from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.tts.v1 import audio_pb2, explain_pb2, synthesis_pb2
 

@@ -18,22 +18,22 @@ from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import AudioTooLong
+from sonorant.service.pacing.outbox import Outbox
+from sonorant.service.pacing.playout import Playout
 from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
-from sonorant.service.speak.alive import Quiet, SignsOfLife
-from sonorant.service.speak.commands import MAX_OPEN_UTTERANCES
-from sonorant.service.speak.decoding import DecodeMessage, Decoding, check_decode
-from sonorant.service.speak.delivery import Message
-from sonorant.service.speak.outbox import Outbox
-from sonorant.service.speak.phrases import CallerPhrases, Phrases
-from sonorant.service.speak.playout import Playout
-from sonorant.service.speak.receipts import Receipts
-from sonorant.service.speak.requests import check_lead, check_silence, check_synthesis, check_timestamps
-from sonorant.service.speak.scheduling import check_scheduling
-from sonorant.service.speak.session import Session
-from sonorant.service.speak.turns import PAYLOADS
-from sonorant.service.speak.utterance import Utterance
+from sonorant.service.session.alive import Quiet, SignsOfLife
+from sonorant.service.session.commands import MAX_OPEN_UTTERANCES
+from sonorant.service.session.decoding import DecodeMessage, Decoding, check_decode
+from sonorant.service.session.session import Session
+from sonorant.service.session.turns import PAYLOADS
 from sonorant.service.text.checks import check_whole, slices
+from sonorant.service.utterance.delivery import Message
+from sonorant.service.utterance.phrases import CallerPhrases, Phrases
+from sonorant.service.utterance.receipts import Receipts
+from sonorant.service.utterance.requests import check_lead, check_silence, check_synthesis, check_timestamps
+from sonorant.service.utterance.scheduling import check_scheduling
+from sonorant.service.utterance.utterance import Utterance
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.tts.v1 import (
     audio_pb2,

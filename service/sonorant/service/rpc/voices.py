@@ -12,7 +12,7 @@ from sonorant.service.admission.permits import Permits
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import InvalidField, VoiceNotFound, VoiceUnusable
-from sonorant.service.speak.phrases import Phrases
+from sonorant.service.utterance.phrases import Phrases
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.creation import VoiceCreation
 from sonorant.service.voices.presets import Presets

@@ -1,0 +1,1 @@
+"""One call of Speak or Decode: its messages, whose turn it is, its responses."""

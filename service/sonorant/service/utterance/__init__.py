@@ -1,0 +1,1 @@
+"""One utterance: from its text to its audio, with its segments, marks, revisions and resumption."""

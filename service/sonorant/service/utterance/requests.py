@@ -1,0 +1,303 @@
+"""Checks requests that speak, and turns them into values, before any resource is taken. Draws missing seeds.
+
+No field is ignored: those that are not served are refused with their path.
+"""
+
+import dataclasses
+import math
+import secrets
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sonorant.engine import EngineInfo, EnginePool, InvalidSynthesis, SamplingParams, SynthesisParams, UnsupportedTask
+from sonorant.service.audio.formats import check_audio, decimal
+from sonorant.service.audio.writer import AudioSpec
+from sonorant.service.errors import InvalidField, NotServed
+from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
+from sonorant.service.text.pronunciations import Lexicon, check_pronunciations
+from sonorant.service.text.segmenter import CommitMode, TextPolicy
+from sonorant.service.text.sentences import language_code
+from sonorant.service.utterance.receipts import Receipts
+from sonorant.service.utterance.scheduling import AT_ONCE, Scheduling, check_scheduling
+from sonorant.service.voices.choice import VoiceChoice
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2
+
+MAX_LEAD_MS = 600_000
+DEFAULT_LEAD_MS = 2000
+IDLE_TIMEOUTS_MS = range(100, 3_600_001)
+SILENCES_MS = range(100, 60_001)
+DEFAULT_IDLE_TIMEOUT_MS = 120_000
+BUFFER_DELAYS_MS = range(10, 60_001)
+FIRST_CHUNKS_CHARS = range(1001)
+MAX_LANGUAGE_CHARS = 64
+MAX_UTTERANCE_ID_CHARS = 64
+_TOP_K_OFF_FROM = 1 << 20  # more than any codebook has entries
+
+_COMMIT_MODES = {
+    speak_pb2.COMMIT_MODE_UNSPECIFIED: CommitMode.TOKEN,
+    speak_pb2.COMMIT_MODE_TOKEN: CommitMode.TOKEN,
+    speak_pb2.COMMIT_MODE_SENTENCE: CommitMode.SENTENCE,
+    speak_pb2.COMMIT_MODE_MANUAL: CommitMode.MANUAL,
+}
+
+_TIMESTAMP_MODES = frozenset(synthesis_pb2.TimestampMode.values())
+
+# The fields of SynthesisConfig for the engine's parameters; sampling settings have the same names.
+_FIELD_PATHS = {"language": "language", "instruct": "instructions", "non_streaming_mode": "non_streaming_mode"}
+_SAMPLING = tuple(field.name for field in dataclasses.fields(SamplingParams))
+_OF_THE_VOICE = ("speaker", "x_vector", "reference_codes", "reference_text")
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    code: str
+    message: str
+
+    def to_proto(self) -> synthesis_pb2.Warning:
+        return synthesis_pb2.Warning(code=self.code, message=self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceSpec:
+    """A checked SynthesisConfig: how utterances are to sound."""
+
+    params: SynthesisParams
+    audio: AudioSpec
+    voice_id: str
+    info: EngineInfo  # of the checkpoint that speaks
+    seed_given: bool
+    max_frames_given: bool
+    warnings: tuple[Warned, ...]
+    timestamps: int = synthesis_pb2.TIMESTAMP_MODE_UNSPECIFIED
+    resumable: bool = False  # send what is needed to resume it elsewhere
+    receipts: Receipts | None = None  # to be sent with it
+    packs_codes: bool = False  # send codes packed
+    policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
+    lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
+    scheduling: Scheduling = AT_ONCE
+    instructions: str = ""  # those that the model follows; a designed voice has its description instead
+
+    @property
+    def times_words(self) -> bool:
+        """Whether the engine reports when words are spoken. If it cannot, marks are estimates."""
+        return self.timestamps == synthesis_pb2.TIMESTAMP_MODE_WORD and self.info.times_text
+
+    def replay(self) -> synthesis_pb2.SynthesisConfig:
+        """The config with every default filled in, for the same audio from the same checkpoint."""
+        return synthesis_pb2.SynthesisConfig(
+            voice={"voice_id": self.voice_id} if self.voice_id else None,
+            language=self.params.language,
+            instructions=self.instructions,
+            audio=self.audio.to_proto(),
+            sampling=synthesis_pb2.Sampling(**{name: getattr(self.params.sampling, name) for name in _SAMPLING}),
+            speed=self.audio.speed,
+            volume_gain_db=self.audio.gain_db,
+            pronunciations=self.lexicon.pronunciations(),
+            non_streaming_mode=self.params.non_streaming_mode,
+        )
+
+    def with_seed(self) -> "UtteranceSpec":
+        """Return the spec of one utterance, with its own seed unless the caller gave one."""
+        if self.seed_given:
+            return self
+        sampling = replace(self.params.sampling, seed=secrets.randbits(32))
+        return replace(self, params=replace(self.params, sampling=sampling))
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakSpec:
+    """A checked SpeakConfig."""
+
+    utterance: UtteranceSpec
+    max_lead_ms: int
+    idle_timeout_s: float
+    max_silence_s: float | None  # None: no signs of life
+
+
+def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engine: EnginePool) -> SpeakSpec:
+    idle_ms = config.idle_timeout_ms if config.HasField("idle_timeout_ms") else DEFAULT_IDLE_TIMEOUT_MS
+    if idle_ms not in IDLE_TIMEOUTS_MS:
+        raise InvalidField(
+            "config.idle_timeout_ms", f"{idle_ms} is not within {IDLE_TIMEOUTS_MS.start} to {IDLE_TIMEOUTS_MS.stop - 1}"
+        )
+    lead_ms = config.max_lead_ms if config.HasField("max_lead_ms") else DEFAULT_LEAD_MS
+    synthesis = check_synthesis(config.synthesis, choice, engine, "config.synthesis", non_streaming_default=False)
+    return SpeakSpec(
+        utterance=replace(
+            synthesis,
+            timestamps=check_timestamps(config.timestamps, "config.timestamps"),
+            resumable=config.resumable,
+            packs_codes=config.resumable and config.pack_codes,
+            policy=check_text_policy(config.text_policy, synthesis.params.language, "config.text_policy"),
+            scheduling=check_scheduling(config.scheduling, "config.scheduling"),
+        ),
+        max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
+        idle_timeout_s=idle_ms / 1000,
+        max_silence_s=check_silence(config, "config.max_silence_ms"),
+    )
+
+
+def check_silence(
+    request: speak_pb2.SpeakConfig | text_to_speech_service_pb2.SynthesizeStreamRequest, field: str
+) -> float | None:
+    """Return the longest silence of the server in seconds, or None if the client wants no signs of life."""
+    if not request.HasField("max_silence_ms"):
+        return None
+    if request.max_silence_ms not in SILENCES_MS:
+        message = f"{request.max_silence_ms} is not within {SILENCES_MS.start} to {SILENCES_MS.stop - 1}"
+        raise InvalidField(field, message)
+    return request.max_silence_ms / 1000
+
+
+def check_lead(max_lead_ms: int, field: str) -> int:
+    if max_lead_ms > MAX_LEAD_MS:
+        raise InvalidField(field, f"{max_lead_ms} is over {MAX_LEAD_MS}; 0 means no limit")
+    return max_lead_ms
+
+
+def check_timestamps(mode: int, field: str) -> int:
+    """Return the mode. Raises InvalidField if it is unknown."""
+    if mode not in _TIMESTAMP_MODES:
+        raise InvalidField(field, f"{mode} is no TimestampMode")
+    return mode
+
+
+def check_text_policy(policy: speak_pb2.TextPolicy, language: str, path: str) -> TextPolicy:
+    if policy.mode not in _COMMIT_MODES:
+        raise InvalidField(f"{path}.mode", f"{policy.mode} is no CommitMode")
+    for name, limits in (("max_buffer_delay_ms", BUFFER_DELAYS_MS), ("first_chunk_min_chars", FIRST_CHUNKS_CHARS)):
+        if not policy.HasField(name):
+            continue
+        if policy.mode == speak_pb2.COMMIT_MODE_MANUAL:
+            raise InvalidField(f"{path}.{name}", "COMMIT_MODE_MANUAL waits for `flush` or `end` alone; leave it unset")
+        if getattr(policy, name) not in limits:
+            message = f"{getattr(policy, name)} is not within {limits.start} to {limits.stop - 1}"
+            raise InvalidField(f"{path}.{name}", message)
+    return TextPolicy(
+        mode=_COMMIT_MODES[policy.mode],
+        max_buffer_delay_s=policy.max_buffer_delay_ms / 1000 if policy.HasField("max_buffer_delay_ms") else None,
+        first_chunk_min_chars=policy.first_chunk_min_chars,
+        language=language_code(language),
+    )
+
+
+def check_utterance_id(utterance_id: str) -> None:
+    """Check the utterance id of a request. Requests that may have "*" handle it before."""
+    if len(utterance_id) > MAX_UTTERANCE_ID_CHARS or not utterance_id.isprintable() or utterance_id == "*":
+        raise InvalidField(
+            "utterance_id", f'use at most {MAX_UTTERANCE_ID_CHARS} printable characters ("*" only with cancel)'
+        )
+
+
+def check_synthesis(
+    config: synthesis_pb2.SynthesisConfig,
+    choice: VoiceChoice,
+    engine: EnginePool,
+    path: str,
+    *,
+    non_streaming_default: bool | None,
+    whole: bool = False,
+) -> UtteranceSpec:
+    """Return the checked spec of a config. `choice`: the chosen voice. `path`: the config's path in its request, for
+    errors. `whole`: see `check_audio`.
+
+    `non_streaming_default`: for requests that leave `non_streaming_mode` unset; None: the official package's default
+    for the checkpoint's task.
+    """
+    _refuse_unserved(config, path)
+    check_length(len(config.language), MAX_LANGUAGE_CHARS, f"{path}.language")
+    info = choice.info
+    audio = check_audio(config, info, path, whole=whole)
+    sampling, warnings = _sampling(config, info, path, audio.speed)
+    instruct = config.instructions
+    check_length(len(instruct), MAX_INSTRUCTION_CHARS, f"{path}.instructions")
+    check_characters(instruct, f"{path}.instructions")
+    if instruct and choice.design:
+        raise InvalidField(f"{path}.instructions", "a designed voice has its description instead; leave them out")
+    if instruct and not info.takes_instruct:
+        warnings.append(Warned("INSTRUCTIONS_IGNORED", f"{info.model} takes no instructions; they were left out"))
+        instruct = ""
+    if non_streaming_default is None:
+        non_streaming_default = info.task != "base"
+    params = SynthesisParams(
+        sampling=sampling,
+        speaker=choice.speaker,
+        language=config.language or "auto",
+        instruct=choice.design or instruct,
+        non_streaming_mode=(
+            config.non_streaming_mode if config.HasField("non_streaming_mode") else non_streaming_default
+        ),
+        x_vector=choice.x_vector,
+        reference_codes=choice.reference_codes,
+        reference_text=choice.transcript,
+        checkpoint=info.fingerprint,
+    )
+    _check_with_engine(engine, params, path, choice)
+    return UtteranceSpec(
+        params=params,
+        audio=audio,
+        voice_id=choice.voice_id,
+        info=info,
+        seed_given=config.sampling.HasField("seed"),
+        max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
+        warnings=tuple(warnings),
+        lexicon=check_pronunciations(config.pronunciations, f"{path}.pronunciations"),
+        instructions=instruct,
+    )
+
+
+def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
+    if config.normalize_text:
+        raise NotServed(f"{path}.normalize_text", "text normalization is not served yet; leave it unset")
+
+
+def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str, choice: VoiceChoice) -> None:
+    try:
+        engine.check(params)
+    except InvalidSynthesis as error:
+        field = f"{path}.{_FIELD_PATHS.get(error.field, f'sampling.{error.field}')}"
+        if error.field in _OF_THE_VOICE:
+            field = choice.field
+        if isinstance(error, UnsupportedTask):
+            raise NotServed(field, str(error), "CHECKPOINT_LACKS_TASK") from error
+        raise InvalidField(field, str(error)) from error
+
+
+def _sampling(
+    config: synthesis_pb2.SynthesisConfig, info: EngineInfo, path: str, speed: float
+) -> tuple[SamplingParams, list[Warned]]:
+    """Return the sampling settings, and warnings. The engine checks ranges later; this checks what it cannot see."""
+    values: dict[str, Any] = {}
+    for field, value in config.sampling.ListFields():
+        values[field.name] = decimal(value) if isinstance(value, float) else value
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidField(f"{path}.sampling.{field.name}", f"{value} is not a finite number")
+    for name in ("top_k", "subtalker_top_k"):
+        if name in values:
+            values[name] = min(values[name], _TOP_K_OFF_FROM)
+    defaults = info.default_sampling
+    if config.max_audio_ms:
+        limit = max(1, int(config.max_audio_ms * speed * info.frame_rate_hz / 1000))
+        values["max_frames"] = min(values.get("max_frames", defaults.max_frames), limit)
+    sampling = replace(defaults, **values)
+    if sampling.min_frames > sampling.max_frames:
+        if "min_frames" in values:
+            raise InvalidField(
+                f"{path}.sampling.min_frames",
+                f"{sampling.min_frames} is over the limit of {sampling.max_frames} frames",
+            )
+        sampling = replace(sampling, min_frames=sampling.max_frames)
+    return sampling, _ignored(values, sampling)
+
+
+def _ignored(values: dict[str, Any], sampling: SamplingParams) -> list[Warned]:
+    """Return a warning for settings without effect, since the request or the checkpoint decodes greedily."""
+    names: list[str] = []
+    if not sampling.do_sample:
+        names += [name for name in ("temperature", "top_k", "top_p") if name in values]
+    if not sampling.subtalker_do_sample:
+        names += [f"subtalker_{name}" for name in ("temperature", "top_k", "top_p") if f"subtalker_{name}" in values]
+    if not names:
+        return []
+    message = f"{', '.join(names)}: no effect, since decoding is greedy; set do_sample (subtalker_do_sample) to true"
+    return [Warned("SAMPLING_IGNORED", message)]

@@ -1,0 +1,140 @@
+"""Resuming an utterance that another session began, perhaps on another server. Pure.
+
+Audio that the listener has is not sent again, but all later audio must be as if it had been: page numbers, Opus frames,
+the filters' memory. So the writer gets silence for the audio that the listener has, except for the last of it, which it
+gets as it was. Its output for these is dropped, exact to the sample.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sonorant.engine import EngineInfo, Int16Array
+from sonorant.service.audio.writer import AudioSpec, Piece
+from sonorant.service.errors import CheckpointDiffers, InvalidField
+from sonorant.service.utterance.receipts import Heard, Receipts
+from sonorant.tts.v1 import audio_pb2, speak_pb2
+
+CHARS_PER_S = 15  # of English speech
+# Codec frames that the writer gets again to reach its old state. A resampler remembers 2 ms; an Opus encoder adapts
+# within some packets. The stretcher's state depends on all that came before, so with it nothing is shortened.
+_FRAMES_AGAIN = 1
+MAX_FRAMES = 20_000  # of all segments, 26 minutes; they stay in memory until the utterance is spoken
+MAX_PARTS = 4096  # segments, or places where text was committed; each costs time on the event loop
+_FRAMES_AGAIN_OPUS = 5
+_OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSegment:
+    codes: Int16Array  # [frames, codebooks]
+    complete: bool  # whether these are all frames of the segment
+    draw: int = 0  # the draw with which they were made, and with which it goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A checked Resume message."""
+
+    received_samples: int = 0
+    received_chunks: int = 0
+    segments: tuple[KnownSegment, ...] = ()
+    committed_chars: tuple[int, ...] = ()
+    played_ms: int | None = None
+    heard: Heard | None = None  # what was charged already, as a receipt proves
+
+    def received_ms(self, sample_rate_hz: int) -> float:
+        return self.received_samples * 1000 / sample_rate_hz
+
+
+def check_resume(
+    resume: speak_pb2.Resume, info: EngineInfo, max_frames: int, audio: AudioSpec, receipts: Receipts | None
+) -> Resumption:
+    """Check a Resume. `max_frames`: limit per segment. The engine checks the codes. `receipts`: None for a
+    caller without a limit of text. A receipt that is not valid counts as none. Raises CheckpointDiffers or
+    InvalidField.
+    """
+    if resume.checkpoint != info.fingerprint:
+        raise CheckpointDiffers(
+            f"the utterance was begun with checkpoint {resume.checkpoint!r}, which this server does not have; "
+            "speak the rest of its text as a new utterance"
+        )
+    for name, parts in (("segments", resume.segments), ("committed_chars", resume.committed_chars)):
+        if len(parts) > MAX_PARTS:
+            raise InvalidField(f"resume.{name}", f"{len(parts)} are over the limit of {MAX_PARTS}")
+    segments: list[KnownSegment] = []
+    so_far = 0
+    for number, told in enumerate(resume.segments):
+        path = f"resume.segments[{number}]"
+        if told.segment != number:
+            raise InvalidField(
+                f"{path}.segment", f"{told.segment} in place of {number}; join codes by segment, in order"
+            )
+        num_frames, rest = divmod(len(told.codes), 2 * info.num_codebooks)
+        if rest or num_frames > max_frames:
+            raise InvalidField(
+                f"{path}.codes",
+                f"{len(told.codes)} bytes are not up to {max_frames} frames of {2 * info.num_codebooks} bytes",
+            )
+        codes = np.frombuffer(told.codes, "<u2").astype(np.int16).reshape(num_frames, info.num_codebooks)
+        if (so_far := so_far + num_frames) > MAX_FRAMES:
+            raise InvalidField(f"{path}.codes", f"more than {MAX_FRAMES} frames in all; speak the rest as a new text")
+        segments.append(KnownSegment(codes, told.complete, told.draw))
+    return Resumption(
+        resume.received_samples,
+        resume.received_chunks,
+        tuple(segments),
+        tuple(resume.committed_chars),
+        resume.played_ms if resume.HasField("played_ms") else None,
+        None if receipts is None else receipts.heard(resume, audio, [(each.codes, each.complete) for each in segments]),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class Skipped:
+    """Counts the audio of an utterance that is still to be dropped, since the listener has it."""
+
+    resumption: Resumption
+    audio: AudioSpec
+    frame_samples: int  # at the engine's rate
+    _left_samples: int = field(init=False)  # at the rate of the wire
+    _left_headers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left_samples = self.resumption.received_samples
+        self._left_headers = min(1, self.resumption.received_chunks)
+
+    @property
+    def has_more(self) -> bool:
+        return self._left_samples > 0
+
+    @property
+    def has_header(self) -> bool:
+        return self._left_headers > 0
+
+    def draw_of_segment(self, number: int) -> int:
+        return self.resumption.segments[number].draw if number < len(self.resumption.segments) else 0
+
+    def of_segment(self, number: int) -> tuple[Int16Array | None, bool]:
+        """Return the codes of a segment's first frames, which need no audio, and whether these are all its frames."""
+        if not self.has_more or number >= len(self.resumption.segments):
+            return None, False
+        known = self.resumption.segments[number]
+        per_frame = self.frame_samples * self.audio.sample_rate_hz / (self.audio.native_rate_hz * self.audio.speed)
+        if known.complete and len(known.codes) * per_frame <= self._left_samples:
+            return known.codes, True
+        if self.audio.speed != 1:
+            return None, False
+        again = _FRAMES_AGAIN_OPUS if self.audio.encoding in _OPUS else _FRAMES_AGAIN
+        num_frames = min(len(known.codes), int(self._left_samples / per_frame) - again)
+        return (known.codes[:num_frames], False) if num_frames > 0 else (None, False)
+
+    def drops(self, piece: Piece) -> bool:
+        """Return whether to drop the next piece. Must be called for all pieces in order."""
+        if not piece.num_samples and self._left_headers:
+            self._left_headers = 0
+            return True
+        if not self.has_more:
+            return False
+        self._left_samples -= piece.num_samples
+        return True

@@ -1,0 +1,122 @@
+"""The frames that the engine made of one segment. Those that were not given out yet can be taken back. Pure.
+
+Audio that went into the encoder counts as heard: encoders keep state, so it cannot be taken back. So audio waits here,
+as the engine made it, until it is due.
+"""
+
+from collections import deque
+
+import numpy as np
+
+from sonorant.engine import Int16Array, PcmChunk
+from sonorant.service.utterance.signs import BAD_REPEATED, BAD_SILENT, SUSPECT_REPEATED, SUSPECT_SILENT, Signs
+
+FIRST_ROOM = 64  # frames that fit before the array grows
+
+
+class SegmentFrames:
+    """Frames are counted from the segment's first, including those that another session made."""
+
+    def __init__(self, frame_samples: int, num_codebooks: int) -> None:
+        """`frame_samples`: at the engine's rate."""
+        self._frame_samples = frame_samples
+        self._codes: Int16Array = np.empty((FIRST_ROOM, num_codebooks), np.int16)  # of all frames, with spare room
+        self._waiting: deque[Int16Array] = deque()  # samples that were not given out
+        self._signs = Signs()
+        self.num_frames = 0
+        self.num_waiting = 0  # frames at the end that were not given out
+        self.num_codes_taken = 0  # frames at the beginning whose codes the client has
+
+    @property
+    def num_given(self) -> int:
+        return self.num_frames - self.num_waiting
+
+    def known(self, codes: Int16Array) -> None:
+        """Add frames [frames, codebooks] that need no audio. They come before all others."""
+        self._append(codes)
+        self._signs.push(codes)
+        self.num_codes_taken += len(codes)
+
+    def push(self, chunk: PcmChunk, *, is_kept: bool = False, said_at: int | None = None) -> None:
+        """Add frames. `is_kept`: from the phrase cache, so known to be good. `said_at`: see `Signs.push`."""
+        self._append(chunk.codes)
+        self._waiting.append(chunk.samples)
+        if not is_kept:
+            self._signs.push(chunk.codes, chunk.samples, said_at)
+        self.num_waiting += chunk.num_frames
+
+    def give(self, num_frames: int) -> tuple[Int16Array, Int16Array]:
+        """Give out the next waiting frames: their codes [frames, codebooks] and samples. They become final."""
+        num_frames = min(num_frames, self.num_waiting)
+        codes = self._codes[self.num_given : self.num_given + num_frames]
+        samples: list[Int16Array] = []
+        missing = num_frames * self._frame_samples
+        while missing:
+            first = self._waiting.popleft()
+            if len(first) > missing:
+                self._waiting.appendleft(first[missing:])
+                first = first[:missing]
+            samples.append(first)
+            missing -= len(first)
+        self.num_waiting -= num_frames
+        return codes, samples[0] if len(samples) == 1 else np.concatenate(samples)
+
+    def take_codes(self, num_frames: int) -> tuple[int, Int16Array]:
+        """Return the codes [frames, codebooks] of the first `num_frames` that the client lacks, and how many
+        frames come before them. After frames are taken back, codes are returned again from there on.
+        """
+        num_before, self.num_codes_taken = self.num_codes_taken, num_frames
+        return num_before, self._codes[num_before:num_frames]
+
+    def take_back(self, num_frames: int) -> int:
+        """Keep `num_frames`, or more if more were given out. Return how many were kept."""
+        num_kept = min(max(num_frames, self.num_given), self.num_frames)
+        rest = (num_kept - self.num_given) * self._frame_samples
+        samples = np.concatenate(self._waiting)[:rest] if self._waiting else np.empty(0, np.int16)
+        self._waiting = deque([samples] if len(samples) else ())
+        self._codes = self._codes.copy()  # callers may still hold views of the old array
+        self.num_codes_taken = min(self.num_codes_taken, self.num_given)
+        self.num_frames, self.num_waiting = num_kept, num_kept - self.num_given
+        self._signs = Signs()
+        self._signs.push(self.codes(num_kept))
+        return num_kept
+
+    def codes(self, num_frames: int) -> Int16Array:
+        """Return the codes of the first `num_frames`: [frames, codebooks]."""
+        return self._codes[:num_frames]
+
+    def _append(self, codes: Int16Array) -> None:
+        num_frames = self.num_frames + len(codes)
+        if num_frames > len(self._codes):
+            more = np.empty((2 * num_frames, codes.shape[1]), np.int16)
+            more[: self.num_frames] = self.codes(self.num_frames)
+            self._codes = more
+        self._codes[self.num_frames : num_frames] = codes
+        self.num_frames = num_frames
+
+    # Signs of speech gone wrong
+
+    @property
+    def num_over(self) -> int:
+        """How many frames came after all of the text was said."""
+        over_at = self._signs.over_at
+        return 0 if over_at is None else min(self.num_frames - over_at, self.num_waiting)
+
+    @property
+    def missed_end(self) -> bool:
+        """Whether there are more of these than any good speech has."""
+        return self._signs.missed_end
+
+    @property
+    def num_suspect(self) -> int:
+        """How many frames at the end should wait until it is known whether they are speech."""
+        silent, repeated = self._signs.num_silent, self._signs.num_repeated
+        suspect = max(silent if silent >= SUSPECT_SILENT else 0, repeated if repeated >= SUSPECT_REPEATED else 0)
+        return max(min(suspect, self.num_waiting), self.num_over)
+
+    @property
+    def num_good(self) -> int:
+        """How many frames come before what is certainly not speech; all, if nothing is."""
+        silent, repeated = self._signs.num_silent, self._signs.num_repeated
+        bad = max(silent if silent >= BAD_SILENT else 0, repeated if repeated >= BAD_REPEATED else 0)
+        return self.num_frames - bad

@@ -1,0 +1,301 @@
+"""Makes the current segment: its stream, the frames that came, and what is made again. Sends nothing.
+
+A stream that goes wrong, or whose text is revised, is set back: another stream continues after the frames that stay. A
+stream that has said its text and does not stop is ended. Frames that were given out always stay.
+"""
+
+from collections.abc import Sequence
+
+from sonorant.engine import (
+    EngineOverloaded,
+    EngineStream,
+    EngineUnavailable,
+    FinishReason,
+    Int16Array,
+    PcmChunk,
+    StreamEnd,
+)
+from sonorant.service.calls.loop_share import Part
+from sonorant.service.pacing.pacer import Pacer
+from sonorant.service.utterance.phrases import PhraseStream
+from sonorant.service.utterance.segment_frames import SegmentFrames
+from sonorant.service.utterance.segments import Segment, Segments
+from sonorant.service.utterance.state import UtteranceState
+from sonorant.service.utterance.statistics import Statistics
+from sonorant.service.utterance.word_times import WordTimes
+
+MAX_HEALS = 2  # per utterance
+MIN_FRAMES_AGAIN = 8  # fewer bad frames are not worth another try
+_CAN_BE_OVER = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY, FinishReason.NO_SCORES)
+_SPEAKS_NO_MORE = (FinishReason.RUNAWAY, FinishReason.NO_SCORES)
+
+
+class SegmentMaker:
+    def __init__(
+        self,
+        state: UtteranceState,
+        segments: Segments,
+        word_times: WordTimes,
+        pacer: Pacer,
+        statistics: Statistics,
+        part: Part,
+        *,
+        whole: bool,
+    ) -> None:
+        """`part`: the caller's share of the event loop, in which streams are opened. `whole`: nobody hears anything
+        before the end, so each segment is made to its end first.
+        """
+        self._state = state
+        self._info = state.spec.info
+        self._segments = segments
+        self._word_times = word_times
+        self._pacer = pacer
+        self._statistics = statistics
+        self._part = part
+        self._whole = whole
+        self._num_heals = 0
+        self._reopened = False  # only once, so that an utterance that kills workers cannot kill one after another
+        self._frames_before = 0  # the utterance's frames when the stream was opened
+        self._stream_over = False  # whether the stream's end has come
+        self._spoken = segments.gather()  # collects the stream's frames for the phrase cache
+        self.segment: Segment | None = None
+        self.stream: EngineStream | PhraseStream | None = None
+        self.frames: SegmentFrames  # of the segment
+        self.end: StreamEnd | None = None  # the end of the segment's speech
+
+    def begin(self, segment: Segment) -> None:
+        """Begin a segment whose turn has come. `open` gives it a stream."""
+        if segment is not self.segment:
+            self.segment, self.stream, self.end = segment, None, None
+            self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks)
+
+    async def open(self, segment: Segment, known: Int16Array | None = None) -> None:
+        """Open the segment's stream if it has none, and follow it. `known`: frames that another session sent.
+
+        Does nothing if a revision leaves nothing to speak meanwhile. Raises EngineOverloaded or EngineUnavailable.
+        """
+        if segment.stream is None:
+            await self._part.do(self._open, segment, known)
+        else:
+            self._open(segment, known)
+
+    def skip(self, codes: Int16Array) -> None:
+        """Count frames [frames, codebooks] that another session sent."""
+        self.frames.known(codes)
+        num_samples = len(codes) * self._info.frame_samples
+        self._state.num_frames += len(codes)
+        self._state.received_samples += num_samples
+        self._word_times.skip_audio(num_samples)
+        if self.segment is not None and self.segment.credit is not None:
+            self._begin_credit(self.segment)
+
+    @property
+    def num_due(self) -> int:
+        """How many frames may be given out: all that wait, except those that may have to be made again."""
+        num_waiting = self.frames.num_waiting
+        if self.segment is not None and self.segment.revised:
+            return num_waiting
+        if self.end is not None or not self._is_watched:
+            return num_waiting
+        if self._whole:
+            return 0
+        return num_waiting - (self.frames.num_suspect if self._may_heal else self.frames.num_over)
+
+    async def go_on(self, *, wait: bool) -> None:
+        """Take all that has come from the stream, so that its end is known early. `wait`: until something has come.
+
+        Raises EngineOverloaded or EngineUnavailable if the stream has to be set back and cannot be.
+        """
+        segment, stream = self.segment, self.stream
+        assert segment is not None and stream is not None, "it was opened"
+        if not segment.revised and self.end is None:
+            events = stream.ready_events() or ([await stream.next_event()] if wait else [])
+            self._stream_over = bool(events) and isinstance(events[-1], StreamEnd)
+            if not segment.revised and self._is_lost_unheard(events) and await self._reopen(segment):
+                return
+            if not segment.revised:
+                for event in events:
+                    self._receive(event, segment)
+        if segment.revised:
+            await self._speak_revised(segment)
+        elif self._missed_end:
+            await self._stop(stream)
+            if not segment.revised:
+                self._end_where_it_was_over()
+        elif (num_good := self._num_good()) is not None:
+            self._num_heals += 1
+            self._statistics.num_heals += 1
+            segment.draw = self._num_heals
+            await self._stop(stream)
+            self.take_back(num_good)
+            await self._part.do(self._set_back, segment)
+
+    def extend_credit(self) -> None:
+        """Let the engine make what may be sent soon."""
+        if self.segment is not None and self.segment.credit is not None:  # without a stream there is only a pause
+            ahead = self._pacer.ahead_frames() + self.frames.num_waiting - self.num_due
+            self.segment.credit.extend(self._state.sent_samples, self._state.num_frames, ahead)
+
+    def take_back(self, num_frames: int) -> None:
+        """Keep `num_frames` of the segment, or more if more were given out. Afterwards its stream must be set back."""
+        dropped = self.frames.num_frames
+        dropped -= self.frames.take_back(num_frames)
+        num_samples = dropped * self._info.frame_samples
+        self._statistics.taken_back(dropped, num_samples)
+        was_ended = self.end is not None and self.end.reason is FinishReason.COMPLETED
+        self._word_times.take_back_audio(num_samples, was_ended=was_ended)
+        self.end = None
+
+    def revise(self, segment: Segment, spoken: Sequence[str | None]) -> int:
+        """Take back the frames that depend on the old text, and return how many these are. `spoken`: the new text."""
+        if segment is not self.segment or self.stream is None:
+            if segment.stream is not None:
+                segment.stream.cancel()
+                segment.detach()
+            return 0
+        before = self.frames.num_frames
+        if segment.stream is not None:
+            self.take_back(segment.frames_in_common(spoken))
+            segment.stream.cancel()
+            segment.detach()
+        else:  # an earlier revision has not been set back yet
+            self.take_back(0)
+        segment.revised = True
+        self._pacer.changed()
+        return before - self.frames.num_frames
+
+    def give_up_phrase(self) -> None:
+        """Drop what was collected for the phrase cache, as the utterance is over."""
+        self._spoken.give_up()
+
+    # The stream
+
+    def _open(self, segment: Segment, known: Int16Array | None) -> None:
+        """All at once, as a revision may come before and after, but not between."""
+        if segment.stream is None and (segment.speakable or known is not None):
+            self._segments.open(segment, self._pacer.ahead_frames(), known)
+        if segment.stream is not None:
+            self._take_up(segment)
+            if known is not None:
+                self.skip(known)
+
+    def _take_up(self, segment: Segment) -> None:
+        self.stream, self._stream_over = segment.stream, False
+        self._spoken.give_up()
+        self._spoken = self._segments.gather()
+        if self._state.spec.times_words:  # phrases in the cache have no times
+            times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
+            self._word_times.follow(None if times is None else times.reached_ms)
+        self._begin_credit(segment)
+
+    def _begin_credit(self, segment: Segment) -> None:
+        """Count credit from here on."""
+        assert segment.credit is not None, "it was opened"
+        self._frames_before = self._state.num_frames
+        segment.credit.begin(self._state.sent_samples, self._frames_before)
+        self.extend_credit()
+
+    def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> None:
+        if isinstance(event, PcmChunk):
+            self.frames.push(event, is_kept=segment.is_kept, said_at=self._said_at(segment))
+            self._statistics.received(event, is_kept=segment.is_kept)
+            if segment.repeatable is not None and not segment.is_kept:
+                self._spoken.add(event)
+            self._word_times.push_audio(event.samples)
+            if self.frames.num_waiting > self.num_due:  # more frames are needed to judge those held back
+                self.extend_credit()
+            return
+        self.end = event
+        self._statistics.ended(event)
+        if event.reason is FinishReason.COMPLETED and not self._missed_end:
+            self._word_times.end_audio()
+            self._segments.keep(segment, self._spoken)
+
+    async def _stop(self, stream: EngineStream | PhraseStream) -> None:
+        """Cancel the stream and wait for its end, so that its place is free."""
+        stream.cancel()
+        while not self._stream_over:
+            event = await stream.next_event()
+            if isinstance(event, StreamEnd):
+                self._stream_over = True
+                self._statistics.ended(event)
+
+    def _end_where_it_was_over(self) -> None:
+        """End the segment where its text was said. Another draw could only add something, or miss its end again."""
+        self.end = None
+        self.take_back(self.frames.num_frames - self.frames.num_over)
+        self._spoken.give_up()
+        self._statistics.num_missed_ends += 1
+        self.end = StreamEnd(FinishReason.COMPLETED, self.frames.num_frames, 0.0, 0.0)
+        self._word_times.end_audio()
+
+    def _set_back(self, segment: Segment) -> None:
+        """Open another stream that continues after the frames that were kept, unless there is nothing to speak."""
+        if not (segment.speakable or self.frames.num_frames):
+            return
+        segment.detach()
+        num_known = self.frames.num_frames
+        known = self.frames.codes(num_known) if num_known else None
+        self._segments.open(segment, self._pacer.ahead_frames(), known, num_known)
+        self._take_up(segment)
+
+    async def _speak_revised(self, segment: Segment) -> None:
+        """Set the segment back with its new text, if there is anything to speak in it."""
+        assert self.stream is not None, "it was opened"
+        await self._stop(self.stream)
+        if not self.frames.num_frames:
+            await segment.until_ready()
+            if not segment.speakable:
+                segment.revised, self.stream = False, None
+                return
+        await self._part.do(self._set_back, segment)
+
+    # Whether the stream still speaks its text
+
+    @property
+    def _is_watched(self) -> bool:
+        is_kept = self.segment is not None and self.segment.is_kept
+        return not (is_kept or self._state.spec.params.sampling.ignore_eos)
+
+    @property
+    def _may_heal(self) -> bool:
+        return self._is_watched and self._num_heals < MAX_HEALS
+
+    def _said_at(self, segment: Segment) -> int | None:
+        """Return the frame from which on the segment may be over, or None while that is not known."""
+        stream = segment.stream
+        if not isinstance(stream, EngineStream) or (said_at := stream.said_at) is None:
+            return None
+        return max(said_at, self._state.spec.params.sampling.min_frames)
+
+    @property
+    def _missed_end(self) -> bool:
+        """Whether the stream went on after its text. The answer must not depend on how many frames come at once."""
+        return self.frames.missed_end and self._is_watched and (self.end is None or self.end.reason in _CAN_BE_OVER)
+
+    def _num_good(self) -> int | None:
+        """Return how many good frames to keep if the stream should be set back to heal it, else None."""
+        num_good = self.frames.num_good
+        is_lost = self.end is not None and self.end.reason in _SPEAKS_NO_MORE
+        if not self._may_heal or not (is_lost or (self.end is None and num_good < self.frames.num_frames)):
+            return None
+        if num_good == self.frames.num_frames:  # the engine ended it, and does not say which frames are good
+            num_good = 0
+        is_worth_it = self.frames.num_frames - max(num_good, self.frames.num_given) >= MIN_FRAMES_AGAIN
+        return num_good if is_worth_it else None
+
+    def _is_lost_unheard(self, events: Sequence[PcmChunk | StreamEnd]) -> bool:
+        """Return whether the workers died before any frame was taken, so that others can speak it all, once."""
+        if self._reopened or self._state.num_frames != self._frames_before or not events:
+            return False
+        last = events[-1]
+        return isinstance(last, StreamEnd) and last.reason is FinishReason.UNAVAILABLE
+
+    async def _reopen(self, segment: Segment) -> bool:
+        """Open the stream again on other workers. Return False if there are none."""
+        self._reopened = True
+        try:
+            await self._part.do(self._set_back, segment)
+        except (EngineOverloaded, EngineUnavailable):
+            return False
+        return True

@@ -1,0 +1,290 @@
+"""The segments of one utterance. Here, text waits for its stream, and streams wait for their turn."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sonorant.engine import EngineStream, Int16Array, SamplingParams, SynthesisParams
+from sonorant.service.admission.reservations import Reservation
+from sonorant.service.errors import LimitReached
+from sonorant.service.pacing.credit import Credit
+from sonorant.service.text.checks import is_speakable
+from sonorant.service.text.segmenter import EndSegment, Event, Text
+from sonorant.service.utterance.phrases import CallerPhrases, PhraseStream, SpokenPhrase, is_greedy
+from sonorant.service.utterance.state import UtteranceState
+
+MAX_PENDING_FLUSHES = 64
+MAX_CARRIED_FRAMES = 250  # 20 s; more would take too long to prefill again
+SEED_STEP = 0x9E3779B9  # from one draw to the next; large, so that it does not meet seeds that callers count up
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What was spoken just before a segment that continues in the same voice state. Its stream begins with this."""
+
+    spoken: tuple[str | None, ...]
+    codes: Int16Array  # [frames, codebooks]
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """Committed text. It is held until something in it can be spoken, then goes to the engine as it comes."""
+
+    number: int = 0  # within the utterance
+    start_char: int = 0  # offset in the utterance's text
+    carries_on: bool = False  # whether it continues in the voice state of the one before, if that can be `carried`
+    num_chars: int = 0  # of the committed text, as it was written
+    spoken: list[str | None] = field(default_factory=list)  # the text as spoken; None: the tail was released there
+    speakable: bool = False
+    end: EndSegment | None = None  # set when no more text comes
+    ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
+    closed: asyncio.Event = field(default_factory=asyncio.Event)  # `end` is set
+    draw: int = 0  # number of times that the model has to say it again, each time with another seed
+    revised: bool = False  # its text was revised while it was spoken: it has no stream until it is set back
+    text_positions: tuple[float, ...] = ()  # of the frames of its earlier streams, if the engine reported them
+    stream: EngineStream | PhraseStream | None = None
+    credit: Credit | None = None  # of the stream
+    carried: Carried | None = None
+    repeatable: SynthesisParams | None = None  # with the text, they decide all frames; None: chance does, too
+
+    @property
+    def num_longer(self) -> int:
+        """How many characters longer the spoken text is than the written one."""
+        return sum(len(text) for text in self.spoken if text is not None) - self.num_chars
+
+    @property
+    def is_ready(self) -> bool:
+        return self.speakable or self.end is not None
+
+    async def until_ready(self) -> None:
+        """Wait until there is something to say, or there never will be. A revision may undo this."""
+        while not self.is_ready:
+            self.ready.clear()
+            await self.ready.wait()
+
+    def push(self, text: str) -> None:
+        """Add text as it is to be spoken. Raises InvalidSynthesis."""
+        if self.spoken and (before := self.spoken[-1]) is not None:
+            self.spoken[-1] = before + text  # a stream that is opened later takes it all in one piece, at less cost
+        else:
+            self.spoken.append(text)
+        if self.stream is not None:
+            self.stream.push_text(text)
+        if not self.speakable and is_speakable(text):
+            self.speakable = True
+            self.ready.set()
+
+    def close(self, end: EndSegment) -> None:
+        """End the text. Raises InvalidSynthesis."""
+        self.end = end
+        self.closed.set()
+        self.ready.set()
+        if self.stream is not None:
+            self.stream.end_text()
+
+    def attach(self, stream: EngineStream | PhraseStream, credit: Credit) -> None:
+        """Take a stream, and push all text so far to it. Raises InvalidSynthesis."""
+        self.stream, self.credit = stream, credit
+        texts = (*self._spoken_before, *self.spoken)
+        for number, text in enumerate(texts, 1):
+            if text is None:
+                stream.flush_text()
+            else:
+                stream.push_text(text, is_last=self.end is not None and number == len(texts))
+        if self.end is not None:
+            stream.end_text()
+
+    def frames_in_common(self, spoken: Sequence[str | None]) -> int:
+        """Return how many first frames depend only on what a new text has in common with the current one."""
+        assert self.stream is not None, "it has frames"
+        num_before = 0 if self.carried is None else len(self.carried.codes)
+        return max(0, self.stream.frames_in_common([*self._spoken_before, *spoken]) - num_before)
+
+    def empty(self) -> None:
+        """Drop the text, as a revision follows. The stream, if there is one, must be detached first."""
+        self.spoken = []
+        self.num_chars = 0
+        self.speakable = False
+        self.end = None
+        self.closed.clear()
+
+    def detach(self) -> None:
+        """Forget the stream."""
+        if isinstance(self.stream, EngineStream):
+            self.text_positions = self.stream.text_positions
+        self.stream = self.credit = self.repeatable = None
+
+    @property
+    def _spoken_before(self) -> tuple[str | None, ...]:
+        return () if self.carried is None else self.carried.spoken
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its audio comes from the phrase cache."""
+        return isinstance(self.stream, PhraseStream)
+
+
+class Segments:
+    def __init__(self, state: UtteranceState, reservation: Reservation, phrases: CallerPhrases) -> None:
+        self._state = state
+        self.reservation = reservation
+        self._phrases = phrases
+        self._segments = deque([Segment()])
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @property
+    def current(self) -> Segment:
+        """The segment that is being spoken, or will be next."""
+        return self._segments[0]
+
+    @property
+    def last(self) -> Segment:
+        """The segment that takes the text that comes next."""
+        return self._segments[-1]
+
+    def finish_current(self, codes: Int16Array) -> None:
+        """Remove the current segment, all of which was sent. `codes`: its frames, [frames, codebooks]."""
+        over = self._segments.popleft()
+        if self.current.carries_on:
+            self.current.carried = _carried(
+                over, codes, min(MAX_CARRIED_FRAMES, self._state.spec.info.max_context // 4)
+            )
+
+    def check_flush(self) -> None:
+        """Raise LimitReached if too many flushes wait already."""
+        if sum(each.end is not None and each.end.flush_id is not None for each in self) >= MAX_PENDING_FLUSHES:
+            raise LimitReached("flushes", f"{MAX_PENDING_FLUSHES} flushes wait to be spoken; flush less often")
+
+    def apply(self, event: Event) -> None:
+        """Apply an event of the segmenter. Raises InvalidSynthesis."""
+        segment = self.last
+        match event:
+            case Text(written=written, spoken=spoken):
+                segment.num_chars += len(written)
+                if spoken:
+                    segment.push(spoken)
+            case EndSegment(last=last, carries_on=carries_on):
+                segment.close(event)
+                if not last:
+                    start_char = segment.start_char + segment.num_chars
+                    self._segments.append(Segment(segment.number + 1, start_char, carries_on))
+
+    def at(self, char: int) -> Segment:
+        """Return the segment that contains an offset of the text; of two that meet there, the later one."""
+        return next(segment for segment in reversed(self._segments) if segment.start_char <= char)
+
+    def end_char(self, segment: Segment) -> int:
+        """Return the offset at which the segment's text ends so far."""
+        return segment.start_char + segment.num_chars
+
+    def revise(self, segment: Segment) -> list[EndSegment]:
+        """Drop the segment's text and all segments after it, before a revision. Return the ends that were dropped."""
+        ends = [segment.end] if segment.end is not None else []
+        while (last := self._segments[-1]) is not segment:
+            self._segments.pop()
+            if last.stream is not None:
+                last.stream.cancel()
+            if last.end is not None:
+                ends.append(last.end)
+        segment.empty()
+        return ends
+
+    def open(
+        self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None, num_counted: int = 0
+    ) -> None:
+        """Give the segment its stream. Raises what `Reservation.open` raises.
+
+        `credit_frames`: how many frames it may make after the known ones. `known_codes` [frames, codebooks]: frames
+        that it continues, of which `num_counted` are among the utterance's frames already.
+        """
+        spec = self._state.spec
+        if (carried := segment.carried) is not None:
+            known_codes = carried.codes if known_codes is None else np.concatenate([carried.codes, known_codes])
+            num_counted += len(carried.codes)
+        params = self._params(segment, num_counted)
+        if known_codes is None and not segment.draw and (spec.seed_given or is_greedy(params)):
+            segment.repeatable = params
+        phrase = None
+        if segment.repeatable is not None and segment.end is not None:
+            phrase = self._phrases.find_and_count(spec.voice_id, params, segment.spoken)
+        stream: EngineStream | PhraseStream
+        if phrase is not None:
+            stream = PhraseStream(phrase, spec.info.frame_samples)
+        else:
+            if spec.info.times_text and carried is None:  # the times of carried frames may be unknown
+                num_known = 0 if known_codes is None else len(known_codes)
+                params = replace(params, times_text=segment.text_positions[:num_known])
+            stream = self.reservation.open(params, credit_frames, known_codes)
+        segment.revised = False
+        segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
+
+    def may_be_phrase(self, segment: Segment) -> bool:
+        """Return whether the text so far is in the phrase cache, so that it can be used if no more text comes."""
+        spec, params = self._state.spec, self._params(segment, 0)
+        if segment.end is not None or segment.carried is not None or not (spec.seed_given or is_greedy(params)):
+            return False
+        return self._phrases.find(spec.voice_id, params, segment.spoken) is not None
+
+    def gather(self) -> SpokenPhrase:
+        """Return a collector for what the current segment says."""
+        return self._phrases.gather()
+
+    def keep(self, segment: Segment, spoken: SpokenPhrase) -> None:
+        """Put a segment into the phrase cache, if all of it was made at the first try."""
+        if segment.repeatable is not None:
+            spoken.keep(self._state.spec.voice_id, segment.repeatable, segment.spoken)
+
+    def _params(self, segment: Segment, num_counted: int) -> SynthesisParams:
+        spec = self._state.spec
+        params = spec.params
+        sampling = drawn_again(params.sampling, spec.info.default_sampling, segment.draw)
+        if spec.max_frames_given:  # for the utterance, not for each of its segments
+            left = params.sampling.max_frames - self._state.num_frames + num_counted
+            sampling = replace(sampling, max_frames=left)
+        return params if sampling is params.sampling else replace(params, sampling=sampling)
+
+    def cancel(self) -> None:
+        """Stop the engine's work at once, and give the place in the engine back."""
+        self.reservation.give_up()
+        for segment in self:
+            if segment.stream is not None:
+                segment.stream.cancel()
+
+
+def _carried(over: Segment, codes: Int16Array, max_frames: int) -> Carried | None:
+    """Return what the next segment's stream begins with, or None if that is nothing or too long."""
+    if not len(codes):
+        return over.carried
+    spoken: tuple[str | None, ...] = (*over.spoken, None)  # None, so that later text changes none of its tokens
+    if over.carried is not None:
+        spoken = over.carried.spoken + spoken
+        codes = np.concatenate([over.carried.codes, codes])
+    return Carried(spoken, codes) if len(codes) <= max_frames else None
+
+
+def drawn_again(sampling: SamplingParams, default: SamplingParams, draw: int) -> SamplingParams:
+    """Return the settings for another draw, with another seed; draw 0 is the first, unchanged.
+
+    Greedy settings would give the same again, so they become the checkpoint's default sampling.
+    """
+    if not draw:
+        return sampling
+    seed = (sampling.seed + draw * SEED_STEP) % 2**32
+    if sampling.do_sample or sampling.subtalker_do_sample:
+        return replace(sampling, seed=seed)
+    return replace(
+        default,
+        seed=seed,
+        do_sample=True,
+        min_frames=sampling.min_frames,
+        max_frames=sampling.max_frames,
+        ignore_eos=sampling.ignore_eos,
+    )

@@ -1,0 +1,132 @@
+"""The statistics that `done` reports of an utterance: times, lengths, and how much of it was heard."""
+
+import time
+from collections.abc import Callable
+
+from sonorant.engine import FinishReason, PcmChunk, StreamBudget, StreamEnd
+from sonorant.service.operations.latency import latency_budget
+from sonorant.service.pacing.playout import Playout
+from sonorant.service.text.checks import is_speakable
+from sonorant.service.utterance.state import UtteranceState
+from sonorant.service.utterance.word_times import WordTimes
+from sonorant.tts.v1 import synthesis_pb2
+from sonorant.tts.v1.latency_pb2 import LatencyBudget
+
+
+class Statistics:
+    def __init__(
+        self,
+        state: UtteranceState,
+        word_times: WordTimes,
+        playout: Playout,
+        clock: Callable[[], float] = time.monotonic,
+        arrived_s: float | None = None,
+    ) -> None:
+        """`arrived_s`: when the call arrived, if the text came with it."""
+        self.played_ms = 0  # as the client reports
+        self._state = state
+        self._word_times = word_times
+        self._playout = playout
+        self._clock = clock
+        self._arrived_s = arrived_s
+        self._first_text_s = 0.0  # when the first speakable text came; 0 = never
+        self._first_audio_ms: int | None = None
+        self._heard_ms: float | None = None  # set once it cannot change any more
+        self._queue_s = 0.0
+        self._generation_s = 0.0
+        self._encode_s = 0.0  # up to the first audio
+        self.num_heals = 0
+        self.num_missed_ends = 0
+        self._dropped_frames = 0
+        self._kept_frames = 0
+        self._engine_budget: StreamBudget | None = None  # of the first audio
+        self._budget: LatencyBudget | None = None
+
+    @property
+    def has_speakable_text(self) -> bool:
+        return self._first_text_s > 0
+
+    @property
+    def awaits_budget(self) -> bool:
+        """Whether the first audio has not gone out yet."""
+        return self._budget is None
+
+    def text(self, text: str) -> None:
+        """Note text, as written and as spoken: only the respelling of a sign may be speakable."""
+        if not self._first_text_s and is_speakable(text):
+            self._first_text_s = self._clock()
+
+    def received(self, chunk: PcmChunk, *, is_kept: bool = False) -> None:
+        self._state.num_frames += chunk.num_frames
+        self._kept_frames += chunk.num_frames if is_kept else 0
+        self._state.received_samples += len(chunk.samples)
+        self._engine_budget = self._engine_budget or chunk.budget
+
+    def taken_back(self, num_frames: int, num_samples: int) -> None:
+        """Count frames that were received and that nobody will hear."""
+        self._state.num_frames -= num_frames
+        self._state.received_samples -= num_samples
+        self._dropped_frames += num_frames
+
+    def encoded(self, duration_s: float) -> None:
+        """Count the time to encode audio before any went out."""
+        self._encode_s += duration_s
+
+    def ended(self, end: StreamEnd) -> None:
+        self._queue_s += end.queue_s
+        self._generation_s += end.generation_s
+
+    def first_budget(self) -> LatencyBudget | None:
+        """Return the latency budget for the first audio, and None for all later audio."""
+        if self._budget is not None or self._engine_budget is None:
+            return None
+        self._budget = latency_budget(
+            self._first_text_s, self._engine_budget, self._encode_s, self._clock(), self._arrived_s
+        )
+        return self._budget
+
+    def sent(self, num_samples: int) -> None:
+        """Count samples that gRPC has taken."""
+        if self._first_audio_ms is None:
+            self._first_audio_ms = round((self._clock() - self._first_text_s) * 1000)
+        self._state.sent_samples += num_samples
+        self._playout.sent(self._state.utterance_id, num_samples * 1000 / self._state.spec.audio.sample_rate_hz)
+
+    def silenced(self, played_ms: int | None) -> None:
+        """Note that the listener hears no more than `played_ms`; None = no more than by now."""
+        if played_ms is None:
+            self._heard_ms = self._heard_by_now_ms()
+        else:
+            self.played_ms = played_ms
+            self._heard_ms = min(played_ms, self._state.sent_ms)
+
+    def to_proto(self, reason: FinishReason, num_chars: int) -> synthesis_pb2.SynthesisStats:
+        state = self._state
+        if reason == FinishReason.COMPLETED:
+            spoken_chars = num_chars
+        else:
+            heard_ms = self._heard_by_now_ms() if reason == FinishReason.CANCELLED else state.sent_ms
+            spoken_chars = self._word_times.position(heard_ms)
+        generation_ms = round(self._generation_s * 1000)
+        return synthesis_pb2.SynthesisStats(
+            input_chars=num_chars,
+            audio_ms=state.received_ms,
+            sent_ms=state.sent_ms,
+            played_ms=self.played_ms,
+            spoken_chars=spoken_chars,
+            queue_ms=round(self._queue_s * 1000),
+            first_audio_ms=self._first_audio_ms or 0,
+            generation_ms=generation_ms,
+            codec_frames=state.num_frames,
+            kept_frames=self._kept_frames,
+            real_time_factor=generation_ms / state.received_ms if state.received_ms else 0.0,
+            first_audio_budget=self._budget,
+            heals=self.num_heals,
+            missed_ends=self.num_missed_ends,
+            dropped_frames=self._dropped_frames,
+        )
+
+    def _heard_by_now_ms(self) -> float:
+        if self._heard_ms is not None:
+            return self._heard_ms
+        return self._state.sent_ms - self._playout.unheard_ms(self._state.utterance_id)

@@ -1,0 +1,301 @@
+"""One utterance: takes its text in and sends its audio out. Knows no RPC and no other utterance."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from google.rpc.status_pb2 import Status
+
+from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
+from sonorant.service.admission.reservations import Reservation, Reservations
+from sonorant.service.calls.loop_share import Part
+from sonorant.service.errors import InvalidField
+from sonorant.service.pacing.pacer import Pacer
+from sonorant.service.pacing.playout import Playout
+from sonorant.service.text.checks import slices
+from sonorant.service.text.revision import place
+from sonorant.service.text.segmenter import EndSegment, Event, Segmenter, Text
+from sonorant.service.utterance.delivery import Delivery, Send
+from sonorant.service.utterance.phrases import CallerPhrases
+from sonorant.service.utterance.receipts import FreeText
+from sonorant.service.utterance.requests import UtteranceSpec
+from sonorant.service.utterance.resumption import CHARS_PER_S, Resumption
+from sonorant.service.utterance.segments import Segment, Segments
+from sonorant.service.utterance.state import UtteranceState
+from sonorant.service.utterance.statistics import Statistics
+from sonorant.service.utterance.word_times import DEFAULT_MS_PER_UNIT, WordTimes
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2
+
+PREFILL_FRAMES = 4  # credit of a segment whose turn has not come: enough to continue without a gap
+
+_REASONS = {
+    FinishReason.COMPLETED: synthesis_pb2.FINISH_REASON_COMPLETED,
+    FinishReason.MAX_FRAMES: synthesis_pb2.FINISH_REASON_MAX_AUDIO,
+    FinishReason.RUNAWAY: synthesis_pb2.FINISH_REASON_RUNAWAY,
+    FinishReason.CANCELLED: synthesis_pb2.FINISH_REASON_CANCELLED,
+}
+
+
+class Utterance:
+    """The text side never blocks. The audio side is `speak`, run by one task. Exceptions end the utterance.
+
+    Text is first accepted (checked, and charged to the caller), then pushed in small pieces.
+    """
+
+    def __init__(
+        self,
+        utterance_id: str,
+        spec: UtteranceSpec,
+        reservations: Reservations,
+        playout: Playout,
+        max_lead_ms: int,
+        max_chars: int,
+        charge: Callable[[int], None],
+        ms_per_unit: float = DEFAULT_MS_PER_UNIT,
+        resumption: Resumption | None = None,
+        *,
+        phrases: CallerPhrases,
+        part: Part,
+        whole: bool = False,
+        follows: bool = False,
+        arrived_s: float | None = None,
+    ) -> None:
+        """`charge`: called with a number of characters; raises LimitReached if they may not be spoken now. `part`: the
+        caller's share of the event loop. `whole`: nobody hears anything before the end. `follows`: the session had
+        utterances before this one. `arrived_s`: when the call arrived, if the text came with it.
+        """
+        spec = spec.with_seed()
+        self.id = utterance_id
+        self.state = UtteranceState(utterance_id, spec, resumption)
+        self.pacer = Pacer(playout, max_lead_ms, spec.audio, spec.info)
+        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon, spec.info.max_segment_chars)
+        self.word_times = WordTimes(
+            spec.audio.native_rate_hz,
+            spec.audio.speed,
+            ms_per_unit,
+            respell=spec.lexicon.respell,
+            spoken_of=self._segmenter.spoken_of,
+        )
+        self.statistics = Statistics(self.state, self.word_times, playout, arrived_s=arrived_s)
+        self._charge = charge
+        self._free = FreeText(resumption.heard if resumption is not None else None)
+        self._longer_chars = 0  # how much longer the spoken text is than the written one
+        self._charged_longer_chars = 0
+        self._commits: list[int] = []  # offsets up to which text was committed because no more came for a while
+        reservation = Reservation(
+            reservations,
+            resumed=resumption is not None,
+            follows=follows,
+            is_background=spec.scheduling.is_background,
+        )
+        self._segments = Segments(self.state, reservation, phrases)
+        self._delivery = Delivery(
+            self.state, self._segments, self.word_times, self.pacer, self.statistics, part, whole=whole
+        )
+
+    @property
+    def text_ended(self) -> bool:
+        """Whether no more text may come."""
+        return self._segmenter.ended
+
+    @property
+    def num_chars(self) -> int:
+        """The length of the text so far."""
+        return self._segmenter.num_chars
+
+    def accept(self, text: str) -> None:
+        """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
+        self._segmenter.check(text)
+        if num_charged := len(text) - self._free.take(text):
+            self._charge(num_charged)
+
+    def push(self, text: str) -> None:
+        """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
+        self.state.written.append(text)
+        self.statistics.text(text)
+        begin = 0
+        for end in self._cuts(len(text)):
+            self._commit(self._segmenter.push(text[begin:end]))
+            self.commit_tail()
+            begin = end
+        self._commit(self._segmenter.push(text[begin:]))
+
+    def revise(self, from_char: int, text: str) -> tuple[speak_pb2.Revised, str]:
+        """Replace the text from `from_char` on. Return the message for the client, and the text that is left to push.
+
+        Raises InvalidField, LimitReached or InvalidSynthesis.
+        """
+        written = "".join(self.state.written)
+        if from_char > len(written):
+            raise InvalidField("revise.from_char", f"{from_char} is over the {len(written)} characters that came")
+        at = place(written, from_char, self._delivery.heard_to(written), text)
+        text = text[at.text_char :]
+        self._segmenter.check_revision(at.from_char, text)
+        segment = self._segments.at(at.from_char)
+        first = next(slices(text))
+        events = self._again(segment, written[segment.start_char : at.from_char]) + self._segmenter.push(first)
+        num_dropped = self._delivery.revise(segment, _spoken(events))
+        self._longer_chars -= sum(each.num_longer for each in self._segments if each.number >= segment.number)
+        ends = self._segments.revise(segment)
+        self.word_times.revise_text(segment.start_char)
+        self.state.written = [written[: at.from_char], first]
+        lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.state.spec.info.frame_rate_hz)
+        if (more := len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)) > 0:
+            self._charge(more)
+        self.statistics.text(first)
+        self._commit(events)
+        flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
+        return speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids), text[
+            len(first) :
+        ]
+
+    def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> None:
+        """End the segment here. Raises LimitReached, InvalidField or InvalidSynthesis."""
+        self._segments.check_flush()
+        self._commit(self._segmenter.flush(flush_id, pause_ms, carries_on=carries_on))
+
+    def end(self) -> None:
+        """End the text. Idempotent. Raises InvalidSynthesis or LimitReached."""
+        self._commit(self._segmenter.end())
+
+    @property
+    def commit_delay_s(self) -> float | None:
+        """How long to wait for more text before `commit_tail`; None: until more comes."""
+        return self._segmenter.commit_delay_s
+
+    def commit_tail(self) -> None:
+        """Speak the text to its end, as none has come for a while. Raises InvalidSynthesis or LimitReached."""
+        self._commits.append(self._segmenter.num_chars)
+        self._commit(self._segmenter.commit_tail())
+
+    def start(self) -> None:
+        """Open the stream of the first text, which else its turn does. Raises InvalidSynthesis."""
+        segment = self._segments.current
+        is_new = self.state.resumption is None and segment.stream is None
+        if is_new and segment.speakable and not self._segments.may_be_phrase(segment):
+            with suppress(EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
+                self._segments.open(segment, self.pacer.ahead_frames())
+
+    def may_prefill(self, *, follows: bool) -> bool:
+        """Whether the engine has made all of the segment that is being spoken, and another comes after it, or another
+        utterance (`follows`).
+        """
+        stream = self._segments.current.stream
+        return stream is not None and stream.ended and (follows or len(self._segments) > 1)
+
+    def prefill(self) -> bool:
+        """Let the engine begin with the next segment once it has made those before. Return whether all is made.
+
+        Raises InvalidSynthesis.
+        """
+        for number, segment in enumerate(self._segments):
+            if segment.revised:
+                return False
+            if segment.stream is None:
+                if not segment.speakable:
+                    if segment.end is None:
+                        return False
+                    continue
+                # Only in its turn is it known how many frames are left, or which frames it continues.
+                if number > 0 and (self.state.spec.max_frames_given or segment.carries_on):
+                    return False
+                if self._segments.may_be_phrase(segment):
+                    return False
+                try:
+                    self._segments.open(segment, PREFILL_FRAMES)
+                except (EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
+                    return False
+            if segment.stream is None or not segment.stream.ended:
+                return False
+        return self._segmenter.ended
+
+    def pass_place_on(self, following: "Utterance", *, is_over: bool = False) -> None:
+        """Give the place in the engine to the next utterance, if that has something to say to the same checkpoint, and
+        this one does not need it any more: all of it is made, or it `is_over`."""
+        is_made = is_over or self._delivery.is_all_made
+        is_same = following.state.spec.params.checkpoint == self.state.spec.params.checkpoint
+        if is_made and is_same and following._segments.current.speakable:
+            self._segments.reservation.pass_on(following._segments.reservation)
+
+    async def speak(self, send: Send, before_leaving: Callable[[], None] = lambda: None) -> FinishReason:
+        """Speak all of it, and return the reason for `done`. Raises what `Delivery.run` raises.
+
+        `before_leaving`: called before the place in the engine is given up.
+        """
+        try:
+            reason = await self._delivery.run(send)
+            if not self.statistics.has_speakable_text:
+                num_chars = self._segmenter.num_chars
+                what = f"no letter or digit in {num_chars} characters" if num_chars else "no text"
+                await send(synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}"))
+            return reason
+        finally:
+            before_leaving()
+            self.abort()
+
+    def done(self, reason: FinishReason, error: Status | None = None) -> synthesis_pb2.UtteranceDone:
+        """Return the last message. With an error, the utterance has failed, and counts as heard what a cancel would."""
+        return synthesis_pb2.UtteranceDone(
+            reason=_REASONS[reason] if error is None else synthesis_pb2.FINISH_REASON_FAILED,
+            stats=self.statistics.to_proto(reason, self._segmenter.num_chars),
+            error=error,
+        )
+
+    def abort(self, _call: object = None) -> None:
+        """Stop the engine's work at once."""
+        self._segments.cancel()
+
+    def _again(self, segment: Segment, text: str) -> list[Event]:
+        """Push the beginning of a segment once more, with the commits that were in it, and return its events."""
+        start = segment.start_char
+        self._commits = [at for at in self._commits if at <= start + len(text)]
+        events: list[Event] = []
+        begin = 0
+        self._segmenter.restart(start)
+        for end in sorted({at - start for at in self._commits if at > start}):
+            events += self._segmenter.push(text[begin:end]) + self._segmenter.commit_tail()
+            begin = end
+        return events + self._segmenter.push(text[begin:])
+
+    def _commit(self, events: Iterable[Event]) -> None:
+        self._charge_longer(events)
+        for event in events:
+            match event:
+                case Text(written, spoken):
+                    self.statistics.text(spoken)
+                    self.word_times.push_text(written)
+                case EndSegment():
+                    self.word_times.end_text()
+            self._segments.apply(event)
+            if isinstance(event, EndSegment) and not event.last:
+                begun = self._segments.last
+                if due := self._free.begin_segment(begun.number, begun.start_char, event.pause_ms):
+                    self._charge(due)
+
+    def _cuts(self, num_chars: int) -> list[int]:
+        """Return where in the next `num_chars` the session that began the utterance committed text during a pause."""
+        if self.state.resumption is None:
+            return []
+        start = self._segmenter.num_chars
+        return [at - start for at in self.state.resumption.committed_chars if 0 < at - start <= num_chars]
+
+    def _charge_longer(self, events: Iterable[Event]) -> None:
+        """Charge for text that pronunciations make longer, as if it had been written out."""
+        if not self.state.spec.lexicon.entries:
+            return
+        self._longer_chars += sum(len(event.spoken) - len(event.written) for event in events if isinstance(event, Text))
+        if (more := self._longer_chars - self._charged_longer_chars) > 0:
+            self._charge(more)
+            self._charged_longer_chars = self._longer_chars
+
+
+def _spoken(events: Sequence[Event]) -> list[str | None]:
+    """Return the part of the events for the first segment, in the form of `Segment.spoken`."""
+    spoken: list[str | None] = []
+    for event in events:
+        match event:
+            case Text(spoken=text) if text:
+                spoken.append(text)
+            case EndSegment():
+                break
+    return spoken

@@ -1,0 +1,103 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sonorant.service.utterance.word_times import Word, WordTimes
+
+RATE = 24_000
+PIECES = ("a", "bc", "def ", " ", ", ", "!", "你", "4 ")
+LOUD = np.full(RATE // 10, 8000, np.int16)  # 100 ms
+SILENCE = np.zeros(RATE // 10, np.int16)
+
+
+def test_words_are_told_before_they_are_heard_and_once() -> None:
+    times = WordTimes(RATE, 1.0, ms_per_unit=50)
+    times.push_text("One two, thr")
+    times.push_audio(LOUD)
+    assert times.take_due(100) == [Word("One", 0, 3, 0, 200)]
+    assert times.take_due(100) == []
+    assert times.take_due(210) == [Word("two,", 4, 8, 200, 600)]
+    times.push_text("ee")
+    assert times.take_due(610) == [], "it may go on"
+
+
+def test_silence_before_the_first_word_is_measured() -> None:
+    times = WordTimes(RATE, 1.0, ms_per_unit=50)
+    times.push_text("One two ")
+    times.push_audio(SILENCE)
+    assert times.take_due(100) == []
+    times.push_audio(np.concatenate([SILENCE, LOUD]))
+    (word,) = times.take_due(300)
+    assert word.start_ms == 200
+
+
+def test_with_the_end_known_the_rest_is_spread_over_what_is_left() -> None:
+    times = WordTimes(RATE, 1.0, ms_per_unit=500)
+    times.push_text("aa aa aa aa")
+    times.end_text()
+    times.push_audio(np.tile(LOUD, 20))
+    times.end_audio()
+    words = times.take_due(2000)
+    assert [word.start_ms for word in words] == [0, 450, 900, 1350]
+    assert words[-1].end_ms == 1800
+    assert times.ms_per_unit == 500, "too short to learn from"
+
+
+def test_the_rate_of_a_segment_is_that_of_the_next() -> None:
+    times = WordTimes(RATE, 1.0)
+    times.push_text("a" * 29)
+    times.end_text()
+    times.push_text("bb bb ")
+    times.push_audio(np.tile(LOUD, 32))
+    times.end_audio()
+    assert times.ms_per_unit == pytest.approx(100)
+    times.push_audio(LOUD)
+    assert times.take_due(3300)[-1] == Word("bb", 29, 31, 3200, 3500)
+
+
+def test_speed_shrinks_the_time() -> None:
+    times = WordTimes(RATE, 2.0, ms_per_unit=50)
+    times.push_text("One two ")
+    times.push_audio(np.tile(LOUD, 4))
+    assert [(word.start_ms, word.end_ms) for word in times.take_due(200)] == [(0, 100), (100, 200)]
+
+
+def test_characters_of_chinese_are_words_and_punctuation_alone_is_not() -> None:
+    times = WordTimes(RATE, 1.0)
+    times.push_text("你好 — 3 a")
+    times.end_text()
+    times.push_audio(np.tile(LOUD, 20))
+    times.end_audio()
+    assert [word.text for word in times.take_due(2000)] == ["你", "好", "3", "a"]
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["a", "bc", "def ", " ", ", ", "!", "你", "4 "]), max_size=8), min_size=1, max_size=4
+    ),
+    st.integers(0, 2000),
+)
+def test_position_grows_with_what_is_heard_up_to_all(segments: list[list[str]], step_ms: int) -> None:
+    text = "".join(piece for segment in segments for piece in segment)
+    times = WordTimes(RATE, 1.0)
+    total_ms, words = 0, []
+    for segment in segments:
+        for piece in segment:
+            times.push_text(piece)
+        times.end_text()
+    for segment in segments:
+        for _ in segment:
+            times.push_audio(LOUD)
+            total_ms += 100
+            words += times.take_due(total_ms)
+        times.end_audio()
+    words += times.take_due(total_ms)
+    assert [text[word.start : word.end] for word in words] == [word.text for word in words]
+    assert all(a.end <= b.start and a.end_ms <= b.start_ms for a, b in itertools.pairwise(words))
+    positions = [times.position(at_ms) for at_ms in range(0, total_ms, step_ms + 1)]
+    assert positions == sorted(positions)
+    assert times.position(total_ms) == len(text)
