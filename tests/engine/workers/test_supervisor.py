@@ -223,13 +223,13 @@ async def test_the_worker_that_died_is_named_and_not_the_one_that_left_because_o
 
 @pytest.mark.slow
 async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
-    caplog: pytest.LogCaptureFixture, assert_no_children: Callable[[], None]
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, assert_no_children: Callable[[], None]
 ) -> None:
     watched, is_broken = Watched(), False
 
-    def on_state(state: EngineState) -> None:
-        watched.on_state(state)
-        if is_broken and state is EngineState.RESTARTING:
+    def on_state(pair: Any, reason: str) -> None:
+        tell(pair, reason)
+        if is_broken and pair.state is EngineState.RESTARTING:
             raise RuntimeError("nobody expected this")
 
     async def lose_a_stream() -> list[PcmChunk | StreamEnd]:
@@ -241,7 +241,9 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
         del engine._runs._running[streams[0].run_id]
         return [(await take_all(stream, grants=True))[-1] for stream in streams]
 
-    engine = await start_engine(CONFIG, on_state)
+    engine = await start_engine(CONFIG, watched.on_state)
+    tell = engine.owner.on_state
+    monkeypatch.setattr(engine.owner, "on_state", on_state)
     try:
         for end in await lose_a_stream():
             assert isinstance(end, StreamEnd) and end.reason is FinishReason.COMPLETED

@@ -50,7 +50,9 @@ class SharedRecord:
         return (self._fd,)
 
     def close(self) -> None:
+        """Close the descriptor. That of the mapping is closed with the last view."""
         os.close(self._fd)
+        del self._record
 
     def __reduce__(self) -> "tuple[Callable[[int, np.dtype[np.void]], SharedRecord], tuple[int, np.dtype[np.void]]]":
         return _inherited, (self._fd, self._dtype)  # see sonorant.engine.ipc.inherited

@@ -55,6 +55,7 @@ class Board:
         return self._record.fds()
 
     def close(self) -> None:
+        del self._taken, self._waits
         self._record.close()
 
     def __reduce__(self) -> "tuple[Callable[[SharedRecord], Board], tuple[SharedRecord]]":

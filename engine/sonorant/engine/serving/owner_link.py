@@ -125,10 +125,12 @@ class FollowedPair:
         self._leave(EngineState.CLOSED, "the engine is closed")
 
     def _leave(self, state: EngineState, reason: str) -> None:
-        self._on_state(state, reason)
-        if self.seat is not None:
-            self.seat.close()
-            self.seat = None
+        try:
+            self._on_state(state, reason)
+        finally:
+            if self.seat is not None:
+                self.seat.close()
+                self.seat = None
 
 
 class Verdicts:

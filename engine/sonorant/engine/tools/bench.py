@@ -107,6 +107,7 @@ async def measure(config: EngineConfig, num_utterances: int, num_frames: int) ->
     """Return the timed utterances of "one process" and of "two processes"."""
     checkpoint = load_checkpoint(config.model)
     engine = await start_here([config])
+    await engine.tried()
     spoken: dict[str, list[Spoken]] = {"one process": [], "two processes": []}
     try:
         one = InOneProcess(checkpoint, config)
