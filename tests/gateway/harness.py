@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from sonorant.gateway.serving import Gateway
+from sonorant.gateway.processes.serving import Gateway
 from sonorant.gateway.settings import GatewayConfig
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Served, eventually, served

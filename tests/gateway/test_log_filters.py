@@ -26,7 +26,7 @@ def record(error: Exception | None, logger: str = "aiohttp.server") -> logging.L
 )
 def test_mistakes_of_strangers_are_no_news(error: Exception) -> None:
     assert not is_news(record(error))
-    assert is_news(record(error, "sonorant.gateway.edge")), "of ours they are"
+    assert is_news(record(error, "sonorant.gateway.web.edge")), "of ours they are"
 
 
 def test_anything_else_is() -> None:

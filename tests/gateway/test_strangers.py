@@ -13,11 +13,11 @@ import pytest
 
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
-from sonorant.gateway.calls import Call
-from sonorant.gateway.keys import Keys
 from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.keys import Keys
+from sonorant.gateway.upstream.servers import Servers
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
 from tests.gateway.hostile_requests import REQUESTS
@@ -108,7 +108,7 @@ async def test_no_path_reads_a_body_before_its_key_is_known(tmp_path: Path) -> N
 
 
 async def test_a_removed_key_is_forgotten_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.gateway.keys.FRESH_S", 0.5)
+    monkeypatch.setattr("sonorant.gateway.upstream.keys.FRESH_S", 0.5)
     keys = tmp_path / "keys.toml"
     keys.write_text(table("ada", ADA))
     async with gateway(FakeEngine(), server={"api_keys": keys}, headers={"X-API-Key": ADA}) as door:
@@ -123,7 +123,7 @@ async def test_a_removed_key_is_forgotten_soon(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_keys_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.gateway.keys.MAX_KEYS", 3)
+    monkeypatch.setattr("sonorant.gateway.upstream.keys.MAX_KEYS", 3)
     async with gateway(FakeEngine()) as door, Servers((door.server.address,), Access.from_environment()) as servers:
         await eventually(lambda: servers.serving, True)
         keys = Keys(servers)

@@ -7,15 +7,6 @@ from aiohttp import web
 from sonorant.gateway.cartesia.clip import tts_bytes
 from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
-from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.connections import Connections, most_connections
-from sonorant.gateway.context import CATALOGS, CONFIG, CONNECTIONS, HOSTS, KEYS, LARGE_BODIES, METRICS, SERVERS
-from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversations, end_conversations
-from sonorant.gateway.edge import add_headers, edge
-from sonorant.gateway.health import health, metrics, ready
-from sonorant.gateway.hosts import Hosts
-from sonorant.gateway.keys import Keys
-from sonorant.gateway.large_bodies import LargeBodies
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.openai.batch import speech_batch
 from sonorant.gateway.openai.models import model, models, root
@@ -23,9 +14,18 @@ from sonorant.gateway.openai.speech import speech
 from sonorant.gateway.openai.stream import speech_stream
 from sonorant.gateway.openai.voices import create_voice, delete_voice, get_voice, list_voices, open_webui_voices
 from sonorant.gateway.openapi import openapi
-from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.static_page import docs, page
+from sonorant.gateway.upstream.catalog import Catalogs
+from sonorant.gateway.upstream.keys import Keys
+from sonorant.gateway.upstream.servers import Servers
+from sonorant.gateway.web.connections import Connections, most_connections
+from sonorant.gateway.web.context import CATALOGS, CONFIG, CONNECTIONS, HOSTS, KEYS, LARGE_BODIES, METRICS, SERVERS
+from sonorant.gateway.web.drain import CONVERSATIONS, DRAINING, Conversations, end_conversations
+from sonorant.gateway.web.edge import add_headers, edge
+from sonorant.gateway.web.health import health, metrics, ready
+from sonorant.gateway.web.hosts import Hosts
+from sonorant.gateway.web.large_bodies import LargeBodies
 
 
 def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Application:

@@ -5,11 +5,11 @@ from contextlib import aclosing
 
 from aiohttp import web
 
-from sonorant.gateway.context import CALL, DOOR, METRICS, SERVERS
 from sonorant.gateway.encoders import Encoder
-from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import Answer
+from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.web.context import CALL, DOOR, METRICS, SERVERS
+from sonorant.gateway.web.http import Answer
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import cast
 
-from sonorant.gateway.connections import Connections
+from sonorant.gateway.web.connections import Connections
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 import sys
 
-from sonorant.gateway.crew import run_crew
-from sonorant.gateway.process import run_process
+from sonorant.gateway.processes.crew import run_crew
+from sonorant.gateway.processes.process import run_process
 from sonorant.gateway.settings import parse_args
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 from aiohttp import FormData
 
-from sonorant.gateway.voices import OPENAI_VOICES, resolve_voice, voice_id
+from sonorant.gateway.upstream.voices import OPENAI_VOICES, resolve_voice, voice_id
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
 from tests.service.keys import ADA, BOB, table

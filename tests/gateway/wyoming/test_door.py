@@ -21,10 +21,10 @@ from wyoming.tts import (
 )
 
 from sonorant.client import Access
-from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.connections import Connections
 from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.servers import Servers
+from sonorant.gateway.upstream.catalog import Catalogs
+from sonorant.gateway.upstream.servers import Servers
+from sonorant.gateway.web.connections import Connections
 from sonorant.gateway.wyoming.door import WyomingDoor
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_text import head_of
+from sonorant.gateway.web.json_text import head_of
 from sonorant.tts.v1.synthesis_pb2 import Marks
 
 

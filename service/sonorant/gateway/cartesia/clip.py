@@ -2,13 +2,13 @@
 
 from aiohttp import web
 
-from sonorant.gateway.bodies import read_json
 from sonorant.gateway.cartesia.request import Generation
 from sonorant.gateway.clip import answer_with_bytes
-from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.encoders import FORMATS, encoder, raw_encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import parse
+from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.context import CALL, CATALOGS
+from sonorant.gateway.web.json_input import parse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 

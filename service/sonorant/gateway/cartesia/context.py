@@ -4,16 +4,16 @@ server."""
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sonorant.gateway.calls import Call
 from sonorant.gateway.cartesia.answers import chunk_head, error_message, part, timestamps
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.encoders import raw_encoder
-from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal, from_status
-from sonorant.gateway.feed import Feed
-from sonorant.gateway.json_text import with_audio
 from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.servers import Servers
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.servers import Servers
+from sonorant.gateway.web.feed import Feed
+from sonorant.gateway.web.json_text import with_audio
 from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, SpeakRequest
 
 DOOR = "cartesia"

@@ -6,17 +6,17 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.bodies import read_json
 from sonorant.gateway.cartesia.answers import chunk_head, done_message, error_message, timestamps
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.clip import spoken
-from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.encoders import raw_encoder
-from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import EVENT_STREAM, Answer
-from sonorant.gateway.json_input import parse
-from sonorant.gateway.json_text import json_text, with_audio
+from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.context import CALL, CATALOGS
+from sonorant.gateway.web.http import EVENT_STREAM, Answer
+from sonorant.gateway.web.json_input import parse
+from sonorant.gateway.web.json_text import json_text, with_audio
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 

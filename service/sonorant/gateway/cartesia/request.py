@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from sonorant.client import synthesis_config
-from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_UINT32
-from sonorant.gateway.voices import resolve_voice
+from sonorant.gateway.upstream.catalog import Catalog
+from sonorant.gateway.upstream.voices import resolve_voice
+from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_UINT32
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
 

@@ -13,12 +13,12 @@ from aiohttp import web
 from sonorant.gateway.cartesia.answers import done_message, error_message
 from sonorant.gateway.cartesia.context import Context
 from sonorant.gateway.cartesia.request import Message
-from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
-from sonorant.gateway.drain import DRAINING
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import parse
-from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
-from sonorant.gateway.turn import Turn
+from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.web.context import CALL, CATALOGS, METRICS, SERVERS
+from sonorant.gateway.web.drain import DRAINING
+from sonorant.gateway.web.json_input import parse
+from sonorant.gateway.web.sockets import GOING_AWAY, Sender, conversing, receive
 
 MAX_CONTEXTS = 8
 MAX_REMEMBERED = 256

@@ -9,14 +9,14 @@ from typing import Any
 from aiohttp import web
 from pydantic import Field
 
-from sonorant.gateway.bodies import read_json
 from sonorant.gateway.clip import spoken
-from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.encoders import FORMATS, encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import parse
 from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, VoiceFields
 from sonorant.gateway.openai.speech import check_format, usage
+from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.context import CALL, CATALOGS
+from sonorant.gateway.web.json_input import parse
 from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 

@@ -4,8 +4,8 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.context import CALL, CATALOGS
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.web.context import CALL, CATALOGS
 
 
 async def models(request: web.Request) -> web.Response:

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from sonorant.client import synthesis_config
-from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.encoders import FORMATS, NATIVE_RATE_HZ
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS
-from sonorant.gateway.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
+from sonorant.gateway.upstream.catalog import Catalog
+from sonorant.gateway.upstream.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
+from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS
 from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
 ResponseFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]

@@ -7,16 +7,16 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.bodies import read_json
 from sonorant.gateway.clip import answer_with_bytes, spoken
-from sonorant.gateway.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.encoders import FORMATS, Encoder, encoder
-from sonorant.gateway.endings import HEADER, early_end
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import EVENT_STREAM, Answer
-from sonorant.gateway.json_input import parse
-from sonorant.gateway.json_text import head_of, json_text, with_audio
 from sonorant.gateway.openai.request import SpeechRequest
+from sonorant.gateway.upstream.endings import HEADER, early_end
+from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
+from sonorant.gateway.web.http import EVENT_STREAM, Answer
+from sonorant.gateway.web.json_input import parse
+from sonorant.gateway.web.json_text import head_of, json_text, with_audio
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Mark, SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 

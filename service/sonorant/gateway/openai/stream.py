@@ -10,14 +10,14 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.context import CALL, CATALOGS, METRICS, SERVERS
-from sonorant.gateway.drain import DRAINING
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import MAX_UINT32
 from sonorant.gateway.openai.stream_request import StreamConfig, parse_config
 from sonorant.gateway.openai.utterance import Utterance, error_message
-from sonorant.gateway.sockets import GOING_AWAY, Sender, conversing, receive
-from sonorant.gateway.turn import Turn
+from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.web.context import CALL, CATALOGS, METRICS, SERVERS
+from sonorant.gateway.web.drain import DRAINING
+from sonorant.gateway.web.json_input import MAX_UINT32
+from sonorant.gateway.web.sockets import GOING_AWAY, Sender, conversing, receive
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
 
 CONFIG_TIMEOUT_S = 10.0

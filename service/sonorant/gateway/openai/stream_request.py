@@ -4,11 +4,11 @@ from typing import Any
 
 from pydantic import Field
 
-from sonorant.gateway.catalog import Catalog
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import MAX_UINT32, parse
 from sonorant.gateway.openai.request import ResponseFormat, VoiceFields
 from sonorant.gateway.openai.split import Granularity
+from sonorant.gateway.upstream.catalog import Catalog
+from sonorant.gateway.web.json_input import MAX_UINT32, parse
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD
 

@@ -9,17 +9,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sonorant.gateway.calls import Call
 from sonorant.gateway.encoders import Encoder, encoder
-from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal, from_status
-from sonorant.gateway.feed import Feed
-from sonorant.gateway.json_text import head_of, with_audio
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.openai.speech import word_times
 from sonorant.gateway.openai.split import Splitter
 from sonorant.gateway.openai.stream_request import StreamConfig
-from sonorant.gateway.servers import Servers
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.servers import Servers
+from sonorant.gateway.web.feed import Feed
+from sonorant.gateway.web.json_text import head_of, with_audio
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import Cancel, EndUtterance, Flush, SpeakConfig, SpeakRequest
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, Mark, UtteranceDone

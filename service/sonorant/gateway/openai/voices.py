@@ -7,12 +7,12 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.calls import Call
-from sonorant.gateway.context import CALL, SERVERS
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.forms import read_form
-from sonorant.gateway.json_input import MAX_EMBEDDING, decode
-from sonorant.gateway.voices import OPENAI_VOICES, resolve_voice, voice_id
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.voices import OPENAI_VOICES, resolve_voice, voice_id
+from sonorant.gateway.web.context import CALL, SERVERS
+from sonorant.gateway.web.forms import read_form
+from sonorant.gateway.web.json_input import MAX_EMBEDDING, decode
 from sonorant.tts.v1.voice_pb2 import (
     VOICE_KIND_CLONED,
     VOICE_KIND_DESIGNED,

@@ -6,18 +6,18 @@ from contextlib import suppress
 from typing import Any
 
 from sonorant.client import synthesis_config
-from sonorant.gateway.calls import Call, new_request_id
-from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.connections import Connections
 from sonorant.gateway.encoders import NATIVE_RATE_HZ, silence
-from sonorant.gateway.endings import early_end
 from sonorant.gateway.errors import Refusal, from_status
-from sonorant.gateway.feed import Feed
-from sonorant.gateway.http import WRITE_TIMEOUT_S
 from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.servers import Servers
-from sonorant.gateway.turn import Turn
-from sonorant.gateway.voices import resolve_voice
+from sonorant.gateway.upstream.calls import Call, new_request_id
+from sonorant.gateway.upstream.catalog import Catalogs
+from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.servers import Servers
+from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.upstream.voices import resolve_voice
+from sonorant.gateway.web.connections import Connections
+from sonorant.gateway.web.feed import Feed
+from sonorant.gateway.web.http import WRITE_TIMEOUT_S
 from sonorant.gateway.wyoming.info import info
 from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES, Event, NotWyoming, read_event
 from sonorant.tts.v1.speak_pb2 import EndUtterance, SpeakConfig, SpeakRequest

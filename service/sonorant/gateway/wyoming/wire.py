@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import decode
+from sonorant.gateway.web.json_input import decode
 
 VERSION = "1.5.2"  # version of the protocol, as its library sends it
 MAX_LINE_BYTES = 64 * 1024

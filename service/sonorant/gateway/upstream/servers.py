@@ -16,10 +16,10 @@ from sonorant.client.clips import SynthesizeStreamCall, session_of
 from sonorant.client.connections import MAX_SEARCHES
 from sonorant.client.errors import SpeechError, from_rpc_error
 from sonorant.client.session import Session
-from sonorant.gateway.calls import Call
 from sonorant.gateway.errors import Refusal, from_speech_error
-from sonorant.gateway.server import Server
-from sonorant.gateway.speaking import Route, Speaking
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.server import Server
+from sonorant.gateway.upstream.speaking import Route, Speaking
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest, SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub

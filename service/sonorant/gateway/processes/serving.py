@@ -10,11 +10,11 @@ from aiohttp import web
 
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
-from sonorant.gateway.context import CATALOGS, CONNECTIONS, METRICS
 from sonorant.gateway.doorway import Doorway
 from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.upstream.servers import Servers
+from sonorant.gateway.web.context import CATALOGS, CONNECTIONS, METRICS
 from sonorant.gateway.wyoming.door import WyomingDoor
 from sonorant.hosting.addresses import listening_socket
 from sonorant.hosting.process import announce

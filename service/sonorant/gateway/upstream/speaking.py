@@ -8,9 +8,9 @@ from typing import Any
 from sonorant.client.connections import Connections
 from sonorant.client.errors import SpeechError
 from sonorant.client.session import Session
-from sonorant.gateway.calls import Call
 from sonorant.gateway.errors import from_speech_error
-from sonorant.gateway.server import Server
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.server import Server
 from sonorant.tts.v1.speak_pb2 import SpeakRequest, SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 

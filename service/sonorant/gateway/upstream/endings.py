@@ -2,7 +2,7 @@
 
 import logging
 
-from sonorant.gateway.calls import Call
+from sonorant.gateway.upstream.calls import Call
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_MAX_AUDIO, FINISH_REASON_RUNAWAY, UtteranceDone
 
 log = logging.getLogger(__name__)

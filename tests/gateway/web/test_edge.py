@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from aiohttp import FormData
 
-from sonorant.gateway.calls import call_of
-from sonorant.gateway.hosts import Hosts
 from sonorant.gateway.log_filters import is_news
+from sonorant.gateway.upstream.calls import call_of
+from sonorant.gateway.web.hosts import Hosts
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
@@ -195,8 +195,8 @@ async def test_no_door_follows_a_link() -> None:
 
 
 async def test_heads_that_never_end_are_given_up_and_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.gateway.serving.KEEPALIVE_S", 0.2)
-    monkeypatch.setattr("sonorant.gateway.bodies.BODY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("sonorant.gateway.processes.serving.KEEPALIVE_S", 0.2)
+    monkeypatch.setattr("sonorant.gateway.web.bodies.BODY_TIMEOUT_S", 0.2)
     async with gateway(FakeEngine()) as door:
         for sent in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nX: "):
             assert await asyncio.wait_for(raw(door, sent), 5) == b""
@@ -337,7 +337,7 @@ async def test_a_listener_who_does_not_read_stops_the_engine(monkeypatch: pytest
 
 
 async def test_a_listener_who_takes_nothing_any_more_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.gateway.http.WRITE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("sonorant.gateway.web.http.WRITE_TIMEOUT_S", 0.2)
     engine = FakeEngine()
     async with gateway(engine) as door:
         _, writer = await deaf(door)

@@ -3,7 +3,7 @@
 import pytest
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.feed import MAX_WAITING_CHARS, Feed
+from sonorant.gateway.web.feed import MAX_WAITING_CHARS, Feed
 from sonorant.tts.v1.speak_pb2 import SpeakRequest
 
 FLUSH = SpeakRequest(flush={"flush_id": 1})

@@ -3,7 +3,7 @@
 import pickle
 import sys
 
-from sonorant.gateway.process import run_process
+from sonorant.gateway.processes.process import run_process
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import logging
 
 from sonorant.client.errors import error_text
 from sonorant.gateway.log_filters import is_news
-from sonorant.gateway.serving import Gateway
+from sonorant.gateway.processes.serving import Gateway
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.hosting.addresses import CannotListen
 from sonorant.hosting.process import Signals, run_to_end

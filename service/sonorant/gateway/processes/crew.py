@@ -45,7 +45,7 @@ class _Crew(Children):
 
     async def start(self, number: int) -> Process:
         environment = {**os.environ, SHARED_DIR_VARIABLE: self._folder}
-        return await start_module("sonorant.gateway.member", settings=self._config, environment=environment)
+        return await start_module("sonorant.gateway.processes.member", settings=self._config, environment=environment)
 
     def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
         self._served.add(number)

@@ -7,14 +7,14 @@ from typing import Any
 from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
-from sonorant.gateway.calls import SUBPROTOCOL
-from sonorant.gateway.context import CALL, DOOR, KEYS, METRICS
-from sonorant.gateway.drain import CONVERSATIONS, DRAINING, Conversation
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.http import Patience
-from sonorant.gateway.json_input import decode
-from sonorant.gateway.json_text import JsonText, json_text
-from sonorant.gateway.turn import Turn
+from sonorant.gateway.upstream.calls import SUBPROTOCOL
+from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.web.context import CALL, DOOR, KEYS, METRICS
+from sonorant.gateway.web.drain import CONVERSATIONS, DRAINING, Conversation
+from sonorant.gateway.web.http import Patience
+from sonorant.gateway.web.json_input import decode
+from sonorant.gateway.web.json_text import JsonText, json_text
 
 HEARTBEAT_S = 30.0
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # as in vLLM-Omni; a recording of 3 MiB

@@ -3,8 +3,8 @@
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from sonorant.gateway.context import METRICS, SERVERS
-from sonorant.gateway.drain import DRAINING
+from sonorant.gateway.web.context import METRICS, SERVERS
+from sonorant.gateway.web.drain import DRAINING
 
 
 async def health(request: web.Request) -> web.Response:

@@ -3,8 +3,8 @@
 import time
 from dataclasses import dataclass
 
-from sonorant.gateway.calls import Call
-from sonorant.gateway.servers import Servers
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.servers import Servers
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from sonorant.tts.v1.voice_pb2 import VOICE_KIND_PRESET
 from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest

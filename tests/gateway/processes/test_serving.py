@@ -14,9 +14,9 @@ import pytest
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
 from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.servers import Servers
-from sonorant.gateway.serving import Gateway
+from sonorant.gateway.processes.serving import Gateway
 from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.upstream.servers import Servers
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
 from tests.service.certificates import Certificates

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from sonorant.gateway.bodies import admit
-from sonorant.gateway.calls import call_of
-from sonorant.gateway.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import HALF_A_PAIR
+from sonorant.gateway.upstream.calls import call_of
+from sonorant.gateway.web.bodies import admit
+from sonorant.gateway.web.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS
+from sonorant.gateway.web.json_input import HALF_A_PAIR
 
 log = logging.getLogger(__name__)
 

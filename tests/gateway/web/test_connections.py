@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sonorant.gateway.connections import Connections
+from sonorant.gateway.web.connections import Connections
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
 from tests.service.certificates import Certificates

@@ -3,8 +3,8 @@
 import hashlib
 import time
 
-from sonorant.gateway.calls import Call
-from sonorant.gateway.servers import Servers
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.servers import Servers
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 
 FRESH_S = 60.0

@@ -2,15 +2,15 @@
 
 from aiohttp import web
 
-from sonorant.gateway.calls import Call
-from sonorant.gateway.catalog import Catalogs
-from sonorant.gateway.connections import Connections
-from sonorant.gateway.hosts import Hosts
-from sonorant.gateway.keys import Keys
-from sonorant.gateway.large_bodies import LargeBodies
 from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.servers import Servers
 from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.catalog import Catalogs
+from sonorant.gateway.upstream.keys import Keys
+from sonorant.gateway.upstream.servers import Servers
+from sonorant.gateway.web.connections import Connections
+from sonorant.gateway.web.hosts import Hosts
+from sonorant.gateway.web.large_bodies import LargeBodies
 
 CONFIG = web.AppKey("config", GatewayConfig)
 HOSTS = web.AppKey("hosts", Hosts)

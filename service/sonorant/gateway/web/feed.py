@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.speaking import Speaking
+from sonorant.gateway.upstream.speaking import Speaking
 from sonorant.tts.v1.speak_pb2 import SpeakRequest
 
 MAX_WAITING_CHARS = 256 * 1024

@@ -10,9 +10,9 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.context import CALL, CONNECTIONS, KEYS, LARGE_BODIES
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.json_input import decode
+from sonorant.gateway.web.context import CALL, CONNECTIONS, KEYS, LARGE_BODIES
+from sonorant.gateway.web.json_input import decode
 
 MAX_BODY_BYTES = 12 * 1024 * 1024  # a recording of 8 MiB in base64, and the rest
 BODY_TIMEOUT_S = 60.0

@@ -6,8 +6,8 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, parse_options_header
 
-from sonorant.gateway.bodies import read_body, receive
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.web.bodies import read_body, receive
 
 MAX_PARTS = 32
 MAX_FIELD_BYTES = 256 * 1024  # an embedding of 2,048 numbers, with all their digits
