@@ -22,7 +22,7 @@ from sonorant.client import (
     UtteranceDone,
     synthesis_config,
 )
-from sonorant.client.playback_clock import PlaybackClock
+from sonorant.client.listening.playback_clock import PlaybackClock
 from sonorant.tts.v1.synthesis_pb2 import Mark
 from tests.e2e.server_process import ServerProcess
 from tests.free_port import free_port

@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import grpc
 
-from sonorant.client.journal import Journal
+from sonorant.client.speaking.journal import Journal
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.limits import HostLimits
 from sonorant.tts.v1 import audio_pb2, speak_pb2

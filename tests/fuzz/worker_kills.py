@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from sonorant.client.journal import Journal
+from sonorant.client.speaking.journal import Journal
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from tests.fuzz.rough import PATIENCE_S, Rough
 from tests.service.harness import Transcript, assert_same_audio

@@ -28,7 +28,7 @@ import grpc
 import numpy as np
 import uvloop
 
-from sonorant.client.silence_limits import max_silence_for_lead_ms
+from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
 from sonorant.service.utterance.requests import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2
 from tests.service.fake_engine import FakeEngine

@@ -19,14 +19,14 @@ from sonorant.asr.relay import Relay, RevisingRelay
 from sonorant.asr.report import summary
 from sonorant.cli.config_arguments import whole_number
 from sonorant.cli.stdin import stdin_lines
-from sonorant.client import audio_out
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.configs import synthesis_config
 from sonorant.client.errors import SpeechError, error_text, from_status
 from sonorant.client.events import Event
-from sonorant.client.listener import Listener
-from sonorant.client.playback import PlaybackMeter
-from sonorant.client.session import Session
+from sonorant.client.listening import audio_out
+from sonorant.client.listening.listener import Listener
+from sonorant.client.listening.playback import PlaybackMeter
+from sonorant.client.speaking.session import Session
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
 
 REVISABLE_LEAD_MS = 300  # short, because audio that was sent cannot be revised

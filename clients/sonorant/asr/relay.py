@@ -11,8 +11,8 @@ from sonorant.asr.draft import Change, Draft
 from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.words import ends_in_unspaced_script
 from sonorant.client.events import Event
-from sonorant.client.playback_clock import PlaybackClock
-from sonorant.client.session import Session
+from sonorant.client.listening.playback_clock import PlaybackClock
+from sonorant.client.speaking.session import Session
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.speak_pb2 import FlushDone, Revised
 from sonorant.tts.v1.synthesis_pb2 import UtteranceDone

@@ -12,9 +12,9 @@ from sonorant.bench.speakers import SAMPLE_RATE_HZ, UtteranceFailed
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import scheduling, synthesis_config
 from sonorant.client.errors import SpeechError, from_status
-from sonorant.client.listener import Listener
-from sonorant.client.playback import PlaybackMeter
-from sonorant.client.session import Session
+from sonorant.client.listening.listener import Listener
+from sonorant.client.listening.playback import PlaybackMeter
+from sonorant.client.speaking.session import Session
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, UtteranceDone, UtteranceStarted
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from sonorant.bench.arrivals import poisson_arrivals
 from sonorant.bench.loads import Share
 from sonorant.bench.speakers import SAMPLE_RATE_HZ, Speaker, UtteranceFailed
-from sonorant.client.playback import PlaybackMeter, PlaybackReport
+from sonorant.client.listening.playback import PlaybackMeter, PlaybackReport
 
 LAG_INTERVAL_S = 0.01
 AFTER_FAILURE_S = 0.1  # pause of a closed loop's speaker after a failure, so that refusals do not become a load

@@ -17,7 +17,7 @@ from sonorant.bench.measure import Measured, Outcome
 from sonorant.bench.reporting import report
 from sonorant.bench.reporting.environment import environment
 from sonorant.bench.reporting.statistics import Row, row
-from sonorant.client.playback import PlaybackMeter
+from sonorant.client.listening.playback import PlaybackMeter
 
 Speak = Callable[[Sequence[str]], tuple[Sequence[Any], int]]  # texts -> their samples in [-1, 1], sample rate
 

@@ -9,7 +9,7 @@ import aiohttp
 
 from sonorant.bench.loads import Speech, Target
 from sonorant.bench.speakers import UtteranceFailed
-from sonorant.client.playback import PlaybackMeter
+from sonorant.client.listening.playback import PlaybackMeter
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 MAX_ERROR_CHARS = 300

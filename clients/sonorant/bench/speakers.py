@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from sonorant.client.playback import PlaybackMeter
+from sonorant.client.listening.playback import PlaybackMeter
 
 SAMPLE_RATE_HZ = 24_000  # requested, or fixed by the protocol
 

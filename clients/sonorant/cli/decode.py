@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 from sonorant.cli.config_arguments import whole_number
-from sonorant.client import audio_out
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import ENCODINGS
+from sonorant.client.listening import audio_out
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeStarted
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from sonorant.cli.config_arguments import add_config_arguments, config_of, whole_number
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
-from sonorant.client import audio_out
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import COMMIT_MODES, scheduling, text_policy
-from sonorant.client.listener import Listener
-from sonorant.client.playback import PlaybackMeter, PlaybackReport
-from sonorant.client.session import Session
-from sonorant.client.trace import Trace
+from sonorant.client.listening import audio_out
+from sonorant.client.listening.listener import Listener
+from sonorant.client.listening.playback import PlaybackMeter, PlaybackReport
+from sonorant.client.speaking.session import Session
+from sonorant.client.transport.trace import Trace
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, UtteranceDone
 
 EXAMPLES = """\

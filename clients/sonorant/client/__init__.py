@@ -14,11 +14,11 @@ from sonorant.client.errors import (
     VoiceNotFound,
 )
 from sonorant.client.events import ConnectionLost, Event, Resumed
-from sonorant.client.listener import Listener
-from sonorant.client.playback import PlaybackMeter
-from sonorant.client.player import Player
-from sonorant.client.retries import Retry
-from sonorant.client.session import ALL_UTTERANCES, Session
+from sonorant.client.listening.listener import Listener
+from sonorant.client.listening.playback import PlaybackMeter
+from sonorant.client.listening.player import Player
+from sonorant.client.speaking.session import ALL_UTTERANCES, Session
+from sonorant.client.transport.retries import Retry
 from sonorant.client.turn import Heard, Turn, Word
 from sonorant.client.voice_methods import voice_mix
 from sonorant.tts.v1.audio_pb2 import AudioChunk

@@ -23,18 +23,19 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sonorant.client import audio_out, clips
+from sonorant.client import clips
 from sonorant.client.access import Access
 from sonorant.client.clip import Clip
 from sonorant.client.configs import audio_format, utterance_config
-from sonorant.client.connections import Connections
 from sonorant.client.errors import ServerUnavailable, from_rpc_error, from_status
 from sonorant.client.events import Payload
 from sonorant.client.file_formats import encoding_for
-from sonorant.client.retries import Retry, call_with_retries, time_limit
-from sonorant.client.session import Session
-from sonorant.client.silence_limits import max_silence_for_lead_ms
-from sonorant.client.trace import Trace
+from sonorant.client.listening import audio_out
+from sonorant.client.speaking.session import Session
+from sonorant.client.transport.connections import Connections
+from sonorant.client.transport.retries import Retry, call_with_retries, time_limit
+from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
+from sonorant.client.transport.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_FLAC, AudioChunk
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse

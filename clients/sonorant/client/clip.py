@@ -5,8 +5,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from sonorant.client import audio_out
 from sonorant.client.file_formats import check_fits
+from sonorant.client.listening import audio_out
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_PCM_S16LE
 from sonorant.tts.v1.synthesis_pb2 import UtteranceDone
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse

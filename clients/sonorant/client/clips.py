@@ -5,13 +5,13 @@ from typing import Any
 
 import grpc
 
-from sonorant.client.connections import Connections
 from sonorant.client.events import Payload
-from sonorant.client.journal import Journal
-from sonorant.client.retries import Retry
-from sonorant.client.server_search import AcceptedCall
-from sonorant.client.session import Session
-from sonorant.client.silence_limits import max_silence_for_lead_ms
+from sonorant.client.speaking.journal import Journal
+from sonorant.client.speaking.session import Session
+from sonorant.client.transport.connections import Connections
+from sonorant.client.transport.retries import Retry
+from sonorant.client.transport.server_search import AcceptedCall
+from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
 from sonorant.tts.v1.speak_pb2 import SessionStarted, SpeakConfig, SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import UtteranceStarted
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest

@@ -21,8 +21,8 @@ from sonorant.client.access import Access
 from sonorant.client.clip import Clip as ClipWithAsyncio
 from sonorant.client.configs import scheduling, synthesis_config, text_policy, utterance_config
 from sonorant.client.events import Event
-from sonorant.client.retries import Retry
-from sonorant.client.session import Session as SessionWithAsyncio
+from sonorant.client.speaking.session import Session as SessionWithAsyncio
+from sonorant.client.transport.retries import Retry
 from sonorant.tts.v1.speak_pb2 import SessionStarted
 
 __all__ = ["Clip", "Session", "SpeechClient", "scheduling", "synthesis_config", "text_policy", "utterance_config"]

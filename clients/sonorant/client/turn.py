@@ -16,7 +16,7 @@ import grpc
 from sonorant.client.client import SpeechClient
 from sonorant.client.errors import SpeechError, from_status
 from sonorant.client.events import ConnectionLost
-from sonorant.client.session import Session
+from sonorant.client.speaking.session import Session
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,

@@ -7,7 +7,7 @@ import grpc
 from google.protobuf.message import Message
 
 from sonorant.client.errors import from_rpc_error
-from sonorant.client.retries import time_limit
+from sonorant.client.transport.retries import time_limit
 from sonorant.tts.v1.voice_pb2 import (
     MIX_METHOD_LINEAR,
     MIX_METHOD_SPHERICAL,

@@ -17,7 +17,7 @@ from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, TimedString
 from sonorant.client.access import Access
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.errors import SpeechError
-from sonorant.client.playback_clock import PlaybackClock
+from sonorant.client.listening.playback_clock import PlaybackClock
 from sonorant.client.turn import Turn, Word
 from sonorant.livekit.errors import api_error
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_PCM_S16LE, AudioChunk

@@ -30,7 +30,7 @@ from pipecat.utils.types import NOT_GIVEN, NotGiven
 from sonorant.client.access import Access
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.errors import SpeechError
-from sonorant.client.playback_clock import PlaybackClock
+from sonorant.client.listening.playback_clock import PlaybackClock
 from sonorant.client.turn import Turn, Word
 from sonorant.pipecat.errors import category
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_PCM_S16LE, AudioChunk

@@ -8,7 +8,7 @@ from sonorant.asr.draft import Draft
 from sonorant.asr.hypotheses import Hypothesis, Part
 from sonorant.asr.relay import RevisingRelay
 from sonorant.client import AudioChunk, FlushDone, Revised, SpeechClient, synthesis_config
-from sonorant.client.playback_clock import PlaybackClock
+from sonorant.client.listening.playback_clock import PlaybackClock
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import served

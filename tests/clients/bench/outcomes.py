@@ -1,7 +1,7 @@
 """Utterances as a client process of the benchmark measures them."""
 
 from sonorant.bench.measure import Outcome
-from sonorant.client.playback import PlaybackReport
+from sonorant.client.listening.playback import PlaybackReport
 
 
 def outcome(

@@ -109,7 +109,7 @@ async def test_a_cartesia_context_continues_on_another_server() -> None:
 async def test_without_another_server_an_answer_ends_without_addresses_or_guesses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sonorant.client.session.Retry", lambda: Retry(for_s=0.3))
+    monkeypatch.setattr("sonorant.client.speaking.session.Retry", lambda: Retry(for_s=0.3))
     async with two_servers() as (door, fronts):
         async with door.http.ws_connect("/v1/audio/speech/stream") as socket:
             for message in (STREAM, {"type": "input.text", "text": TEXT}):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sonorant.client.journal import Journal
+from sonorant.client.speaking.journal import Journal
 from sonorant.service.audio.codes import parse
 from sonorant.service.utterance import segments
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2

@@ -12,7 +12,7 @@ import grpc
 import numpy as np
 import pytest
 
-from sonorant.client.journal import Journal
+from sonorant.client.speaking.journal import Journal
 from sonorant.service.audio.codes import parse
 from sonorant.service.audio.opus import available
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2

@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 import pytest
 
-from sonorant.client.journal import Journal
+from sonorant.client.speaking.journal import Journal
 from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, spoken

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.client.journal import Journal
+from sonorant.client.speaking.journal import Journal
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.utterance.receipts import (
     LIFETIME_S,

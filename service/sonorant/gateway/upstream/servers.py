@@ -13,9 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sonorant.client import Access
 from sonorant.client.clips import SynthesizeStreamCall, session_of
-from sonorant.client.connections import MAX_SEARCHES
 from sonorant.client.errors import SpeechError, from_rpc_error
-from sonorant.client.session import Session
+from sonorant.client.speaking.session import Session
+from sonorant.client.transport.connections import MAX_SEARCHES
 from sonorant.gateway.errors import Refusal, from_speech_error
 from sonorant.gateway.upstream.calls import Call
 from sonorant.gateway.upstream.server import Server

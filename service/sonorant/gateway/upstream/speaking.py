@@ -5,9 +5,9 @@ import math
 from contextlib import suppress
 from typing import Any
 
-from sonorant.client.connections import Connections
 from sonorant.client.errors import SpeechError
-from sonorant.client.session import Session
+from sonorant.client.speaking.session import Session
+from sonorant.client.transport.connections import Connections
 from sonorant.gateway.errors import from_speech_error
 from sonorant.gateway.upstream.calls import Call
 from sonorant.gateway.upstream.server import Server

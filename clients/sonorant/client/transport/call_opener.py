@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 
 from sonorant.client.errors import SpeechError
-from sonorant.client.server_search import Attempt
-from sonorant.client.trace import Trace
+from sonorant.client.transport.server_search import Attempt
+from sonorant.client.transport.trace import Trace
 from sonorant.tts.v1.speak_pb2 import Opening, SessionStarted, SpeakConfig, SpeakRequest
 
 RESUMING = "sonorant-resuming"  # metadata of a call that continues another one

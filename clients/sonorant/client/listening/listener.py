@@ -5,7 +5,7 @@ from collections.abc import AsyncIterable, Callable
 
 from sonorant.client.errors import from_status
 from sonorant.client.events import ConnectionLost, Event, Resumed
-from sonorant.client.playback import PlaybackMeter
+from sonorant.client.listening.playback import PlaybackMeter
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,

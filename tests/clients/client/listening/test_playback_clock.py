@@ -1,4 +1,4 @@
-from sonorant.client.playback_clock import PlaybackClock
+from sonorant.client.listening.playback_clock import PlaybackClock
 from tests.fakes import FakeClock
 
 

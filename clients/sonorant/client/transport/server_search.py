@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 
-from sonorant.client.backoff import delays_s
-from sonorant.client.connections import Connections
 from sonorant.client.errors import is_full, is_lost
+from sonorant.client.transport.backoff import delays_s
+from sonorant.client.transport.connections import Connections
 from sonorant.tts.v1.speak_pb2 import SessionStarted
 
 # The pauses between the calls, in multiples of `max_answer_s`; the last one repeats. The second is as short as the

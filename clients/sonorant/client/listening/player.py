@@ -6,8 +6,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from sonorant.client.audio_out import player_command
-from sonorant.client.playback_clock import PlaybackClock
+from sonorant.client.listening.audio_out import player_command
+from sonorant.client.listening.playback_clock import PlaybackClock
 
 
 class Player:

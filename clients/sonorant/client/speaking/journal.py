@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from google.rpc import code_pb2
 
-from sonorant.client.heard import MIN_CHARS, MS_PER_CHAR
-from sonorant.client.kept_utterance import KeptUtterance
-from sonorant.client.texts import joined
+from sonorant.client.speaking.heard import MIN_CHARS, MS_PER_CHAR
+from sonorant.client.speaking.kept_utterance import KeptUtterance
+from sonorant.client.speaking.texts import joined
 from sonorant.tts.v1.speak_pb2 import (
     Cancel,
     EndUtterance,

@@ -1,5 +1,5 @@
-from sonorant.client.silence_limits import GRACE_S, SilenceLimits
-from sonorant.client.silence_timer import SilenceTimer
+from sonorant.client.transport.silence_limits import GRACE_S, SilenceLimits
+from sonorant.client.transport.silence_timer import SilenceTimer
 from tests.fake_loop import FakeLoop
 
 SILENCE_S = 0.18

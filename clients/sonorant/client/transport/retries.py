@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import grpc
 
-from sonorant.client.backoff import delays_s
 from sonorant.client.errors import ServerBusy, ServerUnavailable, SpeechError, TimedOut, from_rpc_error
-from sonorant.client.outage import RECONNECT_S
+from sonorant.client.transport.backoff import delays_s
+from sonorant.client.transport.outage import RECONNECT_S
 
 T = TypeVar("T")
 

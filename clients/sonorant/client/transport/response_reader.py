@@ -7,10 +7,10 @@ from typing import Any
 
 import grpc
 
-from sonorant.client.connections import Connections
-from sonorant.client.server_search import AcceptedCall, Connect, ServerSearch
-from sonorant.client.silence_limits import SilenceLimits
-from sonorant.client.silence_timer import SilenceTimer
+from sonorant.client.transport.connections import Connections
+from sonorant.client.transport.server_search import AcceptedCall, Connect, ServerSearch
+from sonorant.client.transport.silence_limits import SilenceLimits
+from sonorant.client.transport.silence_timer import SilenceTimer
 from sonorant.tts.v1.speak_pb2 import SessionStarted
 
 

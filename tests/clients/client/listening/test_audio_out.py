@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sonorant.client import audio_out
+from sonorant.client.listening import audio_out
 
 PCM = bytes(range(200)) * 5
 

@@ -1,6 +1,6 @@
 import pytest
 
-from sonorant.client.silence_limits import (
+from sonorant.client.transport.silence_limits import (
     ALARM_LIFETIME_S,
     GRACE_S,
     MAX_ANSWER_S,

@@ -1,6 +1,6 @@
 """How long a session without a server goes on trying. Pure: callers pass the time."""
 
-from sonorant.client.backoff import delays_s
+from sonorant.client.transport.backoff import delays_s
 
 # A session ends with an error if no server speaks for it for this long, unless `Retry.for_s` says otherwise.
 RECONNECT_S = 20.0

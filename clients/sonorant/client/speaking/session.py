@@ -7,8 +7,6 @@ from typing import Any, Self
 
 import grpc
 
-from sonorant.client.call_opener import CallOpener
-from sonorant.client.connections import Connections
 from sonorant.client.errors import (
     SpeechError,
     call_was_cancelled,
@@ -20,14 +18,16 @@ from sonorant.client.errors import (
     session_is_over,
 )
 from sonorant.client.events import ConnectionLost, Event, Message, Resumed
-from sonorant.client.journal import Journal
-from sonorant.client.outage import Outage
-from sonorant.client.response_reader import ResponseReader
-from sonorant.client.retries import Retry, call_with_retries, time_limit
-from sonorant.client.server_search import AcceptedCall, ServerSearch
-from sonorant.client.session_verbs import SessionVerbs
-from sonorant.client.silence_limits import FIRST_ANSWER_S
-from sonorant.client.trace import Trace
+from sonorant.client.speaking.journal import Journal
+from sonorant.client.speaking.session_verbs import SessionVerbs
+from sonorant.client.transport.call_opener import CallOpener
+from sonorant.client.transport.connections import Connections
+from sonorant.client.transport.outage import Outage
+from sonorant.client.transport.response_reader import ResponseReader
+from sonorant.client.transport.retries import Retry, call_with_retries, time_limit
+from sonorant.client.transport.server_search import AcceptedCall, ServerSearch
+from sonorant.client.transport.silence_limits import FIRST_ANSWER_S
+from sonorant.client.transport.trace import Trace
 from sonorant.tts.v1.speak_pb2 import (
     SessionStarted,
     SpeakConfig,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sonorant.client.journal import Journal
-from sonorant.client.kept_utterance import MAX_CODES_BYTES
+from sonorant.client.speaking.journal import Journal
+from sonorant.client.speaking.kept_utterance import MAX_CODES_BYTES
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.tts.v1.audio_pb2 import AudioChunk, SegmentCodes
 from sonorant.tts.v1.speak_pb2 import (

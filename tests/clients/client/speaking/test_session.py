@@ -15,7 +15,7 @@ from sonorant.client import (
     UtteranceDone,
     UtteranceStarted,
 )
-from sonorant.client.trace import Trace
+from sonorant.client.transport.trace import Trace
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_COMPLETED
 from tests.clients.scripted_server import scripted_server
@@ -111,8 +111,8 @@ async def test_a_clip_whose_server_was_lost_is_requested_again() -> None:
 
 @pytest.fixture
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.client.silence_limits.GRACE_S", 0.1)
-    monkeypatch.setattr("sonorant.client.silence_limits.MIN_ANSWER_S", 0.05)
+    monkeypatch.setattr("sonorant.client.transport.silence_limits.GRACE_S", 0.1)
+    monkeypatch.setattr("sonorant.client.transport.silence_limits.MIN_ANSWER_S", 0.05)
 
 
 async def speak_to_the_end(client: SpeechClient, *words: str) -> list[object]:
@@ -201,7 +201,7 @@ async def test_silence_between_utterances_is_not_an_alarm() -> None:
 
 
 async def test_a_new_session_that_is_not_answered_makes_one_more_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonorant.client.session.FIRST_ANSWER_S", 0.03)
+    monkeypatch.setattr("sonorant.client.speaking.session.FIRST_ANSWER_S", 0.03)
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.resumable, speech.frozen_after = True, {1: -1}
         assert heard(await speak_to_the_end(client, "one")) == (3, 0)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from sonorant.client.silence_limits import SilenceLimits
+from sonorant.client.transport.silence_limits import SilenceLimits
 
 LATE_S = 0.05  # if the timer fires later than this, this process was stalled, not the server
 

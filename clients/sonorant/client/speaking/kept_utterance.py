@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
-from sonorant.client.heard import chars_heard
-from sonorant.client.texts import apply, text_of
+from sonorant.client.speaking.heard import chars_heard
+from sonorant.client.speaking.texts import apply, text_of
 from sonorant.tts.v1.audio_pb2 import AudioChunk, Receipt, SegmentCodes
 from sonorant.tts.v1.speak_pb2 import Resume, Revise, Revised, SpeakConfig, SpeakRequest
 from sonorant.tts.v1.synthesis_pb2 import (

@@ -28,7 +28,7 @@ from sonorant.client import (
     UtteranceStarted,
     synthesis_config,
 )
-from sonorant.client.texts import apply
+from sonorant.client.speaking.texts import apply
 from sonorant.tts.v1.speak_pb2 import Flush, Revise, SpeakRequest
 from tests.cutting_proxy import CuttingProxy
 from tests.service.fake_engine import FakeEngine

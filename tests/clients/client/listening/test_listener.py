@@ -5,8 +5,8 @@ import pytest
 
 from sonorant.client.errors import SpeechError
 from sonorant.client.events import Event
-from sonorant.client.listener import Listener
-from sonorant.client.playback import PlaybackMeter
+from sonorant.client.listening.listener import Listener
+from sonorant.client.listening.playback import PlaybackMeter
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_COMPLETED,

@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sonorant.client.texts import apply, joined, text_of
+from sonorant.client.speaking.texts import apply, joined, text_of
 from sonorant.tts.v1.speak_pb2 import Flush, Revise, SpeakRequest
 
 PIECES = st.text("ab ", max_size=4)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.client.playback import PlaybackMeter
+from sonorant.client.listening.playback import PlaybackMeter
 
 RATE = 1000  # one sample is a millisecond
 
