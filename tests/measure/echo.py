@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import uvloop
 
-from sonorant.service.ports import OPTIONS
+from sonorant.service.listening.ports import OPTIONS
 
 PATH = "/tests.Echo/Echo"
 

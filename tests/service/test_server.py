@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 from sonorant.engine import EngineState
-from sonorant.service import accepting
+from sonorant.service.listening import accepting
 from sonorant.service.rpc.services import REFLECTION_V1, SERVICES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest

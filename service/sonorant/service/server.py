@@ -22,11 +22,11 @@ from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
 from sonorant.service.errors import VoiceStoreFailed
+from sonorant.service.listening.ports import admin_port, grpc_server, open_port
 from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.tracing import Tracer
-from sonorant.service.ports import admin_port, grpc_server, open_port
 from sonorant.service.rpc.health import HealthServicer
 from sonorant.service.rpc.readiness import Readiness
 from sonorant.service.rpc.riva import RivaServicer

@@ -21,7 +21,7 @@ from sonorant.hosting.tls import TlsError, TlsFiles
 from sonorant.service import server as server_module
 from sonorant.service.access.api_keys import MAX_FILE_BYTES, ApiKeys, ApiKeysError, new_key
 from sonorant.service.access.tls import server_credentials
-from sonorant.service.ports import MAX_RECEIVED_BYTES, SPARE_CALLS
+from sonorant.service.listening.ports import MAX_RECEIVED_BYTES, SPARE_CALLS
 from sonorant.service.rpc.services import REFLECTION_V1
 from sonorant.tts.v1 import speak_pb2, voice_service_pb2
 from sonorant.tts.v1.explain_pb2 import ExplainRequest

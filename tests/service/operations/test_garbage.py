@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from sonorant.service.listening.ports import SPARE_CALLS
 from sonorant.service.operations import garbage
-from sonorant.service.ports import SPARE_CALLS
 from sonorant.tts.v1 import speak_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Served, config, end, eventually, failure, read_all, say, served

@@ -12,8 +12,8 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from sonorant.engine.talker.schedule.capacity import Capacity
-from sonorant.engine.talker.schedule.pages import NO_LEASES
+from sonorant.engine.talker.schedule.memory.capacity import Capacity
+from sonorant.engine.talker.schedule.memory.pages import NO_LEASES
 from sonorant.engine.talker.schedule.stream import NO_SLOT, Stream
 from sonorant.engine.talker.schedule.waiting import BACKGROUND, INTERACTIVE, Rank, WaitingStreams
 

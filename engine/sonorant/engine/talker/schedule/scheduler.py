@@ -43,9 +43,9 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.talker.schedule.admission import Admission
 from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
-from sonorant.engine.talker.schedule.capacity import Capacity
 from sonorant.engine.talker.schedule.faults import fault_of_ids, fault_of_stream
 from sonorant.engine.talker.schedule.limits import Suspects, end_at_limit, is_at_limit
+from sonorant.engine.talker.schedule.memory.capacity import Capacity
 from sonorant.engine.talker.schedule.rows import BROKEN, StepPlan
 from sonorant.engine.talker.schedule.slots import SlotState
 from sonorant.engine.talker.schedule.step_rows import StepRows

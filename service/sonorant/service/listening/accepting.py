@@ -19,7 +19,7 @@ from grpc.aio import _server
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.call_queue import host_of
 from sonorant.service.calls.steps import Steps
-from sonorant.service.wakeups import through_a_pipe
+from sonorant.service.listening.wakeups import through_a_pipe
 
 NUM_ACCEPTORS = 512  # some 8 ms of processor time, if so many wait
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.ipc.messages import OpenStream
-from sonorant.engine.talker.schedule.prefix import page_keys
+from sonorant.engine.talker.schedule.memory.prefix import page_keys
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, PromptPlan
 from tests.fakes import open_stream
 

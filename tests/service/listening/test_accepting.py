@@ -5,7 +5,7 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
-from sonorant.service.accepting import NUM_ACCEPTORS
+from sonorant.service.listening.accepting import NUM_ACCEPTORS
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.flooded import Flood

@@ -6,8 +6,8 @@ from typing import Any
 import grpc
 
 from sonorant.hosting.addresses import CannotListen
-from sonorant.service.accepting import Server
 from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
+from sonorant.service.listening.accepting import Server
 from sonorant.service.operations.admin_port import admin_server
 from sonorant.service.settings import ServiceConfig
 

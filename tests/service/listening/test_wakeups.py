@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from grpc._cython import cygrpc
 
-from sonorant.service.wakeups import through_a_pipe
+from sonorant.service.listening.wakeups import through_a_pipe
 
 
 async def test_many_wakeups_are_taken_at_one_look() -> None:

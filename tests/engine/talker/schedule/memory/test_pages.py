@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.talker.schedule.pages import PagePool
+from sonorant.engine.talker.schedule.memory.pages import PagePool
 
 ABC = (b"a", b"ab", b"abc")
 

@@ -7,8 +7,8 @@ with the same beginning share the pages that hold it.
 from collections.abc import Iterable, Mapping
 
 from sonorant.engine.ipc.messages import OpenStream
-from sonorant.engine.talker.schedule.pages import NO_LEASES, PagePool
-from sonorant.engine.talker.schedule.prefix import page_keys
+from sonorant.engine.talker.schedule.memory.pages import NO_LEASES, PagePool
+from sonorant.engine.talker.schedule.memory.prefix import page_keys
 from sonorant.engine.talker.schedule.slots import SlotState, SlotTable
 from sonorant.engine.talker.schedule.stream import NO_SLOT, Stream
 
