@@ -5,7 +5,6 @@ undisturbed run.
 """
 
 import asyncio
-import os
 import random
 import signal
 from dataclasses import dataclass, field
@@ -175,7 +174,7 @@ class RestartedServer:
         return ServerProcess(self._folder / f"log{self._number}", "--listen", self._listen)
 
     def _kill(self) -> None:
-        os.killpg(self._process.process.pid, signal.SIGKILL)
+        self._process.strike(signal.SIGKILL)
         self._process.stop()
 
 

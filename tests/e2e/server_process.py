@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import sys
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,12 @@ class ServerProcess(ToldProcess):
     def serving_pid(self) -> int:
         """The id of the first server process."""
         return self.processes[0]["pid"]
+
+    def strike(self, fault: signal.Signals) -> None:
+        """Send a signal to all of its processes, as when its machine fails or freezes."""
+        for pid in (self.process.pid, *self.child_ids()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, fault)
 
     def children(self) -> list[str]:
         """What the processes are that the server has started, without the ids."""

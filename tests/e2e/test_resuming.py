@@ -23,7 +23,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerPro
     running = [ServerProcess(folder / f"log{number}") for number in range(2)]
     yield running
     for server in running:
-        server.process.kill()
+        server.strike(signal.SIGKILL)
         server.stop()
 
 
@@ -70,11 +70,11 @@ async def test_listeners_hear_the_end_of_a_sentence_whose_server_froze_or_was_ki
                     for heard, config in zip(broken, VOICES, strict=True)
                 ]
                 await eventually(lambda heard=broken: min(map(len, heard)) >= 8, True, timeout_s=60)
-                struck.process.send_signal(fault)
+                struck.strike(fault)
             assert min(task.result() for task in listeners) >= 1  # more, if the other was only busy for a while
             for one, other in zip(broken, whole, strict=True):
                 assert_same_audio(b"".join(one), b"".join(other))
-            first.process.send_signal(signal.SIGCONT)
+            first.strike(signal.SIGCONT)
 
 
 @pytest.mark.slow
