@@ -13,9 +13,18 @@ STOP_TIMEOUT_S = 90.0
 class ToldProcess:
     """Leaving the context stops it. Its stderr goes to a file."""
 
-    def __init__(self, log: Path, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
-        """With the variables of this process, if there are no others."""
+    def __init__(
+        self,
+        log: Path,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None = None,
+        before: str = "",
+    ) -> None:
+        """With the variables of this process, if there are no others. `before`: what a shell does first, such as
+        `ulimit -n 256`."""
         self._log = log
+        if before:
+            command = ["sh", "-c", f'{before} && exec "$@"', "sh", *command]
         with log.open("wb") as stderr:
             self.process = subprocess.Popen(
                 command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True

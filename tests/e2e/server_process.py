@@ -42,9 +42,10 @@ class ServerProcess(ToldProcess):
         *arguments: str,
         python: str | Path = sys.executable,
         environment: Mapping[str, str] | None = None,
+        before: str = "",
     ) -> None:
-        """Of `python`, with its variables if they are not this process's."""
-        super().__init__(log, [python, "-c", SERVICE, *LISTEN, *arguments], environment)
+        """Of `python`, with its variables if they are not this process's. `before`: see ToldProcess."""
+        super().__init__(log, [python, "-c", SERVICE, *LISTEN, *arguments], environment, before)
 
     def _wait_until_ready(self) -> None:
         listening: Any = self.wait_for("listening")

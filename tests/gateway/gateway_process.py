@@ -10,10 +10,9 @@ from tests.told_process import ToldProcess
 class GatewayProcess(ToldProcess):
     """`python -m sonorant.gateway`."""
 
-    def __init__(self, log: Path, *arguments: str, limit: str = "") -> None:
-        """`limit`: options of the shell's `ulimit`, for a process with fewer files."""
+    def __init__(self, log: Path, *arguments: str, before: str = "") -> None:
         command = [sys.executable, "-m", "sonorant.gateway", "--listen", "127.0.0.1:0", *arguments]
-        super().__init__(log, ["sh", "-c", f'ulimit {limit} && exec "$@"', "sh", *command] if limit else command)
+        super().__init__(log, command, before=before)
 
     def _wait_until_ready(self) -> None:
         listening = self.wait_for("listening")

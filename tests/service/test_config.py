@@ -238,6 +238,7 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
         ("[service]\nlisten = 50051", "HOST:PORT"),
         ("[code2wav]\nchunk_ramp = [4, 2]", "goes down"),
         ("[talker]\ncredit_frames = 12", "set credit_frames to 13 or more"),
+        ("[talker]\ncredit_frames = 24", "takes more: set credit_frames to 27 or more"),
         ("[code2wav]\nchunk_ramp = [1, 48]", "credit_frames is 48, but the largest chunk"),
         ("[service]\ntls_key = 'key.pem'", "--tls-certificate"),
         ("model = 'no-such-model'", "presets"),

@@ -44,7 +44,9 @@ def reserved_port(address: str, flag: str) -> Iterator[str]:
 
 def _listening(address: str, shared: bool = False) -> socket.socket:
     family, where = _of_socket(address)
-    return socket.create_server(where, family=family, backlog=BACKLOG, reuse_port=shared)
+    # `[::]` takes IPv4, too, as gRPC's ports do.
+    both = family is socket.AF_INET6 and socket.has_dualstack_ipv6()
+    return socket.create_server(where, family=family, backlog=BACKLOG, reuse_port=shared, dualstack_ipv6=both)
 
 
 def _of_socket(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:

@@ -4,6 +4,7 @@ A setting of one model wins over the one of all models, whatever sources they co
 """
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,16 @@ from typing import Any
 
 from sonorant.engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
 from sonorant.service import __version__
+from sonorant.service.audio.formats import FRAME_DURATIONS_MS
+from sonorant.service.audio.stretch import SPEEDS
 from sonorant.service.settings import BUILT_IN, ENVIRONMENT_PREFIX, SETTINGS, STAGES, STAGES_OF_MODELS, ServiceConfig
 from sonorant.settings import settings_of, with_settings
 from sonorant.settings.sources import ConfigError, Sources
+
+# All codec frames of the longest frame of audio must be made before it can be sent; and what changes of rate and speed
+# hold back.
+CODEC_FRAMES_PER_S = 12.5
+LEAST_CREDIT_FRAMES = math.ceil(FRAME_DURATIONS_MS[-1] / 1000 * SPEEDS[1] * CODEC_FRAMES_PER_S) + 2
 
 SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, (f"{ENVIRONMENT_PREFIX}CLIENT_", f"{ENVIRONMENT_PREFIX}GATEWAY_"))
 _PLACES = {"device", "gpus"}
@@ -58,6 +66,11 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
             engine = with_settings(model, {**_LEFT_OPEN, **of_pair})
             if engine.contradiction:
                 raise ConfigError(engine.contradiction)
+            if engine.talker.credit_frames < LEAST_CREDIT_FRAMES:
+                raise ConfigError(
+                    f"credit_frames is {engine.talker.credit_frames}, but the longest frame of audio that callers may "
+                    f"ask for, at the highest speed, takes more: set credit_frames to {LEAST_CREDIT_FRAMES} or more"
+                )
             yield replace(engine, is_standby=n >= num_pairs)
 
 

@@ -50,7 +50,7 @@ async def test_connections_are_bounded() -> None:
 @asynccontextmanager
 async def with_few_files(folder: Path, limit: str, engine: FakeEngine) -> AsyncIterator[GatewayProcess]:
     async with served(engine) as server:
-        process = await asyncio.to_thread(GatewayProcess, folder / "log", "--server", server.address, limit=limit)
+        process = await asyncio.to_thread(GatewayProcess, folder / "log", "--server", server.address, before=f"ulimit {limit}")
         try:
             yield process
         finally:

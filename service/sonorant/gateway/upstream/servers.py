@@ -28,6 +28,7 @@ from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 log = logging.getLogger(__name__)
 
 HEALTH_RETRY_S = 1.0
+SILENT_S = 5.0  # after so long without an answer from a server, the log says so
 READINESS = "readiness"  # the health name that says whether to send calls to a server
 
 
@@ -148,6 +149,14 @@ def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str],
 
 async def _watch(server: Server) -> None:
     """Set `serving` to what the server's health service says, for ever."""
+    silent = asyncio.get_running_loop().call_later(SILENT_S, _tell_silent, server)
+    try:
+        await _follow(server, silent.cancel)
+    finally:
+        silent.cancel()
+
+
+async def _follow(server: Server, on_answer: Callable[[], None]) -> None:
     stub = health_pb2_grpc.HealthStub(server.channel)
     while True:
         call = stub.Watch(
@@ -155,11 +164,14 @@ async def _watch(server: Server) -> None:
         )
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
+                on_answer()
                 _tell(server, response.status == health_pb2.HealthCheckResponse.SERVING)
             _tell(server, False)
         except grpc.aio.AioRpcError as error:
             # If we may not see its health, the server may still serve: assume so, and let calls find out.
             hidden = error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
+            if hidden:
+                on_answer()
             _tell(server, hidden)
         finally:
             call.cancel()
@@ -170,3 +182,12 @@ def _tell(server: Server, serving: bool) -> None:
     if serving != server.serving:
         server.serving = serving
         log.info("the server at %s %s", server.target, "is ready" if serving else "is not ready")
+
+
+def _tell_silent(server: Server) -> None:
+    log.warning(
+        "nobody has answered at %s for %g s: does a server run there (--server), and do both use TLS "
+        "(SONORANT_CLIENT_TLS) or neither? The gateway keeps trying",
+        server.target,
+        SILENT_S,
+    )

@@ -1,0 +1,43 @@
+"""A server and a gateway that are started without stdin and may open few files, and a gateway that finds no server."""
+
+import asyncio
+from pathlib import Path
+
+from sonorant.client import AudioChunk, SpeechClient, synthesis_config
+from tests.e2e.server_process import ServerProcess
+from tests.gateway.gateway_process import GatewayProcess
+from tests.service.harness import eventually
+
+BARE = "ulimit -n 256 && exec <&-"
+FEW_FILES = "at most 256 files may be open in each process"
+
+
+async def test_a_server_without_stdin_and_with_few_files_and_little_credit_serves_and_ends_in_order(
+    tmp_path: Path,
+) -> None:
+    server = await asyncio.to_thread(
+        lambda: ServerProcess(tmp_path / "log", "--device", "cpu", "--credit-frames", "27", before=BARE)
+    )
+    try:
+        async with SpeechClient(server.address) as client:
+            # The longest frames that callers may ask for, at the highest speed: 25 codec frames each.
+            config = synthesis_config(speed=2.0, frame_duration_ms=1000)
+            async with asyncio.timeout(60), client.speak(config) as session:
+                await session.send_text("A second of audio at the highest speed takes two seconds of speech, and more.")
+                await session.finish()
+                heard = [event.payload.num_samples async for event in session if isinstance(event.payload, AudioChunk)]
+        assert len(heard) >= 2 and heard[0] == 24_000
+    finally:
+        code = await asyncio.to_thread(server.stop)
+    assert code == 0, server.log
+    assert server.log.count(FEW_FILES) == 1
+
+
+async def test_a_gateway_without_stdin_tells_that_no_server_answers_and_ends_in_order(tmp_path: Path) -> None:
+    gateway = await asyncio.to_thread(GatewayProcess, tmp_path / "log", "--server", "127.0.0.1:1", before=BARE)
+    try:
+        await eventually(lambda: "nobody has answered at 127.0.0.1:1" in gateway.log, True)
+    finally:
+        code = await asyncio.to_thread(gateway.stop)
+    assert code == 0, gateway.log
+    assert gateway.log.count(FEW_FILES) == 1
