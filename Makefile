@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-slow test-doors test-chart test-gpu fuzz audit sbom lint format proto bench train-voice judge-voice judge-clones check
+.PHONY: help setup demo serve test test-pythons test-slow test-doors test-chart test-gpu fuzz audit sbom lint format proto bench train-voice judge-voice judge-clones check
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -39,6 +39,14 @@ serve: setup ## run the server, and a gateway to it, in the foreground (ARGS="--
 
 test: setup ## run the quick tests that need no GPU
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# Others that people have. Name them with PYTHONS="/path/to/python3.12 ..." if they are not on the PATH.
+PYTHONS ?= python3.12 python3.13
+test-pythons: ## run the quick tests with the other Pythons that are here, each in a .venv of its own
+	@found=0; for python in $(PYTHONS); do \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || { echo "$$python: not here"; continue; }; \
+	  found=1; echo "Python $$version"; $(MAKE) --no-print-directory test VENV=.venv-$$version PYTHON=$$python || exit 1; \
+	done; [ $$found = 1 ]
 
 test-slow: setup ## run the slow tests that need no GPU
 	@$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not gpu' $(ARGS)
