@@ -50,7 +50,8 @@ async def test_connections_are_bounded() -> None:
 @asynccontextmanager
 async def with_few_files(folder: Path, limit: str, engine: FakeEngine) -> AsyncIterator[GatewayProcess]:
     async with served(engine) as server:
-        process = await asyncio.to_thread(GatewayProcess, folder / "log", "--server", server.address, before=f"ulimit {limit}")
+        arguments = ("--server", server.address)
+        process = await asyncio.to_thread(GatewayProcess, folder / "log", *arguments, before=f"ulimit {limit}")
         try:
             yield process
         finally:
