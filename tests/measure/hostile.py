@@ -99,7 +99,7 @@ async def utterance(stub: Any, heard: Heard) -> bytes:
 
 
 async def call_often(stub: Any, server: ServerProcess, heard: Heard, waits: list[Wait], until_s: float) -> None:
-    loop = server.process.pid  # the main thread's id
+    loop = server.serving_pid  # the main thread's id
     while time.monotonic() < until_s:
         service, own, start_s = threads_of(loop), threads_of(os.getpid()), time.monotonic()
         try:
@@ -131,8 +131,8 @@ async def phase(
     others = await attackers(name, f"{other_address()}:{server.port}", seconds, attacks) if name in ATTACKERS else None
     shares = Shares(
         {
-            "service": lambda: [server.process.pid],
-            "workers": lambda: list(server.child_ids()),
+            "service": lambda: [server.serving_pid],
+            "workers": lambda: list(server.child_ids().keys() - {server.serving_pid}),
             "listeners": lambda: [os.getpid()],
         }
     )
@@ -165,7 +165,8 @@ async def run(seconds: float, attacks: Sequence[str], niceness: int) -> bool:
         tempfile.TemporaryDirectory() as folder,
         ServerProcess(Path(folder) / "log", "--listen", "0.0.0.0:0") as server,
     ):
-        set_niceness(server.process.pid, niceness)
+        for session in (server.process.pid, server.serving_pid):
+            set_niceness(session, niceness)
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub = Stub(channel)
             expected = await utterance(stub, Heard())
