@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from sonorant.client.configs import ENCODINGS, synthesis_config
+from sonorant.client.configs import ENCODINGS, MARKDOWN_PARTS, TEXT_FORMATS, synthesis_config
 from sonorant.tts.v1.synthesis_pb2 import Sampling, SynthesisConfig
 
 _SAMPLING = {
@@ -65,6 +65,16 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PHRASE=SPELLING",
         help="how to say a phrase, such as SQL=sequel; may be repeated",
     )
+    voice.add_argument(
+        "--text-format", choices=TEXT_FORMATS, default="", help="how the text is written; default: the server's, plain"
+    )
+    voice.add_argument(
+        "--leave-out",
+        choices=MARKDOWN_PARTS,
+        action="append",
+        default=[],
+        help="what of markdown is not said: code blocks, tables, addresses; may be repeated",
+    )
     voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain words")
 
     sampling = parser.add_argument_group("sampling (defaults come from the checkpoint)")
@@ -102,6 +112,8 @@ def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
         max_audio_ms=args.max_audio_ms,
         pronunciations=dict(args.pronounce or ()),
         non_streaming_mode=args.non_streaming_mode,
+        text_format=args.text_format,
+        leave_out=args.leave_out,
         **{name: value for name, value in values.items() if value is not None},
     )
 

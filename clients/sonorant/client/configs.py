@@ -1,7 +1,7 @@
 """Makes the configs of requests from their common fields."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sonorant.client.errors import unknown_name
@@ -10,9 +10,11 @@ from sonorant.tts.v1.speak_pb2 import CommitMode, SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import (
     PRIORITY_BATCH,
     TIMESTAMP_MODE_WORD,
+    MarkdownPart,
     Sampling,
     Scheduling,
     SynthesisConfig,
+    TextFormat,
 )
 from sonorant.tts.v1.voice_pb2 import ReferenceAudio, VoiceMix, VoiceSelector
 
@@ -20,6 +22,10 @@ _COMMIT_MODE_PREFIX = "COMMIT_MODE_"
 COMMIT_MODES = tuple(name.removeprefix(_COMMIT_MODE_PREFIX).lower() for name in CommitMode.keys()[1:])
 _ENCODING_PREFIX = "AUDIO_ENCODING_"
 ENCODINGS = tuple(name.removeprefix(_ENCODING_PREFIX).lower() for name in AudioEncoding.keys()[1:])
+
+
+TEXT_FORMATS = tuple(name.removeprefix("TEXT_FORMAT_").lower() for name in TextFormat.keys()[1:])
+MARKDOWN_PARTS = tuple(name.removeprefix("MARKDOWN_PART_").lower() for name in MarkdownPart.keys()[1:])
 
 
 def synthesis_config(
@@ -40,14 +46,16 @@ def synthesis_config(
     max_audio_ms: int = 0,
     pronunciations: Mapping[str, str] | None = None,
     non_streaming_mode: bool | None = None,
+    text_format: str = "",
+    leave_out: Iterable[str] = (),
     **sampling: Any,
 ) -> SynthesisConfig:
     """Make a SynthesisConfig from its common fields and those of its `Sampling` (temperature, seed, ...).
 
-    A field that is left out takes the default of the server or the checkpoint. Raises InvalidRequest for an unknown
-    field of `Sampling`. Instead of `voice`, give `design`, a
-    description of the voice; `reference`, a recording of it (with `transcript`, what is said there); or `mix`, made of
-    several voices by `voice_mix`.
+    `text_format`: "plain", "markdown" or "ssml". `leave_out`: what of markdown is not said: "code" (blocks), "table",
+    "link" (addresses). A field that is left out takes the default of the server or the checkpoint. Raises
+    InvalidRequest for an unknown name. Instead of `voice`, give `design`, a description of the voice; `reference`, a
+    recording of it (with `transcript`, what is said there); or `mix`, made of several voices by `voice_mix`.
     """
     config = SynthesisConfig(
         voice=_selector(voice, design, reference, transcript, mix),
@@ -59,6 +67,8 @@ def synthesis_config(
         volume_gain_db=volume_gain_db,
         max_audio_ms=max_audio_ms,
         pronunciations=pronunciations,
+        text_format=_number(TextFormat, "TEXT_FORMAT_", "text_format", text_format),
+        leave_out=[_number(MarkdownPart, "MARKDOWN_PART_", "leave_out", part) for part in leave_out],
     )
     if non_streaming_mode is not None:
         config.non_streaming_mode = non_streaming_mode
@@ -112,6 +122,14 @@ def utterance_config(
         timestamps=TIMESTAMP_MODE_WORD if timestamps else None,
         scheduling=scheduling,
     )
+
+
+def _number(names: Any, prefix: str, field: str, name: str) -> Any:
+    """Return the number of a name in an enum of the contract. Raises InvalidRequest."""
+    known = [each.removeprefix(prefix).lower() for each in names.keys()[1:]]
+    if name and name not in known:
+        raise unknown_name(field, name, known)
+    return names.Value(prefix + (name or "unspecified").upper())
 
 
 def _sampling(fields: Mapping[str, Any]) -> Sampling:

@@ -11,6 +11,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class TextFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TEXT_FORMAT_UNSPECIFIED: _ClassVar[TextFormat]
+    TEXT_FORMAT_PLAIN: _ClassVar[TextFormat]
+    TEXT_FORMAT_MARKDOWN: _ClassVar[TextFormat]
+    TEXT_FORMAT_SSML: _ClassVar[TextFormat]
+
+class MarkdownPart(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MARKDOWN_PART_UNSPECIFIED: _ClassVar[MarkdownPart]
+    MARKDOWN_PART_CODE: _ClassVar[MarkdownPart]
+    MARKDOWN_PART_TABLE: _ClassVar[MarkdownPart]
+    MARKDOWN_PART_LINK: _ClassVar[MarkdownPart]
+
 class TimestampMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TIMESTAMP_MODE_UNSPECIFIED: _ClassVar[TimestampMode]
@@ -31,6 +45,14 @@ class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRIORITY_UNSPECIFIED: _ClassVar[Priority]
     PRIORITY_INTERACTIVE: _ClassVar[Priority]
     PRIORITY_BATCH: _ClassVar[Priority]
+TEXT_FORMAT_UNSPECIFIED: TextFormat
+TEXT_FORMAT_PLAIN: TextFormat
+TEXT_FORMAT_MARKDOWN: TextFormat
+TEXT_FORMAT_SSML: TextFormat
+MARKDOWN_PART_UNSPECIFIED: MarkdownPart
+MARKDOWN_PART_CODE: MarkdownPart
+MARKDOWN_PART_TABLE: MarkdownPart
+MARKDOWN_PART_LINK: MarkdownPart
 TIMESTAMP_MODE_UNSPECIFIED: TimestampMode
 TIMESTAMP_MODE_PROGRESS: TimestampMode
 TIMESTAMP_MODE_WORD: TimestampMode
@@ -75,7 +97,7 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[int] = ..., do_sample: bool = ..., subtalker_do_sample: bool = ..., subtalker_temperature: _Optional[float] = ..., subtalker_top_k: _Optional[int] = ..., subtalker_top_p: _Optional[float] = ..., min_frames: _Optional[int] = ..., max_frames: _Optional[int] = ..., ignore_eos: bool = ...) -> None: ...
 
 class SynthesisConfig(_message.Message):
-    __slots__ = ("voice", "language", "instructions", "audio", "sampling", "speed", "volume_gain_db", "normalize_text", "pronunciations", "max_audio_ms", "non_streaming_mode")
+    __slots__ = ("voice", "language", "instructions", "audio", "sampling", "speed", "volume_gain_db", "normalize_text", "pronunciations", "max_audio_ms", "non_streaming_mode", "text_format", "leave_out")
     class PronunciationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +116,8 @@ class SynthesisConfig(_message.Message):
     PRONUNCIATIONS_FIELD_NUMBER: _ClassVar[int]
     MAX_AUDIO_MS_FIELD_NUMBER: _ClassVar[int]
     NON_STREAMING_MODE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_OUT_FIELD_NUMBER: _ClassVar[int]
     voice: _voice_pb2.VoiceSelector
     language: str
     instructions: str
@@ -105,7 +129,9 @@ class SynthesisConfig(_message.Message):
     pronunciations: _containers.ScalarMap[str, str]
     max_audio_ms: int
     non_streaming_mode: bool
-    def __init__(self, voice: _Optional[_Union[_voice_pb2.VoiceSelector, _Mapping]] = ..., language: _Optional[str] = ..., instructions: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize_text: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., max_audio_ms: _Optional[int] = ..., non_streaming_mode: bool = ...) -> None: ...
+    text_format: TextFormat
+    leave_out: _containers.RepeatedScalarFieldContainer[MarkdownPart]
+    def __init__(self, voice: _Optional[_Union[_voice_pb2.VoiceSelector, _Mapping]] = ..., language: _Optional[str] = ..., instructions: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize_text: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., max_audio_ms: _Optional[int] = ..., non_streaming_mode: bool = ..., text_format: _Optional[_Union[TextFormat, str]] = ..., leave_out: _Optional[_Iterable[_Union[MarkdownPart, str]]] = ...) -> None: ...
 
 class Mark(_message.Message):
     __slots__ = ("text", "text_start", "text_end", "start_ms", "end_ms", "estimated")

@@ -8,6 +8,7 @@ The file has one table per caller, and hashes instead of keys:
     max_text_chars = 1000    # per utterance
     max_text_chars_per_minute = 20000
     max_voices = 10          # stored voices of its own; 0 = none
+    text_format = "markdown" # of requests that name none; else plain
     voices = ["serena"]      # only these, its own stored voices included; and no voice data sent with a request
 
 A fault in the file never widens access, and never keeps a key alive that was taken out: see `ApiKeys.reload`.
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from sonorant.hosting.versions import version_of
+from sonorant.service.text.formats import TextFormat
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ class Caller:
     max_text_chars_per_minute: int | None = None
     max_voices: int | None = None
     voices: frozenset[str] | None = None
+    text_format: TextFormat = TextFormat.PLAIN  # of requests that name none
     host: str = ""  # of a caller without a key: where the call comes from; "" = this machine
 
     @property
@@ -193,7 +196,7 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     if not isinstance(table, dict) or not name or len(name) > MAX_NAME_CHARS:
         raise ApiKeysError(f"{where}: each caller needs a table with a name of at most {MAX_NAME_CHARS} characters")
     limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute", "max_voices")
-    known = ("sha256", *limits, "voices")
+    known = ("sha256", *limits, "text_format", "voices")
     if unknown := sorted(set(table) - set(known)):
         raise ApiKeysError(f"{where}: unknown {', '.join(unknown)}; the known keys are {', '.join(known)}")
     digest, voices = table.get("sha256"), table.get("voices")
@@ -205,6 +208,9 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
             raise ApiKeysError(f"{where}: {limit} must be a whole number of at least {least}, not {table[limit]!r}")
     if voices is not None and not (isinstance(voices, list) and voices and all(isinstance(v, str) for v in voices)):
         raise ApiKeysError(f"{where}: voices must be a list of voice ids, not {voices!r}")
+    formats = [each.value for each in TextFormat]
+    if (text_format := table.get("text_format", TextFormat.PLAIN.value)) not in formats:
+        raise ApiKeysError(f"{where}: text_format must be one of {', '.join(formats)}, not {text_format!r}")
     allowed = None if voices is None else frozenset(voice.lower() for voice in voices)
     own: dict[str, Any] = {limit: table.get(limit) for limit in limits}
-    return bytes.fromhex(digest), Caller(name, **own, voices=allowed)
+    return bytes.fromhex(digest), Caller(name, **own, voices=allowed, text_format=TextFormat(text_format))

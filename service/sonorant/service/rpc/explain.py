@@ -12,6 +12,7 @@ from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import InvalidField, RequestError
 from sonorant.service.status import to_status
 from sonorant.service.text.checks import check_whole
+from sonorant.service.text.reading import Reading
 from sonorant.service.text.segmenter import segments_of
 from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
 from sonorant.service.voices.choice import VoiceChooser
@@ -36,7 +37,15 @@ async def explain(
     async def check(config: synthesis_pb2.SynthesisConfig) -> UtteranceSpec:
         choice = await voices.choose(config.voice, "config.voice", call.caller)
         whole = config.audio.encoding == audio_pb2.AUDIO_ENCODING_FLAC
-        return check_synthesis(config, choice, engine, "config", non_streaming_default=None, whole=whole)
+        return check_synthesis(
+            config,
+            choice,
+            engine,
+            "config",
+            non_streaming_default=None,
+            whole=whole,
+            default_format=call.caller.text_format,
+        )
 
     spec, faults = await _checked(request.config, check)
     response.errors.extend(to_status(error, call.request_id) for error in faults)
@@ -102,12 +111,13 @@ def _tell_prompt(
     response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: EnginePool, text: str, max_response_bytes: int
 ) -> None:
     start, texts, most_frames, most_positions = 0, list[str](), 0, 0
-    for written, spoken in segments_of(text, spec.policy, spec.lexicon, spec.info.max_segment_chars):
+    segments, reading = segments_of(text, spec.policy, spec.lexicon, spec.info.max_segment_chars, spec.written_as)
+    for written, spoken in segments:
         explanation = engine.explain(spec.params, spoken, written)
         if not texts:
             _tell_first(response, explanation)
         texts.append(explanation.text)
-        _tell_segment(response, explanation, start, written)
+        _tell_segment(response, explanation, reading, start, written)
         most_frames = max(most_frames, explanation.estimated_frames)
         most_positions = max(most_positions, len(explanation.rows) + explanation.estimated_frames)
         start += len(written)
@@ -131,19 +141,21 @@ def _tell_first(response: explain_pb2.ExplainResponse, explanation: Explanation)
     response.sampling.max_frames = explanation.max_frames
 
 
-def _tell_segment(response: explain_pb2.ExplainResponse, explanation: Explanation, start: int, written: str) -> None:
+def _tell_segment(
+    response: explain_pb2.ExplainResponse, explanation: Explanation, reading: Reading, start: int, written: str
+) -> None:
     for change in explanation.changes:
         response.changes.add(
-            text_start=start + change.start,
-            text_end=start + change.end,
+            text_start=reading.written_begin(start + change.start),
+            text_end=reading.written_end(start + change.end),
             written=change.written,
             given=change.given,
         )
     for token_id, token in zip(explanation.token_ids, explanation.tokens, strict=True):
         response.tokens.add(id=token_id, text=token)
     response.segments.add(
-        text_start=start,
-        text_end=start + len(written),
+        text_start=reading.written_begin(start),
+        text_end=reading.written_end(start + len(written)),
         num_tokens=len(explanation.token_ids),
         estimated_frames=explanation.estimated_frames,
     )

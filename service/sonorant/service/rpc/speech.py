@@ -31,7 +31,13 @@ from sonorant.service.text.checks import check_whole, slices
 from sonorant.service.utterance.delivery import Message
 from sonorant.service.utterance.phrases import CallerPhrases, Phrases
 from sonorant.service.utterance.receipts import Receipts
-from sonorant.service.utterance.requests import check_lead, check_silence, check_synthesis, check_timestamps
+from sonorant.service.utterance.requests import (
+    check_lead,
+    check_silence,
+    check_synthesis,
+    check_timestamps,
+    text_formats,
+)
 from sonorant.service.utterance.scheduling import check_scheduling
 from sonorant.service.utterance.utterance import Utterance
 from sonorant.service.voices.choice import VoiceChooser
@@ -229,6 +235,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             max_streams=info.max_streams,
             active_streams=self._engine.num_streams,
             max_segment_chars=info.max_segment_chars,
+            text_formats=text_formats(call.caller.text_format),
         )
 
     async def _whole_text(self, request: Any, max_lead_ms: int, caller: Caller, *, whole: bool) -> Utterance:
@@ -246,6 +253,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             "config",
             non_streaming_default=None,
             whole=whole,
+            default_format=caller.text_format,
         )
         spec = replace(spec, timestamps=timestamps, scheduling=check_scheduling(request.scheduling, "scheduling"))
         charge = partial(self._limits.take, caller)

@@ -160,7 +160,7 @@ class Session:
 
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._caller)
-        spec = check_speak_config(config, choice, self._reservations.engine)
+        spec = check_speak_config(config, choice, self._reservations.engine, self._caller.text_format)
         spec = replace(spec, utterance=replace(spec.utterance, receipts=self._receipts))
         if self._spec is not None:
             if config.HasField("opening"):

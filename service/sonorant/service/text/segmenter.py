@@ -5,6 +5,7 @@ one begins. A flush needs this: the model speaks the last words only once it kno
 a segment; so does a pause after a finished sentence, and in SENTENCE mode each sentence. A long text has several, too.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias
@@ -12,7 +13,9 @@ from typing import TypeAlias
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import check_characters, check_length, is_wide
 from sonorant.service.text.cutting import Cutter
+from sonorant.service.text.formats import PLAIN, WrittenAs
 from sonorant.service.text.pronunciations import Lexicon, Respeller
+from sonorant.service.text.reading import Reading
 from sonorant.service.text.sentences import Sentences, ends_sentence
 
 MAX_PAUSE_MS = 5000
@@ -40,7 +43,7 @@ class TextPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """More text of the segment: as it was written, and as it is spoken, as far as that is certain now."""
+    """More text of the segment: as it was written, without markup, and as it is spoken, as far as that is certain."""
 
     written: str
     spoken: str
@@ -49,7 +52,7 @@ class Text:
 @dataclass(frozen=True, slots=True)
 class EndSegment:
     flush_id: int | None = None  # of the flush that ends the segment
-    pause_ms: int = 0  # silence after it, as the flush asks
+    pause_ms: int = 0  # silence after it, as the flush or the text asks
     last: bool = False  # no segment follows
     carries_on: bool = False  # the next segment continues in the same voice state
 
@@ -60,9 +63,18 @@ Event: TypeAlias = Text | EndSegment
 class Segmenter:
     """Cuts the text of one utterance. Methods that change the text return what is committed by that."""
 
-    def __init__(self, policy: TextPolicy, max_chars: int, lexicon: Lexicon, max_segment_chars: int) -> None:
+    def __init__(
+        self,
+        policy: TextPolicy,
+        max_chars: int,
+        lexicon: Lexicon,
+        max_segment_chars: int,
+        written_as: WrittenAs = PLAIN,
+    ) -> None:
         """`max_segment_chars`: how much text the checkpoint speaks well in one go."""
-        self.num_chars = 0
+        self.num_chars = 0  # as the caller wrote them; all else here is without markup
+        self.num_said = 0
+        self.reading = written_as.reading()
         self.ended = False
         self._policy = policy
         self._max_chars = max_chars
@@ -78,6 +90,14 @@ class Segmenter:
         """Map an offset in the committed text to one in the spoken text."""
         return self._respeller.spoken_of(offset)
 
+    def written_begin(self, offset: int) -> int:
+        """Map an offset in the committed text, at which something begins, to one in the caller's text."""
+        return self.reading.written_begin(offset)
+
+    def written_end(self, offset: int) -> int:
+        """Map an offset in the committed text, at which something ends, to one in the caller's text."""
+        return self.reading.written_end(offset)
+
     def check(self, text: str) -> None:
         """Raise InvalidField unless the text may be pushed."""
         check_length(self.num_chars + len(text), self._max_chars, "text")
@@ -88,17 +108,25 @@ class Segmenter:
         check_length(from_char + len(text), self._max_chars, "revise.text")
         check_characters(text, "revise.text")
 
-    def restart(self, num_chars: int) -> None:
-        """Go back to the first `num_chars` of the text, which must be the beginning of a segment."""
+    def restart(self, num_said: int, num_chars: int, reading: Reading) -> None:
+        """Go back to the first `num_said` of the text, which must be the beginning of a segment. What follows of the
+        caller's first `num_chars` is pushed by `push_said`; `reading` has read them."""
         self.num_chars = num_chars
-        self._respeller = self._respeller.restarted(num_chars)
+        self.num_said = num_said
+        self.reading = reading
+        self._respeller = self._respeller.restarted(num_said)
         self._sentences = Sentences(self._policy.language)
         self._cutter.restart()
         self._uncommitted = self._tail = ""
 
     def push(self, text: str) -> list[Event]:
-        """Add text that was checked."""
+        """Add text that was checked. Raises InvalidField for markup that cannot be read."""
         self.num_chars += len(text)
+        return self._read(self.reading.push(text))
+
+    def push_said(self, text: str) -> list[Event]:
+        """Add text without markup."""
+        self.num_said += len(text)
         self._tail = (self._tail + text)[-_TAIL_CHARS:]
         if self._policy.mode is CommitMode.SENTENCE:
             return self._whole_sentences(text)
@@ -114,19 +142,20 @@ class Segmenter:
             raise InvalidField(
                 "flush.carry_on", f"speech that carries on has no pause, but pause_ms is {pause_ms}; leave one out"
             )
-        return self._rest() + self._end_segment(EndSegment(flush_id, pause_ms, carries_on=carries_on))
+        settled = self._read(self.reading.settle())
+        return settled + self._rest() + self._end_segment(EndSegment(flush_id, pause_ms, carries_on=carries_on))
 
     def end(self) -> list[Event]:
         """End the text. Idempotent."""
         if self.ended:
             return []
         self.ended = True
-        return self._rest() + self._end_segment(EndSegment(last=True))
+        return self._read(self.reading.settle()) + self._rest() + self._end_segment(EndSegment(last=True))
 
     @property
     def commit_delay_s(self) -> float | None:
         """How long to wait for more text before `commit_tail`; None: until more comes."""
-        waiting = self._waiting
+        waiting = self._waiting if self._waiting.strip() else self.reading.held
         if self.ended or self._policy.mode is CommitMode.MANUAL or not waiting.strip():
             return None
         if self._policy.max_buffer_delay_s is not None:
@@ -142,6 +171,12 @@ class Segmenter:
         """
         if self.commit_delay_s is None:
             return []
+        return self._read(self.reading.settle()) + self.commit_said()
+
+    def commit_said(self) -> list[Event]:
+        """Do the same for text without markup."""
+        if self.commit_delay_s is None:
+            return []
         held, word = self._held, ""
         if self._policy.max_buffer_delay_s is None and not _is_whole(self._waiting):
             whole = _words_before_last(held)
@@ -149,6 +184,15 @@ class Segmenter:
         self._sentences.rest()
         self._uncommitted = word
         return (self._text(held) if held else []) + self._end_segment(EndSegment())
+
+    def _read(self, parts: Iterable[tuple[str, int]]) -> list[Event]:
+        """Add text as it was read, with the silence in ms after each part."""
+        events: list[Event] = []
+        for text, pause_ms in parts:
+            events += self.push_said(text)
+            if pause_ms:
+                events += self._rest() + self._end_segment(EndSegment(pause_ms=pause_ms))
+        return events
 
     @property
     def _held(self) -> str:
@@ -203,9 +247,12 @@ def _words_before_last(text: str) -> str:
     return whole if whole.strip() else ""
 
 
-def segments_of(text: str, policy: TextPolicy, lexicon: Lexicon, max_segment_chars: int) -> list[tuple[str, str]]:
-    """Return the segments of a whole text: as each is written, and as it is spoken."""
-    segmenter = Segmenter(policy, len(text), lexicon, max_segment_chars)
+def segments_of(
+    text: str, policy: TextPolicy, lexicon: Lexicon, max_segment_chars: int, written_as: WrittenAs = PLAIN
+) -> tuple[list[tuple[str, str]], Reading]:
+    """Return the segments of a whole text: as each is written, without markup, and as it is spoken; and how the text
+    was read. Raises InvalidField."""
+    segmenter = Segmenter(policy, len(text), lexicon, max_segment_chars, written_as)
     segments, written, spoken = list[tuple[str, str]](), "", ""
     for event in segmenter.push(text) + segmenter.end():
         match event:
@@ -214,4 +261,4 @@ def segments_of(text: str, policy: TextPolicy, lexicon: Lexicon, max_segment_cha
             case EndSegment():
                 segments.append((written, spoken))
                 written = spoken = ""
-    return segments
+    return segments, segmenter.reading

@@ -347,7 +347,8 @@ class Delivery:
         num_samples += self._state.sent_samples
         heard_chars = self._word_times.position(num_samples * 1000 / self._audio.sample_rate_hz)
         text = "".join(self._state.written)[:heard_chars]
-        place = Place(segment.number, segment.start_char, frames.num_given, self._num_frames_before, self._pause_ms)
+        start_char = self._word_times.written_end(segment.start_char)
+        place = Place(segment.number, start_char, frames.num_given, self._num_frames_before, self._pause_ms)
         return receipts.issue(text, num_samples, self._audio, place, frames.codes(frames.num_given))
 
     def _taken(self, num_samples: int) -> None:

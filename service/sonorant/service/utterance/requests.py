@@ -14,6 +14,8 @@ from sonorant.service.audio.formats import check_audio, decimal
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import InvalidField, NotServed
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
+from sonorant.service.text.formats import PLAIN, TextFormat, WrittenAs
+from sonorant.service.text.markdown import Part
 from sonorant.service.text.pronunciations import Lexicon, check_pronunciations
 from sonorant.service.text.segmenter import CommitMode, TextPolicy
 from sonorant.service.text.sentences import language_code
@@ -38,6 +40,17 @@ _COMMIT_MODES = {
     speak_pb2.COMMIT_MODE_TOKEN: CommitMode.TOKEN,
     speak_pb2.COMMIT_MODE_SENTENCE: CommitMode.SENTENCE,
     speak_pb2.COMMIT_MODE_MANUAL: CommitMode.MANUAL,
+}
+
+_FORMATS = {
+    TextFormat.PLAIN: synthesis_pb2.TEXT_FORMAT_PLAIN,
+    TextFormat.MARKDOWN: synthesis_pb2.TEXT_FORMAT_MARKDOWN,
+    TextFormat.SSML: synthesis_pb2.TEXT_FORMAT_SSML,
+}
+_PARTS = {
+    Part.CODE: synthesis_pb2.MARKDOWN_PART_CODE,
+    Part.TABLE: synthesis_pb2.MARKDOWN_PART_TABLE,
+    Part.LINK: synthesis_pb2.MARKDOWN_PART_LINK,
 }
 
 _TIMESTAMP_MODES = frozenset(synthesis_pb2.TimestampMode.values())
@@ -74,6 +87,7 @@ class UtteranceSpec:
     packs_codes: bool = False  # send codes packed
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
+    written_as: WrittenAs = PLAIN
     scheduling: Scheduling = AT_ONCE
     instructions: str = ""  # those that the model follows; a designed voice has its description instead
 
@@ -94,6 +108,8 @@ class UtteranceSpec:
             volume_gain_db=self.audio.gain_db,
             pronunciations=self.lexicon.pronunciations(),
             non_streaming_mode=self.params.non_streaming_mode,
+            text_format=_FORMATS[self.written_as.format],
+            leave_out=sorted(_PARTS[part] for part in self.written_as.leave_out),
         )
 
     def with_seed(self) -> "UtteranceSpec":
@@ -114,14 +130,26 @@ class SpeakSpec:
     max_silence_s: float | None  # None: no signs of life
 
 
-def check_speak_config(config: speak_pb2.SpeakConfig, choice: VoiceChoice, engine: EnginePool) -> SpeakSpec:
+def check_speak_config(
+    config: speak_pb2.SpeakConfig,
+    choice: VoiceChoice,
+    engine: EnginePool,
+    default_format: TextFormat = TextFormat.PLAIN,
+) -> SpeakSpec:
     idle_ms = config.idle_timeout_ms if config.HasField("idle_timeout_ms") else DEFAULT_IDLE_TIMEOUT_MS
     if idle_ms not in IDLE_TIMEOUTS_MS:
         raise InvalidField(
             "config.idle_timeout_ms", f"{idle_ms} is not within {IDLE_TIMEOUTS_MS.start} to {IDLE_TIMEOUTS_MS.stop - 1}"
         )
     lead_ms = config.max_lead_ms if config.HasField("max_lead_ms") else DEFAULT_LEAD_MS
-    synthesis = check_synthesis(config.synthesis, choice, engine, "config.synthesis", non_streaming_default=False)
+    synthesis = check_synthesis(
+        config.synthesis,
+        choice,
+        engine,
+        "config.synthesis",
+        non_streaming_default=False,
+        default_format=default_format,
+    )
     return SpeakSpec(
         utterance=replace(
             synthesis,
@@ -197,12 +225,13 @@ def check_synthesis(
     *,
     non_streaming_default: bool | None,
     whole: bool = False,
+    default_format: TextFormat = TextFormat.PLAIN,
 ) -> UtteranceSpec:
     """Return the checked spec of a config. `choice`: the chosen voice. `path`: the config's path in its request, for
     errors. `whole`: see `check_audio`.
 
-    `non_streaming_default`: for requests that leave `non_streaming_mode` unset; None: the official package's default
-    for the checkpoint's task.
+    `default_format`: of texts whose request names none. `non_streaming_default`: for requests that leave
+    `non_streaming_mode` unset; None: the official package's default for the checkpoint's task.
     """
     _refuse_unserved(config, path)
     check_length(len(config.language), MAX_LANGUAGE_CHARS, f"{path}.language")
@@ -242,6 +271,7 @@ def check_synthesis(
         max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
         warnings=tuple(warnings),
         lexicon=check_pronunciations(config.pronunciations, f"{path}.pronunciations"),
+        written_as=_written_as(config, default_format, path),
         instructions=instruct,
     )
 
@@ -249,6 +279,24 @@ def check_synthesis(
 def _refuse_unserved(config: synthesis_pb2.SynthesisConfig, path: str) -> None:
     if config.normalize_text:
         raise NotServed(f"{path}.normalize_text", "text normalization is not served yet; leave it unset")
+
+
+def text_formats(default: TextFormat) -> "list[synthesis_pb2.TextFormat]":
+    """Return all formats of text, a caller's default first."""
+    return [_FORMATS[each] for each in sorted(TextFormat, key=lambda each: each is not default)]
+
+
+def _written_as(config: synthesis_pb2.SynthesisConfig, default: TextFormat, path: str) -> WrittenAs:
+    named: dict[int, TextFormat] = {number: each for each, number in _FORMATS.items()}
+    text_format = default if not config.text_format else named.get(config.text_format)
+    if text_format is None:
+        raise InvalidField(f"{path}.text_format", f"{config.text_format} is no TextFormat")
+    parts = {number: part for part, number in _PARTS.items()}
+    if unknown := [number for number in config.leave_out if number not in parts]:
+        raise InvalidField(f"{path}.leave_out", f"{unknown[0]} is no MarkdownPart")
+    if config.leave_out and text_format is not TextFormat.MARKDOWN:
+        raise InvalidField(f"{path}.leave_out", "only of markdown; set text_format, too")
+    return WrittenAs(text_format, frozenset(parts[number] for number in config.leave_out))
 
 
 def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str, choice: VoiceChoice) -> None:

@@ -13,6 +13,7 @@ from sonorant.service.errors import InvalidField
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.text.checks import slices
+from sonorant.service.text.formats import PLAIN
 from sonorant.service.text.revision import place
 from sonorant.service.text.segmenter import EndSegment, Event, Segmenter, Text
 from sonorant.service.utterance.delivery import Delivery, Send
@@ -26,6 +27,7 @@ from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import DEFAULT_MS_PER_UNIT, WordTimes
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
+MAX_IGNORED_CHARS = 200  # of the warning that names markup
 PREFILL_FRAMES = 4  # credit of a segment whose turn has not come: enough to continue without a gap
 
 _REASONS = {
@@ -68,20 +70,23 @@ class Utterance:
         self.id = utterance_id
         self.state = UtteranceState(utterance_id, spec, resumption)
         self.pacer = Pacer(playout, max_lead_ms, spec.audio, spec.info)
-        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon, spec.info.max_segment_chars)
+        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as)
         self.word_times = WordTimes(
             spec.audio.native_rate_hz,
             spec.audio.speed,
             ms_per_unit,
             respell=spec.lexicon.respell,
             spoken_of=self._segmenter.spoken_of,
+            written_begin=self._segmenter.written_begin,
+            written_end=self._segmenter.written_end,
         )
         self.statistics = Statistics(self.state, self.word_times, playout, arrived_s=arrived_s)
         self._charge = charge
         self._free = FreeText(resumption.heard if resumption is not None else None)
         self._longer_chars = 0  # how much longer the spoken text is than the written one
         self._charged_longer_chars = 0
-        self._commits: list[int] = []  # offsets up to which text was committed because no more came for a while
+        # Offsets, without markup, up to which text was committed because no more came for a while
+        self._commits: list[int] = []
         reservation = Reservation(
             reservations,
             resumed=resumption is not None,
@@ -112,7 +117,7 @@ class Utterance:
     def push(self, text: str) -> None:
         """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
         self.state.written.append(text)
-        self.statistics.text(text)
+        self._note(text)
         begin = 0
         for end in self._cuts(len(text)):
             self._commit(self._segmenter.push(text[begin:end]))
@@ -128,21 +133,26 @@ class Utterance:
         written = "".join(self.state.written)
         if from_char > len(written):
             raise InvalidField("revise.from_char", f"{from_char} is over the {len(written)} characters that came")
-        at = place(written, from_char, self._delivery.heard_to(written), text)
+        heard = self._delivery.heard_to(self._segmenter.reading.said(written))
+        at = place(written, from_char, self._segmenter.written_end(heard), text)
         text = text[at.text_char :]
         self._segmenter.check_revision(at.from_char, text)
-        segment = self._segments.at(at.from_char)
+        before = written[: at.from_char]
+        reading = self._segmenter.reading.again(before)
+        said = reading.said(before)
+        segment = self._segments.at(len(said))
         first = next(slices(text))
-        events = self._again(segment, written[segment.start_char : at.from_char]) + self._segmenter.push(first)
+        self._segmenter.restart(segment.start_char, len(before), reading)
+        events = self._again(segment, said[segment.start_char :]) + self._segmenter.push(first)
         num_dropped = self._delivery.revise(segment, _spoken(events))
         self._longer_chars -= sum(each.num_longer for each in self._segments if each.number >= segment.number)
         ends = self._segments.revise(segment)
         self.word_times.revise_text(segment.start_char)
-        self.state.written = [written[: at.from_char], first]
+        self.state.written = [before, first]
         lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.state.spec.info.frame_rate_hz)
         if (more := len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)) > 0:
             self._charge(more)
-        self.statistics.text(first)
+        self._note(first)
         self._commit(events)
         flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
         return speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids), text[
@@ -165,8 +175,9 @@ class Utterance:
 
     def commit_tail(self) -> None:
         """Speak the text to its end, as none has come for a while. Raises InvalidSynthesis or LimitReached."""
-        self._commits.append(self._segmenter.num_chars)
-        self._commit(self._segmenter.commit_tail())
+        events = self._segmenter.commit_tail()
+        self._commits.append(self._segmenter.num_said)
+        self._commit(events)
 
     def start(self) -> None:
         """Open the stream of the first text, which else its turn does. Raises InvalidSynthesis."""
@@ -228,6 +239,9 @@ class Utterance:
                 num_chars = self._segmenter.num_chars
                 what = f"no letter or digit in {num_chars} characters" if num_chars else "no text"
                 await send(synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}"))
+            if ignored := self._segmenter.reading.ignored:
+                what = ", ".join(ignored)[:MAX_IGNORED_CHARS]
+                await send(synthesis_pb2.Warning(code="MARKUP_IGNORED", message=f"without effect: {what}"))
             return reason
         finally:
             before_leaving()
@@ -251,11 +265,15 @@ class Utterance:
         self._commits = [at for at in self._commits if at <= start + len(text)]
         events: list[Event] = []
         begin = 0
-        self._segmenter.restart(start)
         for end in sorted({at - start for at in self._commits if at > start}):
-            events += self._segmenter.push(text[begin:end]) + self._segmenter.commit_tail()
+            events += self._segmenter.push_said(text[begin:end]) + self._segmenter.commit_said()
             begin = end
-        return events + self._segmenter.push(text[begin:])
+        return events + self._segmenter.push_said(text[begin:])
+
+    def _note(self, text: str) -> None:
+        """Note that text came. Of markup, only what is said counts, once it is committed."""
+        if self.state.spec.written_as == PLAIN:
+            self.statistics.text(text)
 
     def _commit(self, events: Iterable[Event]) -> None:
         self._charge_longer(events)
@@ -269,7 +287,8 @@ class Utterance:
             self._segments.apply(event)
             if isinstance(event, EndSegment) and not event.last:
                 begun = self._segments.last
-                if due := self._free.begin_segment(begun.number, begun.start_char, event.pause_ms):
+                start_char = self._segmenter.written_end(begun.start_char)
+                if due := self._free.begin_segment(begun.number, start_char, event.pause_ms):
                     self._charge(due)
 
     def _cuts(self, num_chars: int) -> list[int]:

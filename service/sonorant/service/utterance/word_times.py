@@ -124,15 +124,19 @@ class WordTimes:
         ms_per_unit: float = DEFAULT_MS_PER_UNIT,
         respell: Callable[[str], str] = str,
         spoken_of: Callable[[int], int] = int,
+        written_begin: Callable[[int], int] = int,
+        written_end: Callable[[int], int] = int,
     ) -> None:
         """`rate_hz`: of the pushed samples; `speed` is applied to them later. `respell`: returns what is said for a
-        word. `spoken_of`: maps an offset in the text to one in the spoken text.
+        word. `spoken_of`: maps an offset in the text to one in the spoken text. `written_begin`, `written_end`: map
+        offsets at which words begin and end to those in the caller's text, which may have markup.
         """
         self.ms_per_unit = ms_per_unit
         self._rate_hz = rate_hz
         self._speed = speed
         self._respell = respell
         self._spoken_of = spoken_of
+        self._written_begin, self.written_end = written_begin, written_end
         self._num_chars = 0
         self._parts = deque([_Part()])  # text is added to the last; the words of the first are being reported
         # All times here are before `speed`.
@@ -235,7 +239,7 @@ class WordTimes:
     def position(self, heard_ms: float) -> int:
         """Return how far the text was heard, in whole words."""
         self.take_due(heard_ms)
-        return self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1]
+        return self.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1])
 
     def _sounding(self) -> _Part:
         return next(part for part in self._parts if not part.audio_ended)
@@ -274,8 +278,8 @@ class WordTimes:
         self._told(ends_ms, start + len(text))
         return Word(
             text,
-            start,
-            start + len(text),
+            self._written_begin(start),
+            self.written_end(start + len(text)),
             round(begins_ms / self._speed),
             round(ends_ms / self._speed),
             estimated=not is_followed,

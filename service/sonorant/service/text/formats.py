@@ -1,0 +1,33 @@
+"""The formats in which a text may be written."""
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+
+from sonorant.service.text.markdown import Markdown, Part
+from sonorant.service.text.reading import Reading
+from sonorant.service.text.ssml import Ssml
+
+
+class TextFormat(Enum):
+    PLAIN = "plain"
+    MARKDOWN = "markdown"
+    SSML = "ssml"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAs:
+    format: TextFormat = TextFormat.PLAIN
+    leave_out: frozenset[Part] = frozenset()  # of markdown
+
+    def reading(self) -> Reading:
+        match self.format:
+            case TextFormat.PLAIN:
+                return Reading()
+            case TextFormat.MARKDOWN:
+                return Reading(partial(Markdown, self.leave_out))
+            case TextFormat.SSML:
+                return Reading(Ssml)
+
+
+PLAIN = WrittenAs()

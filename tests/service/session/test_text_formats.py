@@ -1,0 +1,126 @@
+"""Markdown and SSML through the server: what is said, where it is in the caller's text, and who may set it."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from sonorant.service.access.api_keys import ApiKeys, ApiKeysError
+from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2
+from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
+from tests.service.harness import Transcript, config, end, failure, read_all, read_until, say, served
+from tests.service.keys import ADA, bearer, table
+
+SEEDED = {"sampling": {"seed": 7}}
+MARKDOWN, SSML = synthesis_pb2.TEXT_FORMAT_MARKDOWN, synthesis_pb2.TEXT_FORMAT_SSML
+TEXT = "# Hi\n**All** [here](https://a.b), & *so* on."
+SAID = "Hi.\nAll here, & so on."
+
+
+async def test_markdown_token_by_token_is_as_whole_and_marks_are_in_the_text_as_sent() -> None:
+    async with served(FakeEngine()) as server:
+        whole = await server.stub.Synthesize(
+            SynthesizeRequest(text=TEXT, config={**SEEDED, "text_format": MARKDOWN}, timestamps=1)
+        )
+        assert whole.audio == spoken(SAID, 7)
+        assert whole.replay.text_format == MARKDOWN
+        assert [TEXT[mark.text_start : mark.text_end] for mark in whole.marks] == [
+            "Hi",
+            "All",
+            "here](https://a.b),",
+            "so",
+            "on.",
+        ]
+        call, transcript = server.stub.Speak(), Transcript()
+        wanted = config(sampling={"seed": 7}, text_format=MARKDOWN)
+        wanted.timestamps = 1
+        await call.write(speak_pb2.SpeakRequest(config=wanted))
+        for char in TEXT:
+            await call.write(say(char))
+        await call.write(end())
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == whole.audio
+        assert [(mark.text_start, mark.text_end) for mark in transcript.marks["u1"]] == [
+            (mark.text_start, mark.text_end) for mark in whole.marks
+        ]
+        stats = transcript.done["u1"].stats
+        assert (stats.input_chars, stats.spoken_chars) == (len(TEXT), len(TEXT))
+
+
+async def test_revisions_count_in_the_text_as_sent() -> None:
+    engine = FakeEngine(max_streams=1)
+    async with served(engine) as server:
+        engine.hold()
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling={"seed": 7}, text_format=MARKDOWN)))
+        await call.write(say("**Hello** `old` one"))
+        await call.write(speak_pb2.SpeakRequest(revise={"from_char": 10, "text": "*new* "}))
+        await read_until(call, transcript, "revised")
+        engine.release()
+        await call.write(say("**one**"))
+        await call.write(end())
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.pcm["u1"] == spoken("Hello new one", 7)
+        assert transcript.done["u1"].stats.input_chars == len("**Hello** *new* **one**")
+
+
+async def test_ssml_pauses_and_tells_what_it_leaves_out() -> None:
+    async with served(FakeEngine()) as server:
+        text = '<speak>One<break time="250ms"/><prosody pitch="high">two</prosody></speak>'
+        clip = await server.stub.Synthesize(SynthesizeRequest(text=text, config={**SEEDED, "text_format": SSML}))
+        assert clip.audio == spoken("One ", 7) + bytes(2 * 24 * 250) + spoken("two", 7)
+        assert [(warning.code, warning.message) for warning in clip.warnings] == [
+            ("MARKUP_IGNORED", "without effect: prosody")
+        ]
+        nothing = await server.stub.Synthesize(
+            SynthesizeRequest(text="<break/><p></p>", config={**SEEDED, "text_format": SSML})
+        )
+        assert [warning.code for warning in nothing.warnings] == ["NO_SPEAKABLE_TEXT"]
+        assert not nothing.audio
+        code, message, details = await failure(
+            server.stub.Synthesize(SynthesizeRequest(text="a <1>", config={**SEEDED, "text_format": SSML}))
+        )
+        assert (code, details["ErrorInfo"].reason) == (grpc.StatusCode.INVALID_ARGUMENT, "SSML_INVALID")
+        assert "'<1>' begins no tag of SSML" in message
+
+
+@pytest.mark.parametrize(("fields", "field"), [
+    ({"text_format": 9}, "config.text_format"),
+    ({"leave_out": [1]}, "config.leave_out"),
+    ({"text_format": MARKDOWN, "leave_out": [9]}, "config.leave_out"),
+    ({"text_format": SSML, "leave_out": [1]}, "config.leave_out"),
+])  # fmt: skip
+async def test_formats_that_are_none(fields: dict[str, Any], field: str) -> None:
+    async with served(FakeEngine()) as server:
+        code, _, details = await failure(server.stub.Synthesize(SynthesizeRequest(text="a", config=fields)))
+        assert code == grpc.StatusCode.INVALID_ARGUMENT
+        assert [violation.field for violation in details["BadRequest"].field_violations] == [field]
+
+
+async def test_explain_and_capabilities_tell_the_format() -> None:
+    async with served(FakeEngine()) as server:
+        able = await server.stub.GetCapabilities(GetCapabilitiesRequest())
+        assert list(able.text_formats) == [1, 2, 3]
+        told = await server.stub.Explain(explain_pb2.ExplainRequest(text=TEXT, config={"text_format": MARKDOWN}))
+        assert told.text == " ".join(SAID.split()) or told.text == SAID
+        assert (told.segments[0].text_start, told.segments[0].text_end) == (2, len(TEXT))
+
+
+async def test_a_key_may_have_a_format_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "keys.toml"
+    file.write_text(table("ada", ADA, 'text_format = "markdown"'))
+    async with served(FakeEngine(), api_keys=file) as server:
+        clip = await server.stub.Synthesize(SynthesizeRequest(text=TEXT, config=SEEDED), metadata=bearer(ADA))
+        assert clip.audio == spoken(SAID, 7)
+        plain = SynthesizeRequest(text=TEXT, config={**SEEDED, "text_format": synthesis_pb2.TEXT_FORMAT_PLAIN})
+        assert (await server.stub.Synthesize(plain, metadata=bearer(ADA))).audio == spoken(TEXT, 7)
+        able = await server.stub.GetCapabilities(GetCapabilitiesRequest(), metadata=bearer(ADA))
+        assert able.text_formats[0] == MARKDOWN
+    file.write_text(table("ada", ADA, 'text_format = "html"'))
+    with pytest.raises(ApiKeysError, match=r"text_format must be one of plain, markdown, ssml, not 'html'"):
+        ApiKeys(file)

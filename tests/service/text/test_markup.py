@@ -1,0 +1,220 @@
+"""Markdown and SSML: the tables of docs/text.md, any cutting, positions, and what is meant to break readers."""
+
+import ast
+import random
+import re
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from sonorant.service.errors import InvalidField
+from sonorant.service.text.formats import TextFormat, WrittenAs
+from sonorant.service.text.markdown import Part
+from sonorant.service.text.reading import Reading
+from sonorant.service.text.ssml import MAX_DEPTH
+
+DOC = Path(__file__).parents[3].joinpath("docs/text.md").read_text(encoding="utf-8")
+MARKDOWN = WrittenAs(TextFormat.MARKDOWN)
+WITHOUT = WrittenAs(TextFormat.MARKDOWN, frozenset(Part))
+SSML = WrittenAs(TextFormat.SSML)
+MARKS = [
+    *"*_~`#>-+|!&<:.1 \n[]()ab", "**", "```", "```py\n", "~~~\n", "\n\n", "](", "https://a.b", "[^1]", "&amp;", "<b>",
+    "- ", "| ", "|-|\n", "1. ", "\\", "<!--", "-->", "é", "你",
+]  # fmt: skip
+TAGS = [
+    "<p>", "</p>", "<s>", "</s>", "<break/>", '<break time="1s"/>', '<sub alias="x y">', "</sub>",
+    "<speak>", "</speak>", '<say-as interpret-as="telephone">', "</say-as>", "<x:y a='b'/>", "&amp;", "&", "<!-- - -->",
+    "<![CDATA[a]]>", *"ab1 .\n",
+]  # fmt: skip
+ANSWER = """## What you need
+
+Here's the **short version**: use `git rebase -i`, *not* merge. See [the docs](https://git-scm.com/docs/git-rebase).
+
+1. **Fetch** the branch.
+2. Run `git rebase origin/main`
+   - fix each conflict
+   - run `git add`
+
+| Step | Time |
+|------|-----:|
+| fetch | 2 s |
+
+```bash
+git fetch && git rebase origin/main  # **not** bold
+```
+
+> It's 2 * 3 = 6 times faster[^1] &mdash; really!
+
+[^1]: Measured on one machine.
+"""
+
+WITHOUT_PARTS = """What you need. Here's the short version: use git rebase -i, not merge. See the docs.
+1. Fetch the branch. 2. Run git rebase origin/main.
+fix each conflict. run git add. It's 2 * 3 = 6 times faster — really!
+Measured on one machine."""
+
+
+def read(written_as: WrittenAs, text: str, cuts: Iterable[int] = ()) -> tuple[list[str | int], Reading]:
+    reading, said, begin = written_as.reading(), list[str | int](), 0
+    for end in (*cuts, len(text)):
+        said += _joined(reading.push(text[begin:end]))
+        begin = end
+    return _merged([*said, *_joined(reading.settle())]), reading
+
+
+def _joined(parts: Sequence[tuple[str, int]]) -> list[str | int]:
+    return [each for part in parts for each in part if each]
+
+
+def _merged(said: Iterable[str | int]) -> list[str | int]:
+    merged: list[str | int] = []
+    for each in said:
+        if isinstance(each, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += each
+        else:
+            merged.append(each)
+    return merged
+
+
+def table(title: str) -> list[list[str]]:
+    lines = DOC[DOC.index(title) + len(title) :].lstrip().split("\n\n")[0].splitlines()[2:]
+    return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+@pytest.mark.parametrize("row", table("not by a partner that may come later:"), ids=lambda row: row[0])
+def test_markdown(row: list[str]) -> None:
+    written, said = (ast.literal_eval(cell[1:-1]) for cell in row[1:])
+    assert read(MARKDOWN, written)[0] == [said]
+
+
+@pytest.mark.parametrize("row", table("several breaks in a row are the first one:"), ids=lambda row: row[0])
+def test_ssml(row: list[str]) -> None:
+    written, said = (ast.literal_eval(cell[1:-1]) for cell in row[1:])
+    assert read(SSML, written)[0] == said
+
+
+def test_what_is_left_out() -> None:
+    assert "".join(map(str, read(WITHOUT, ANSWER)[0])).split() == WITHOUT_PARTS.split()
+    assert read(WITHOUT, "See https://a.b/c, or <https://d.e>. So.")[0] == ["See , or . So."]
+
+
+def test_words_are_those_of_a_parser_of_whole_texts() -> None:
+    said = "".join(map(str, read(MARKDOWN, ANSWER.replace("[^1]", ""))[0]))
+    parser = MarkdownIt("commonmark").enable("table")
+    words = list[str]()
+    for token in parser.parse(ANSWER.replace("[^1]", "")):
+        inside = token.children or ([token] if token.type == "fence" else [])
+        words += "".join(each.content if each.type != "softbreak" else " " for each in inside).split()
+    assert re.findall(r"\w+", said.replace("1. ", "").replace("2. ", "")) == re.findall(r"\w+", " ".join(words))
+
+
+@given(st.lists(st.sampled_from(MARKS), max_size=30).map("".join), st.randoms(use_true_random=False), st.booleans())
+@example("|1<1[ p:```-#s!)\n/", random.Random(1), False)
+def test_any_cutting_of_markdown(text: str, chance: random.Random, leaves_out: bool) -> None:
+    written_as = WITHOUT if leaves_out else MARKDOWN
+    cuts = sorted(chance.sample(range(len(text)), chance.randint(0, len(text))))
+    assert read(written_as, text, cuts)[0] == read(written_as, text)[0]
+
+
+@given(st.lists(st.sampled_from(TAGS), max_size=30).map("".join), st.randoms(use_true_random=False))
+def test_any_cutting_of_ssml(text: str, chance: random.Random) -> None:
+    cuts = sorted(chance.sample(range(len(text)), chance.randint(0, len(text))))
+    try:
+        whole = read(SSML, text)[0]
+    except InvalidField:
+        with pytest.raises(InvalidField):
+            read(SSML, text, cuts)
+    else:
+        assert read(SSML, text, cuts)[0] == whole
+
+
+@given(st.text(), st.sampled_from((MARKDOWN, WITHOUT)))
+def test_any_text_is_read(text: str, written_as: WrittenAs) -> None:
+    said, reading = read(written_as, text)
+    assert reading.said(text) == "".join(map(str, said))
+
+
+@given(st.lists(st.sampled_from(MARKS), max_size=30).map("".join), st.data())
+def test_words_keep_their_places(text: str, data: st.DataObject) -> None:
+    said, reading = read(MARKDOWN, text)
+    whole, begin_before = "".join(map(str, said)), 0
+    for word in re.finditer(r"\S+", whole):
+        begin, end = reading.written_begin(word.start()), reading.written_end(word.end())
+        assert begin_before <= begin < end <= len(text)
+        begin_before = begin
+        if word[0].isalpha() and "&" not in text:
+            assert set(word[0]) <= set(text[begin:end])
+    at = data.draw(st.integers(0, len(text)))
+    assert whole.startswith(reading.again(text[:at]).said(text[:at]))
+
+
+def test_places_in_what_is_said_otherwise() -> None:
+    text = 'a **bold** &amp; <sub alias="World Wide">WW</sub>'
+    _, reading = read(SSML, text)
+    said = reading.said(text)
+    at = said.index("World")
+    assert text[reading.written_begin(at) : reading.written_end(at + 5)] == '<sub alias="World Wide">'
+    at = said.index("&")
+    assert text[reading.written_begin(at) : reading.written_end(at + 1)] == "&amp;"
+
+
+@pytest.mark.parametrize(("first", "rest", "said"), [
+    ("**Sure.**", " Next", ["Sure. Next"]),
+    ("Sure. **", "Next** one", ["Sure. Next one"]),
+    ("-", " item\n", ["item.\n"]),
+    ("``", "`py\nx\n```\n", ["\nx\n\n"]),
+    ("42", " it is", ["42 it is"]),
+    ("see [this](htt", "p://x) ok", ["see this(http://x) ok"]),
+])  # fmt: skip
+def test_a_pause_in_the_text_loses_nothing(first: str, rest: str, said: list[str]) -> None:
+    reading = MARKDOWN.reading()
+    parts = _joined(reading.push(first)) + _joined(reading.settle())
+    parts += _joined(reading.push(rest)) + _joined(reading.settle())
+    assert _merged(parts) == said
+    again = reading.again(first + rest)
+    assert again.said(first + rest) == reading.said(first + rest)
+
+
+@pytest.mark.parametrize("text", [
+    "[" * 5000, "](" * 3000, "*" * 5000, "`" * 5000, "<a href=" * 1000, "> " * 3000, "&a" * 3000,
+    "|" * 5000, "[^" * 3000, "<!--" * 2000, "- " * 3000, "**a " * 2000, "```\n" * 2000, "\\" * 5000,
+    "[a](" + "(" * 5000, "h" * 5000, "https://" * 1000, "|-" * 3000, "\n" * 5000, " " * 5000,
+])  # fmt: skip
+def test_attacks_on_markdown_take_time_in_proportion(text: str) -> None:
+    reading = WITHOUT.reading()
+    begin_s = time.thread_time()
+    most = 0
+    for at in range(0, len(text), 8):
+        reading.push(text[at : at + 8])
+        most = max(most, len(reading.held))
+    assert most <= 4500
+    assert time.thread_time() - begin_s < 10, "a word of the attack may take as long as a word of speech"
+
+
+@pytest.mark.parametrize("text", [
+    "<" + "a" * 100, "<break " + 'a="b" ' * 17 + "/>", '<sub alias="' + "x" * 2000 + '">', "<p", "<p a",
+    "<!DOCTYPE x [",
+    "<s>" * (MAX_DEPTH + 1), "<1>", "</>", "<" + "a" * 60, "<p a=b>", '<p a="<">',
+])  # fmt: skip
+def test_ssml_that_is_none_is_refused_or_ends_unsaid(text: str) -> None:
+    reading = SSML.reading()
+    try:
+        said = _joined(reading.push(f"so {text}")) + _joined(reading.settle())
+    except InvalidField as error:
+        assert error.reason == "SSML_INVALID"
+        return
+    assert _merged(said) == ["so "]
+    assert reading.ignored == [text], "what is not closed is told"
+
+
+def test_entities_stand_for_no_more_than_a_character() -> None:
+    bomb = '<!DOCTYPE x [<!ENTITY a "aaaaaaaa"><!ENTITY b "&a;&a;">]><speak>&b;</speak>'
+    with pytest.raises(InvalidField):
+        read(SSML, bomb)
+    assert read(SSML, "<speak>&b;</speak>")[0] == ["&b;"]
+    assert read(SSML, "&#7;&#10;a")[0] == [" a"], "no control characters come in this way"
