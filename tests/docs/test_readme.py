@@ -29,7 +29,7 @@ def bash_snippets(*programs: str) -> list[str]:
 
 
 def test_every_snippet_is_covered_by_a_test_here() -> None:
-    covered = bash_snippets("sonorant", "python", "grpcurl", *RUN_ELSEWHERE)
+    covered = bash_snippets("sonorant", "printf", "python", "grpcurl", *RUN_ELSEWHERE)
     covered += [text for language, text in SNIPPETS if language in ("python", "text")]
     assert sorted(text for _, text in SNIPPETS) == sorted(covered)
 
@@ -51,7 +51,7 @@ async def test_commands_and_programs_run(tmp_path: Path) -> None:
         for language, text in SNIPPETS:
             if language == "python":
                 command = [sys.executable, "-c", text.replace("127.0.0.1:50051", target)]
-            elif text.split()[0] in ("sonorant", "python"):
+            elif text.split()[0] in ("sonorant", "printf", "python"):
                 script = re.sub(r"\bsonorant (\w+)", rf"sonorant \1 --server {target}", text)
                 command = ["bash", "-euo", "pipefail", "-c", script]
             elif text.split()[0] == "grpcurl" and shutil.which("grpcurl") and shutil.which("jq"):
@@ -75,6 +75,7 @@ async def test_commands_and_programs_run(tmp_path: Path) -> None:
         "hello.wav": 5000,
         "words.wav": 5000,
         "phone.ulaw": 5000,
+        "spoken/00002.wav": 5000,
         "speech.pcm": 5000,
         "offline.wav": 5000,
         "codes.npy": 200,

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from sonorant.cli import batch
 from sonorant.cli.config_arguments import add_config_arguments, config_of, whole_number
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
@@ -34,6 +35,7 @@ examples:
   sonorant say "Hello, world." --ogg hello.ogg --bitrate-bps 24000
   sonorant say "Hello, world." --codes hello.codes              1/170 of the size; for `sonorant decode`
   some-llm | sonorant say --wav answer.wav                      speak stdin while it is still being written
+  sonorant say --file lines.txt --out-dir spoken --format mp3   a file for each line; the same again goes on
   sonorant say "One word at a time." --word-by-word --pause-ms 200 --raw | aplay -f S16_LE -r 24000
 """
 
@@ -65,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file")
     output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file")
     output.add_argument("--codes", type=Path, metavar="FILE", help="write the model's codes, for `sonorant decode`")
+    output.add_argument("--out-dir", type=Path, metavar="DIR", help="write a file for each line of --file")
     output.add_argument("--raw", action="store_true", help="write the bytes to stdout, as they come")
 
     parser.add_argument(
@@ -77,13 +80,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-wait-ms", type=whole_number, default=0, metavar="N", help="if the server is full, wait for up to N ms"
     )
     parser.add_argument("--batch", action="store_true", help="nobody listens: let others go first")
-    parser.add_argument("--subtitles", type=_subtitles, metavar="FILE", help="write subtitles: FILE.srt or FILE.vtt")
+    parser.add_argument(
+        "--subtitles",
+        type=_subtitles,
+        metavar="FILE",
+        help="write subtitles: FILE.srt or FILE.vtt; srt or vtt for many",
+    )
     parser.add_argument("--trace", action="store_true", help="print each message and its time to stderr")
+    batch.add_arguments(parser)
     add_config_arguments(parser)
 
 
 async def run(args: argparse.Namespace) -> int:
     """Speak the text; return the exit status."""
+    if args.subtitles is not None and bool(args.out_dir) != (args.subtitles.suffix == ""):
+        raise ValueError("--subtitles: give a file, FILE.srt or FILE.vtt; with --out-dir, srt or vtt alone")
+    if args.out_dir:
+        if args.word_by_word or _pause_s(args) or args.encoding != "pcm_s16le":
+            raise ValueError("--out-dir: the texts are sent whole, and --format says the encoding")
+        return await batch.run(args)
     if not args.raw and args.encoding != "pcm_s16le":
         raise ValueError("--encoding is for --raw; files and players have encodings of their own")
     played = not (args.wav or args.ogg or args.codes or args.raw)
@@ -242,6 +257,8 @@ def _note(line: str) -> None:
 
 def _subtitles(value: str) -> Path:
     file = Path(value)
+    if f".{value}" in FORMATS:
+        return file
     if file.suffix not in FORMATS:
         raise argparse.ArgumentTypeError(f"{value} does not end in {' or '.join(FORMATS)}")
     if not file.parent.is_dir():

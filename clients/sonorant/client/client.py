@@ -37,11 +37,12 @@ from sonorant.client.transport.retries import Retry, call_with_retries, time_lim
 from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
 from sonorant.client.transport.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
-from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_FLAC, AudioChunk
+from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_FAILED,
+    TIMESTAMP_MODE_WORD,
     Scheduling,
     SynthesisConfig,
     UtteranceDone,
@@ -145,11 +146,14 @@ class SpeechClient(VoiceMethods):
         config: SynthesisConfig | None = None,
         *,
         max_lead_ms: int | None = None,
+        timestamps: bool = False,
         scheduling: Scheduling | None = None,
     ) -> AsyncGenerator[Payload, None]:
-        """Stream the audio of a whole text as it is generated: started, warnings and audio chunks, done. The stream
-        survives the loss of a server, as a session does."""
+        """Stream the audio of a whole text as it is generated: started, warnings, audio chunks and, with `timestamps`,
+        marks; done. The stream survives the loss of a server, as a session does."""
         request = SynthesizeStreamRequest(config=config, text=text, max_lead_ms=max_lead_ms, scheduling=scheduling)
+        if timestamps:
+            request.timestamps = TIMESTAMP_MODE_WORD
         loop = asyncio.get_running_loop()
         until_s = None if self._timeout_s is None else loop.time() + self._timeout_s
         async with aclosing(clips.stream(self._connections, self.target, request, self._retry)) as payloads:
@@ -169,21 +173,19 @@ class SpeechClient(VoiceMethods):
         scheduling: Scheduling | None = None,
     ) -> UtteranceDone:
         """Write the audio of a text of any length to a file while it is generated. Its name says the encoding: .wav,
-        .ogg, .opus, .pcm, .ulaw, .alaw or .codes. Raises the utterance's error if it fails."""
+        .ogg, .opus, .pcm, .ulaw, .alaw, .codes, and with PyAV also .mp3 and .flac. Raises the utterance's error if it
+        fails."""
         path = Path(path)
         wanted = SynthesisConfig()
         wanted.CopyFrom(config or SynthesisConfig())
         wanted.audio.encoding = encoding_for(path)
-        if wanted.audio.encoding == AUDIO_ENCODING_FLAC:
-            raise ValueError(f"{path}: FLAC comes as a whole; use synthesize(...) and save it, or write .wav or .ogg")
         done = UtteranceDone()
         async with AsyncExitStack() as stack, aclosing(self.stream(text, wanted, scheduling=scheduling)) as payloads:
             write: audio_out.Write | None = None
             async for payload in payloads:
                 match payload:
                     case UtteranceStarted() if write is None:
-                        is_wav, rate_hz = path.suffix == ".wav", payload.audio.sample_rate_hz
-                        opened = audio_out.wav_file(path, rate_hz) if is_wav else audio_out.raw_file(path)
+                        opened = audio_out.audio_file(path, payload.audio.sample_rate_hz)
                         write = await stack.enter_async_context(opened)
                     case AudioChunk() if write is not None:
                         write(payload.data)

@@ -7,6 +7,7 @@ from typing import Any
 
 from sonorant.client.file_formats import check_fits
 from sonorant.client.listening import audio_out
+from sonorant.client.listening.compressed import CODECS, open_compressed
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_PCM_S16LE
 from sonorant.tts.v1.synthesis_pb2 import UtteranceDone
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeResponse
@@ -55,12 +56,16 @@ class Clip:
         return self.response.stats.sent_ms / 1000
 
     def save(self, path: str | Path) -> Path:
-        """Write a file whose name must fit the encoding of the clip. Samples without a header get that of WAV."""
+        """Write a file whose name must fit the encoding of the clip. Samples without a header get that of WAV, or are
+        compressed as MP3 or FLAC."""
         path = Path(path)
-        encoding = self.response.format.encoding
+        encoding, rate_hz = self.response.format.encoding, self.response.format.sample_rate_hz
         check_fits(path, encoding)
-        if path.suffix == ".wav" and encoding == AUDIO_ENCODING_PCM_S16LE:
-            with audio_out.open_wav(path, self.response.format.sample_rate_hz) as write:
+        if path.suffix in CODECS and encoding == AUDIO_ENCODING_PCM_S16LE:
+            with open_compressed(path, rate_hz) as write:
+                write(self.response.audio)
+        elif path.suffix == ".wav" and encoding == AUDIO_ENCODING_PCM_S16LE:
+            with audio_out.open_wav(path, rate_hz) as write:
                 write(self.response.audio)
         else:
             path.write_bytes(self.response.audio)

@@ -14,12 +14,13 @@ from sonorant.tts.v1.audio_pb2 import (
     AudioEncoding,
 )
 
-# The first encoding of each is the one to ask for.
+# The first encoding of each is the one to ask for. PCM for MP3 and FLAC is compressed here.
 _ENCODINGS = {
     ".wav": (AUDIO_ENCODING_PCM_S16LE, AUDIO_ENCODING_WAV),
     ".ogg": (AUDIO_ENCODING_OGG_OPUS,),
     ".opus": (AUDIO_ENCODING_OGG_OPUS,),
-    ".flac": (AUDIO_ENCODING_FLAC,),
+    ".mp3": (AUDIO_ENCODING_PCM_S16LE,),
+    ".flac": (AUDIO_ENCODING_PCM_S16LE, AUDIO_ENCODING_FLAC),
     ".pcm": (AUDIO_ENCODING_PCM_S16LE,),
     ".ulaw": (AUDIO_ENCODING_MULAW,),
     ".alaw": (AUDIO_ENCODING_ALAW,),

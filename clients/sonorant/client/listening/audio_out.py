@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
+from sonorant.client.listening.compressed import CODECS, open_compressed
+
 Write: TypeAlias = Callable[[bytes], object]
 
 
@@ -80,6 +82,19 @@ async def raw_file(path: Path) -> AsyncIterator[Write]:
     """Write bytes to a file as they are, for encodings with a container of their own."""
     with _new_file(path) as file:
         yield file.write
+
+
+def audio_file(path: Path, sample_rate_hz: int) -> AbstractAsyncContextManager[Write]:
+    """Write a file in the format that its name says. What is written must be in `file_formats.encoding_for(path)`."""
+    if path.suffix in CODECS:
+        return compressed_file(path, sample_rate_hz)
+    return wav_file(path, sample_rate_hz) if path.suffix == ".wav" else raw_file(path)
+
+
+@asynccontextmanager
+async def compressed_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
+    with open_compressed(path, sample_rate_hz) as write:
+        yield write
 
 
 @asynccontextmanager

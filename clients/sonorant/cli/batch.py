@@ -1,0 +1,243 @@
+"""`sonorant say --file FILE --out-dir DIR`: speaks the pieces of a text file into a file each.
+
+Several pieces are spoken at the same time, as background work. A file gets its name once it is complete, so a job that
+was stopped, killed or refused goes on where it was. The memory in use does not grow with the text.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from sonorant.cli.config_arguments import config_of
+from sonorant.cli.finished import Finished, digest, finished_in
+from sonorant.cli.pieces import EACH, Piece, pieces
+from sonorant.cli.subtitles import subtitles
+from sonorant.client.client import SpeechClient
+from sonorant.client.configs import scheduling
+from sonorant.client.errors import InvalidRequest, ServerBusy, ServerUnavailable, SpeechError, from_status
+from sonorant.client.file_formats import encoding_for
+from sonorant.client.listening import audio_out
+from sonorant.client.transport.backoff import delays_s
+from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, Marks, SynthesisConfig, UtteranceDone, UtteranceStarted
+from sonorant.tts.v1.synthesis_pb2 import Warning as SpeechWarning
+
+MAX_WAIT_MS = 600_000  # for a place in the server, before the piece asks again
+RETRY_S = 600.0  # how long to go on without a server
+MAX_DRAWS = 3  # how often a piece is spoken if its audio goes wrong
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    files = parser.add_argument_group("many files (with --out-dir)")
+    files.add_argument("--each", choices=EACH, default="line", help="what becomes a file of its own; default: a line")
+    files.add_argument("--format", choices=("wav", "mp3", "opus", "flac"), default="wav", help="default: wav")
+    files.add_argument("--at-once", type=int, default=4, metavar="N", help="speak N pieces at a time; default: 4")
+    files.add_argument("--overwrite", action="store_true", help="replace files that were made of something else")
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    audio_s: float
+    marks: list[Mark]
+
+
+class _WentWrong(Exception):
+    """The audio of a piece is not that of its text."""
+
+
+async def run(args: argparse.Namespace) -> int:
+    """Speak all pieces that are not finished; return the exit status: 1 if any failed."""
+    if args.file is None:
+        raise ValueError("--out-dir needs --file: a job that is to go on where it stopped reads its text again")
+    if args.at_once < 1:
+        raise ValueError("--at-once: speak one piece at a time, or more")
+    async with SpeechClient(args.server) as client:
+        max_chars = (await client.capabilities()).max_text_chars
+        with finished_in(args.out_dir) as finished:
+            job = _Job(args, client, finished, max_chars)
+            job.look_through()
+            todo = job.todo()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for _ in range(args.at_once):
+                        tasks.create_task(job.speak_all(todo))
+            except ExceptionGroup as group:
+                raise group.exceptions[0] from None
+    return job.report()
+
+
+class _Job:
+    def __init__(self, args: argparse.Namespace, client: SpeechClient, finished: Finished, max_chars: int) -> None:
+        self._file: Path = args.file
+        self._folder: Path = args.out_dir
+        self._each: str = args.each
+        self._suffix = f".{args.format}"
+        self._subtitles = "" if args.subtitles is None else f".{args.subtitles}"
+        self._overwrites: bool = args.overwrite
+        self._client = client
+        self._finished = finished
+        self._max_chars = max_chars
+        encoding = AudioEncoding.Name(encoding_for(Path(f"x{self._suffix}")))
+        self._config = config_of(args, encoding.removeprefix("AUDIO_ENCODING_").lower())
+        self._may_end_early = bool(args.max_audio_ms or args.max_frames)
+        self._num_pieces = self._num_chars = 0  # of the whole file
+        self._num_done = self._num_failed = self._num_found = 0
+        self._chars_spoken = 0  # by this run
+        self._chars_left = 0
+        self._begin_s = time.monotonic()
+
+    def look_through(self) -> None:
+        """Count the work, and raise ValueError for whatever stands in its way, before anything is spoken."""
+        for piece in self._pieces():
+            self._num_pieces += 1
+            if self._is_finished(piece):
+                self._num_found += 1
+            else:
+                self._chars_left += len(piece.text)
+        if not self._num_pieces:
+            raise ValueError(f"{self._file}: there is nothing to speak in it")
+        if self._num_found:
+            _note(f"{self._num_found} of {self._num_pieces} files are finished already")
+
+    def todo(self) -> Iterator[Piece]:
+        return (piece for piece in self._pieces() if not self._is_finished(piece))
+
+    async def speak_all(self, todo: Iterator[Piece]) -> None:
+        for piece in todo:
+            name = self._name(piece)
+            try:
+                spoken = await self._speak(piece)
+            except (_WentWrong, InvalidRequest) as error:
+                if isinstance(error, InvalidRequest) and not _is_about_the_text(error):
+                    raise
+                self._num_failed += 1
+                _note(f"{self._file}, line {piece.line}: {name} was not made: {error}")
+                continue
+            self._num_done += 1
+            self._chars_spoken += len(piece.text)
+            self._chars_left -= len(piece.text)
+            done = self._num_done + self._num_found
+            _note(f"{done} of {self._num_pieces}  {name}  {spoken.audio_s:.1f} s{self._time_left()}")
+
+    def report(self) -> int:
+        if self._num_failed:
+            _note(f"{self._num_failed} of {self._num_pieces} files were not made; the same command tries these again")
+        return 1 if self._num_failed else 0
+
+    def _pieces(self) -> Iterator[Piece]:
+        try:
+            with self._file.open(encoding="utf-8") as file:
+                # A line that is too long is refused before all of it is in memory.
+                lines = iter(lambda: file.readline(self._max_chars + 2), "")
+                yield from pieces(lines, self._each, self._max_chars)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self._file} is not UTF-8 text: {error}") from None
+
+    def _name(self, piece: Piece) -> str:
+        return f"{piece.number:05}{self._suffix}"
+
+    def _made_of(self, piece: Piece) -> str:
+        return digest(piece.text.encode(), self._config.SerializeToString(deterministic=True))
+
+    def _is_finished(self, piece: Piece) -> bool:
+        """Raises ValueError if a file stands in the way."""
+        names = [self._name(piece)]
+        if self._subtitles:
+            names.append(f"{piece.number:05}{self._subtitles}")
+        made_of = self._made_of(piece)
+        try:
+            found = [self._finished.has(name, made_of) for name in names]
+        except ValueError:
+            if self._overwrites:
+                return False
+            raise
+        return all(found)
+
+    async def _speak(self, piece: Piece) -> _Spoken:
+        """Speak a piece into its file. Raises _WentWrong, or the SpeechError of a server that refuses it."""
+        part = self._folder / f"{piece.number:05}.part{self._suffix}"
+        try:
+            spoken = await self._draw_until_good(piece, part)
+            made_of = self._made_of(piece)
+            if self._subtitles:
+                lines = part.with_suffix(self._subtitles)
+                lines.write_text(subtitles(spoken.marks, self._subtitles), encoding="utf-8")
+                self._finished.note(f"{piece.number:05}{self._subtitles}", made_of)
+                lines.replace(self._folder / f"{piece.number:05}{self._subtitles}")
+            self._finished.note(self._name(piece), made_of)
+            part.replace(self._folder / self._name(piece))
+            return spoken
+        finally:
+            part.unlink(missing_ok=True)
+
+    async def _draw_until_good(self, piece: Piece, part: Path) -> _Spoken:
+        """Speak again what goes wrong, with other random draws, and wait for a server that is full or away."""
+        config = SynthesisConfig()
+        config.CopyFrom(self._config)
+        draw, give_up_s, delays = 1, time.monotonic() + RETRY_S, delays_s()
+        while True:
+            try:
+                return await self._draw(piece, config, part)
+            except _WentWrong:
+                if draw == MAX_DRAWS:
+                    raise
+                if config.sampling.HasField("seed"):
+                    config.sampling.seed = (config.sampling.seed + 1) % 2**32
+                draw, give_up_s, delays = draw + 1, time.monotonic() + RETRY_S, delays_s()
+            except (ServerBusy, ServerUnavailable) as error:
+                wait_s = max(next(delays), error.retry_after_s or 0.0)
+                if time.monotonic() + wait_s > give_up_s:
+                    raise
+                await asyncio.sleep(wait_s)
+
+    async def _draw(self, piece: Piece, config: SynthesisConfig, part: Path) -> _Spoken:
+        marks: list[Mark] = []
+        wrong = ""
+        done = UtteranceDone()
+        payloads = self._client.stream(
+            piece.text,
+            config,
+            max_lead_ms=0,
+            timestamps=bool(self._subtitles),
+            scheduling=scheduling(batch=True, max_wait_ms=MAX_WAIT_MS),
+        )
+        write: audio_out.Write | None = None
+        async with AsyncExitStack() as stack, aclosing(payloads):
+            async for payload in payloads:
+                match payload:
+                    case UtteranceStarted() if write is None:
+                        opened = audio_out.audio_file(part, payload.audio.sample_rate_hz)
+                        write = await stack.enter_async_context(opened)
+                    case AudioChunk() if write is not None:
+                        write(payload.data)
+                    case Marks():
+                        marks.extend(payload.marks)
+                    case SpeechWarning() if payload.code in ("RUNAWAY", "BABBLE", "NO_SPEAKABLE_TEXT"):
+                        wrong = payload.message
+                    case UtteranceDone():
+                        done = payload
+        if done.reason == FinishReason.FINISH_REASON_FAILED:
+            raise from_status(done.error)
+        is_cut = done.reason != FinishReason.FINISH_REASON_COMPLETED and not self._may_end_early
+        if wrong or is_cut:
+            raise _WentWrong(wrong or f"only {done.stats.spoken_chars} of {len(piece.text)} characters were spoken")
+        return _Spoken(done.stats.sent_ms / 1000, marks)
+
+    def _time_left(self) -> str:
+        if not self._chars_left:
+            return ""
+        left_s = (time.monotonic() - self._begin_s) * self._chars_left / self._chars_spoken
+        return f"  about {left_s / 60:.0f} min left" if left_s >= 90 else f"  about {left_s:.0f} s left"
+
+
+def _is_about_the_text(error: SpeechError) -> bool:
+    return bool(error.fields) and all(field == "text" for field in error.fields)
+
+
+def _note(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
