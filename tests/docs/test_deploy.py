@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from sonorant.gateway.settings import parse_args as parse_gateway_args
+from sonorant.hosting.children import STOP_TIMEOUT_S
 from sonorant.service.config import parse_args
 from sonorant.service.rpc.readiness import LIVENESS, READINESS
 from sonorant.service.settings import ServiceConfig
@@ -55,6 +57,17 @@ def test_systemd_units(name: str, tmp_path: Path) -> None:
         assert "Unknown" not in result.stderr
 
 
+def test_the_unit_of_the_gateway(tmp_path: Path) -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "sonorant-gateway.service")
+    command, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    (tmp_path / "gateway.toml").write_text("processes = 2\n")
+    config = parse_gateway_args([arguments[0], str(tmp_path / "gateway.toml"), *arguments[2:]], {})
+    assert Path(command).name == "sonorant-gateway" and config.processes == 2
+    assert int(unit["Service"]["TimeoutStopSec"]) > config.drain_grace_s + STOP_TIMEOUT_S
+
+
 def test_kubernetes_manifest(tmp_path: Path) -> None:
     deployment, service = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
     pod = deployment["spec"]["template"]
@@ -91,7 +104,17 @@ def test_compose_and_prometheus(tmp_path: Path) -> None:
         # Compose stops what depends on others first: calls would end with it.
         assert services["haproxy"]["stop_grace_period"] == sonorant["stop_grace_period"]
         targets.append(f"sonorant-{number}:{port(config.metrics_listen)}")
-    scrapes = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"]
+    door = services["gateway"]
+    arguments = [*door["entrypoint"][1:], *(re.sub(r"\$\{\w+:-(.*?)\}", r"\1", each) for each in door["command"])]
+    gateway = parse_gateway_args(arguments, {})
+    assert door["entrypoint"][0] == "sonorant-gateway" and door["ports"] == [f"8000:{port(gateway.listen)}"]
+    assert gateway.servers == tuple(f"sonorant-{number}:50051" for number in range(2))
+    assert int(door["stop_grace_period"].removesuffix("s")) > gateway.drain_grace_s
+    prometheus = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
+    for file in prometheus["rule_files"]:
+        assert f"./{file}:/etc/prometheus/{file}:ro" in services["prometheus"]["volumes"]
+    scrapes = prometheus["scrape_configs"]
+    assert scrapes[2]["static_configs"] == [{"targets": [f"gateway:{port(gateway.listen)}"]}]
     assert scrapes[0]["static_configs"] == [{"targets": targets}]
     assert scrapes[1]["static_configs"] == [{"targets": [f"haproxy{haproxy['SONORANT_STATS_BIND']}"]}]
     for each in compose["services"].values():

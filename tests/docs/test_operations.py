@@ -12,6 +12,7 @@ from sonorant.engine import AUTO
 from sonorant.service.access.api_keys import ApiKeys
 from sonorant.service.config import parse_args
 from sonorant.service.operations.metrics import Metrics
+from sonorant.service.operations.restart_metrics import RestartCollector
 from sonorant.service.rpc.readiness import LIVENESS, READINESS
 from sonorant.service.settings import SETTINGS
 from sonorant.service.utterance.phrases import Phrases
@@ -87,5 +88,6 @@ def test_flags_and_metrics_exist() -> None:
     metrics = Metrics()
     metrics.follow(FakeEngine())
     metrics.follow_phrases(Phrases(0))
+    metrics.registry.register(RestartCollector(lambda: [("", 0)], lambda: 0))  # the owner's
     exposed = {metric.name + ("_total" if metric.type == "counter" else "") for metric in metrics.registry.collect()}
     assert set(re.findall(r"`((?:tts|grpc)_\w+)(?:\{.*?\})?`", TEXT)) == exposed

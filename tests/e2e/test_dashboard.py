@@ -2,6 +2,9 @@
 
 import json
 import re
+import time
+import urllib.error
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ import yaml
 
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.e2e.server_process import ServerProcess, samples
+from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import failure
 
 ROOT = Path(__file__).parents[2]
@@ -21,18 +25,47 @@ DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "dashboard.json").read_tex
 PANELS = [(target["expr"], target["legendFormat"]) for panel in DASHBOARD["panels"] for target in panel["targets"]]
 DOCUMENTS = "".join((ROOT / "docs" / name).read_text() for name in ("scaling.md", "operations.md"))
 QUERIES = [*PANELS, *((query, "") for query in re.findall(r"`(\w+\([^`]*(?:rate|tts_)[^`]*)`", DOCUMENTS))]
+ALERTS = yaml.safe_load((ROOT / "deploy" / "alerts.yaml").read_text())
+WATCHING = (ROOT / "docs" / "watching.md").read_text()
 TARGET = {"instance", "job"}  # labels that Prometheus adds
 Names = dict[str, set[str]]
 
 
+def status_of(url: str, body: bytes | None = None) -> int:
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            response.read()
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.fixture(scope="session")
+def of_gateway(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What a gateway tells after a request that was served and one that failed."""
+    log = tmp_path_factory.mktemp("gateway") / "log"
+    with GatewayProcess(log, "--server", server.address, "--processes", "2") as gateway:
+        body = b'{"input": "Hello.", "response_format": "pcm"}'
+        while status_of(f"{gateway.url}/ready") != 200:
+            time.sleep(0.05)
+        assert [status_of(f"{gateway.url}/nothing"), status_of(f"{gateway.url}/v1/audio/speech", body)] == [404, 200]
+        told = samples(int(gateway.url.rpartition(":")[2]))
+        ended = [json.loads(line) for line in gateway.log.splitlines() if '"request ended"' in line]
+    assert {(line["path"], line["status"]) for line in ended} >= {("/nothing", 404), ("/v1/audio/speech", 200)}
+    assert all(line["request_id"] and "Hello" not in str(line) for line in ended), "texts are not logged"
+    return told
+
+
 @pytest.fixture
-async def names(server: ServerProcess, stub: Any) -> Names:
-    """Labels by name of what the server tells after a call that was served and one that failed."""
+async def names(server: ServerProcess, stub: Any, of_gateway: list[Any]) -> Names:
+    """Labels by name of what the server tells after a call that was served and one that failed, and the gateway."""
     await stub.Synthesize(SynthesizeRequest(text="Hello."))
     await failure(stub.Synthesize(SynthesizeRequest()))
     found: Names = defaultdict(set)
-    for sample in samples(server.metrics_port):
+    for sample in [*samples(server.metrics_port), *of_gateway]:
         found[sample.name] |= {*sample.labels}
+    found["up"] = set()  # which Prometheus adds
     return found
 
 
@@ -66,6 +99,21 @@ async def test_every_query_asks_for_what_a_server_tells(names: Names) -> None:
     assert {query: asks_in_vain(query, legend, names) for query, legend in QUERIES} == {
         query: [] for query, _ in QUERIES
     }
+
+
+async def test_every_alert_asks_for_what_there_is_and_has_a_first_step(names: Names) -> None:
+    rules = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+    heads = re.findall(r"^\| (`.*?`) \| ", WATCHING, re.MULTILINE)
+    assert {name for head in heads for name in re.findall(r"`(\w+)`", head)} == {rule["alert"] for rule in rules}
+    for rule in rules:
+        assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m")) and rule["labels"]["severity"] in ("page", "ticket")
+        assert isinstance(promql.parse(rule["expr"]), promql.BinaryExpr), "a threshold"
+        assert asks_in_vain(rule["expr"], "", names) == []
+        left = re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])
+        grouped = [part for part in parts(promql.parse(rule["expr"])) if isinstance(part, promql.AggregateExpr)]
+        known = set(grouped[0].modifier.labels) if grouped and grouped[0].modifier else {*TARGET, "pair", "model"}
+        assert set(left) <= known, rule["alert"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Several server processes behind one port and before the same workers: one that is killed costs nobody a sentence."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -141,6 +142,7 @@ async def test_a_sentence_outlives_its_process_which_is_replaced(tmp_path: Path)
         for each in heard:
             assert_same_audio(b"".join(each), b"".join(whole))
         await eventually(lambda: "serves again" in server.log, True, timeout_s=60)
+        assert (server.value("tts_server_process_restarts_total"), server.value("tts_worker_restarts_total")) == (1, 0)
         assert server.workers == workers
         await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
         async with AsyncExitStack() as stack:
@@ -169,7 +171,10 @@ async def test_a_worker_that_dies_costs_no_client_of_any_process_a_sentence(tmp_
         for each in heard:
             assert_same_audio(b"".join(each), b"".join(whole))
         assert "restarting both workers" in server.log
+        assert (server.value("tts_server_process_restarts_total"), server.value("tts_worker_restarts_total")) == (0, 1)
         assert server.stop() == 0
+        loggers = {json.loads(line)["logger"].split(".")[1] for line in server.log.splitlines()}
+        assert {"engine", "service"} <= loggers, "all processes log in one way"
 
 
 async def test_all_processes_together_let_in_as_many_as_there_are_places(tmp_path: Path) -> None:

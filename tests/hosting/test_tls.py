@@ -2,11 +2,13 @@
 
 import logging
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import trustme
 
-from sonorant.hosting.tls import Latest, ServerContext, TlsError, TlsFiles
+from sonorant.hosting.tls import Latest, ServerContext, TlsError, TlsFiles, expires_s
 from tests.service.certificates import Certificates
 
 
@@ -28,6 +30,17 @@ def test_files_that_cannot_be_used_leave_the_ones_in_use(tmp_path: Path, caplog:
     certificates.issue()
     assert latest.if_changed() == latest.value != first
     assert "read again" in caplog.text
+
+
+def test_the_time_at_which_a_certificate_expires_is_read(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    for ends in (datetime(2031, 2, 3, 4, 5, 6, tzinfo=UTC), datetime(2055, 6, 7, 8, 9, 10, tzinfo=UTC)):
+        issued = authority.issue_cert("localhost", not_after=ends)
+        file = tmp_path / "certificate.pem"
+        file.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        assert expires_s(file) == ends.timestamp()
+    file.write_text("damaged")
+    assert expires_s(file) == 0 == expires_s(tmp_path / "nothing")
 
 
 def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:

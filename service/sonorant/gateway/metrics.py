@@ -1,5 +1,6 @@
 """Metrics for Prometheus. Several processes on one port count into shared files, and each reports the sum of all."""
 
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -18,6 +19,19 @@ class Metrics:
         self.requests = Counter(
             "gateway_requests", "HTTP requests that have ended.", ["door", "status"], registry=registry
         )
+        self.refusals = Counter(
+            "gateway_refusals",
+            "HTTP requests that were refused, by the code that the caller got.",
+            ["door", "status", "code"],
+            registry=registry,
+        )
+        self.certificate_expires_s = Gauge(
+            "gateway_certificate_expires_timestamp_seconds",
+            "When the certificate of --tls-certificate expires; +Inf without TLS.",
+            registry=registry,
+            multiprocess_mode="livemin",
+        )
+        self.certificate_expires_s.set(math.inf)
         self._first_audio_s = Histogram(
             "gateway_first_audio_seconds",
             "From the request (or its first text) to the first audio from the server.",

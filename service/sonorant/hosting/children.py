@@ -37,6 +37,7 @@ class Children:
         self._num = num
         self._drain = drain
         self._stop_timeout_s = grace_s + STOP_TIMEOUT_S
+        self.num_replaced = 0  # how often a process was started in the place of one that had ended
         self._served: set[int] = set()  # those that have served at least once
 
     async def start(self, number: int) -> Process:
@@ -89,6 +90,7 @@ class Children:
                     await self._drain.wait()
             if self._drain.is_set():
                 return code
+            self.num_replaced += 1
 
     async def _run(self, number: int) -> int:
         """Run one process to its end, which the drain brings about; return its exit code."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -13,6 +15,10 @@ from sonorant.hosting.versions import version_of
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s", re.DOTALL)
+# In DER: a sequence of two times, each UTCTime or GeneralizedTime in seconds and UTC, as RFC 5280 prescribes.
+_TIME = rb"(?:\x17\x0d|\x18\x0f)(%b\d{12}(?:\d\d)?)Z"
+_VALIDITY = re.compile(rb"\x30[\x1e-\x22]" + _TIME % b"?:" + _TIME % b"")
 RELOAD_S = 1.0  # between looks
 
 
@@ -40,6 +46,21 @@ class TlsFiles:
             raise TlsError(
                 f"{names}: {error.strerror or error}; certificates and their key must be PEM files"
             ) from error
+
+
+def expires_s(certificate: Path) -> float:
+    """Return the Unix time at which the first certificate of a PEM file expires; 0 if there is none to be read."""
+    try:
+        found = _PEM.search(certificate.read_text(encoding="ascii", errors="replace"))
+        validity = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(found[0])) if found else None
+    except (OSError, ValueError):
+        return 0.0
+    if validity is None:
+        return 0.0
+    text = validity[1].decode()
+    year = text[:-10] if len(text) > 12 else f"{20 if text < '5' else 19}{text[:2]}"  # RFC 5280, 4.1.2.5.1
+    ends = datetime.strptime(year + text[-10:], "%Y%m%d%H%M%S")
+    return ends.replace(tzinfo=UTC).timestamp()
 
 
 class Latest(Generic[T]):
@@ -72,9 +93,16 @@ class ServerContext:
 
     def __init__(self, files: TlsFiles) -> None:
         """Raises TlsError."""
+        self._files = files
+        self._on_read: Callable[[float], object] = lambda _: None
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._latest = Latest(files, self._load)
+
+    def on_read(self, tell: Callable[[float], object]) -> None:
+        """Tell now, and whenever the files were read again, when the certificate expires."""
+        self._on_read = tell
+        tell(expires_s(self._files.certificate))
 
     async def follow(self) -> None:
         while True:
@@ -83,4 +111,5 @@ class ServerContext:
 
     def _load(self, files: TlsFiles) -> ssl.SSLContext:
         files.load_into(self.context)  # which listening sockets hold already
+        self._on_read(expires_s(files.certificate))
         return self.context

@@ -14,6 +14,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from sonorant.engine import AUTO, SharedPairs, find_card, shared_pairs
 from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_port
 from sonorant.hosting.children import Children, ProcessEnded, start_module
@@ -22,6 +24,7 @@ from sonorant.service.admission.ledger import Ledger
 from sonorant.service.handed import Handed
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.process_metrics import any_ready, scrape
+from sonorant.service.operations.restart_metrics import RestartCollector
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
 from sonorant.service.process import run_service
 from sonorant.service.settings import ServiceConfig
@@ -117,6 +120,8 @@ class _Processes(Children):
         self._pairs = pairs
         self._signals = signals
         self._metrics = metrics
+        self._own_metrics = CollectorRegistry()
+        self._own_metrics.register(RestartCollector(pairs.restarts, lambda: self.num_replaced))
         self._listening: dict[int, dict[str, Any]] = {}  # what each process told when it began to listen
 
     async def load(self) -> None:
@@ -125,8 +130,8 @@ class _Processes(Children):
         self._signals.is_loading = False
 
     async def metrics(self) -> bytes:
-        """The metrics of all processes, as if they were one."""
-        return await scrape(self._metrics_ports())
+        """The metrics of all processes, as if they were one, and those of the owner."""
+        return await scrape(self._metrics_ports()) + generate_latest(self._own_metrics)
 
     async def are_ready(self) -> bool:
         """Whether any process takes new calls."""

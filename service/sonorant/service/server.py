@@ -6,11 +6,13 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 from typing import Any
 
 from sonorant.engine import EnginePool, EngineState
 from sonorant.hosting.addresses import listening_socket
 from sonorant.hosting.process import Announce, announce
+from sonorant.hosting.tls import expires_s
 from sonorant.service.access.api_keys import ANYONE, HOSTS, ApiKeys
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.fleet import FleetLimits
@@ -94,6 +96,8 @@ async def serve(
         )
         server = grpc_server(config, interceptor)
         credentials = server_credentials(config.tls) if config.tls else None
+        if config.tls:
+            metrics.certificate_expires_s.set_function(partial(expires_s, config.tls.certificate))
         ports = {}
         if config.metrics_listen:
             listening = listening_socket(config.metrics_listen, "--metrics-listen")

@@ -17,10 +17,11 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any
 
+from sonorant import logs
 from sonorant.engine.errors import CheckpointError, EngineError
 from sonorant.engine.ipc.inherited import Inheritable, inherited
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+log = logging.getLogger(__name__)
 
 # The program of the new interpreter. It uses only the standard library until it has the parent's sys.path.
 # It ignores SIGINT and SIGTERM: Ctrl-C and systemd send them to all processes of the server, but the parent decides
@@ -161,13 +162,17 @@ def write_job(file: IO[bytes], target: Callable[..., None], args: tuple[Any, ...
 
 
 def main(name: str, file: IO[bytes]) -> None:
-    """Entry of every child, fresh or forked: run the job in `file`. An exception ends it with a traceback, code 1."""
+    """Entry of every child, fresh or forked: run the job in `file`. An exception is logged, and ends it with code 1."""
     with open("/proc/self/comm", "w") as comm:
         comm.write(name)  # for ps and top
     with file:
         level, target, args, ready_fd = pickle.load(file)
-    logging.basicConfig(level=level, format=LOG_FORMAT, force=True)
-    target(*args, Connection(inherited(ready_fd), readable=False))
+    logs.set_up(level=level)
+    try:
+        target(*args, Connection(inherited(ready_fd), readable=False))
+    except Exception:
+        log.exception("the %s process has failed", name)
+        sys.exit(1)
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)  # others wait for our end, and the kernel frees everything faster than an interpreter with torch does

@@ -131,6 +131,13 @@ class SharedPairs:
         """Whether no pair runs or will run again."""
         return all(pair.state is EngineState.FAILED for pair in self._pairs)
 
+    def restarts(self) -> list[tuple[str, int]]:
+        """Return the model of each pair, and how often its workers had to be replaced."""
+        return [
+            (config.model.name, pair.supervisor.num_restarts)
+            for config, pair in zip(self.configs, self._pairs, strict=True)
+        ]
+
     def connect(self, front: int) -> socket.socket:
         """Return the socket for a process that becomes this front. The one before it was cleared."""
         ours, theirs = Packets.pair()

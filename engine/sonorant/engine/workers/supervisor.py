@@ -63,6 +63,7 @@ class Supervisor:
         self._on_state = on_state
         self._num_fronts = num_fronts
         self._judged = judged
+        self.num_restarts = 0  # how often workers went down and others were to take their place
         self._workers: Workers | None = None
         self._last_facts: Facts = {}  # facts of the last workers that loaded
         self._down: asyncio.Future[str]  # gets the reason when the present workers go down
@@ -126,6 +127,7 @@ class Supervisor:
         reason = await self._down
         while True:
             log.error("%s; restarting both workers", reason)
+            self.num_restarts += 1
             if time.monotonic() - self._ready_s > HEALTHY_AFTER_S:
                 num_failures = 0
             self._is_forgiven = False

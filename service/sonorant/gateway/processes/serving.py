@@ -56,7 +56,10 @@ class Gateway:
                 following = asyncio.create_task(self._certificates.follow())
                 stack.callback(following.cancel)
             servers = await stack.enter_async_context(Servers(config.servers, self._access))
-            app = make_app(config, servers, Metrics())
+            metrics = Metrics()
+            if self._certificates is not None:
+                self._certificates.on_read(metrics.certificate_expires_s.set)
+            app = make_app(config, servers, metrics)
             runner = web.AppRunner(
                 app,
                 handler_cancellation=True,  # if the caller hangs up, the call ends

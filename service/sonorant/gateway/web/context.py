@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from sonorant.gateway.errors import Refusal
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.upstream.calls import Call
@@ -23,3 +24,4 @@ METRICS = web.AppKey("metrics", Metrics)
 
 CALL = web.RequestKey("call", Call)
 DOOR = web.RequestKey("door", str)  # the protocol of the request, for metrics
+REFUSAL = web.RequestKey("refusal", Refusal)  # set if it was refused

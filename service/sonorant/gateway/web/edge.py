@@ -1,6 +1,7 @@
 """The middleware around every request: checks host and origin, identifies the caller, and formats errors."""
 
 import logging
+import time
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -8,7 +9,7 @@ from aiohttp import web
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.calls import call_of
 from sonorant.gateway.web.bodies import admit
-from sonorant.gateway.web.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS
+from sonorant.gateway.web.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS, REFUSAL
 from sonorant.gateway.web.json_input import HALF_A_PAIR
 
 log = logging.getLogger(__name__)
@@ -17,6 +18,8 @@ _ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Request-Id, tracep
 _SHOWN_HEADERS = "X-Request-Id, X-Word-Timestamps, Retry-After"
 _DOORS = {"/v1/audio/speech/stream": "stream", "/v1": "openai", "/tts": "cartesia"}
 
+_LOOKS = ("/health", "/ready", "/metrics")  # which come all the time
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -24,6 +27,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[DOOR] = next((door for path, door in _DOORS.items() if request.path.startswith(path)), "other")
     status = 499  # as proxies log a caller who hung up
+    begin_s = time.monotonic()
     try:
         with request.app[CONNECTIONS].busy(request.transport):
             response = await _answer(request, handler)
@@ -31,6 +35,8 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
         return response
     finally:
         request.app[METRICS].requests.labels(request[DOOR], status).inc()
+        if request.path not in _LOOKS:
+            _log_end(request, status, time.monotonic() - begin_s)
 
 
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -57,7 +63,20 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception:
         log.exception("%s failed", request.path, extra={"request_id": request[CALL].request_id})
         refusal = Refusal(500, f"internal error, request_id={request[CALL].request_id}")
+    request[REFUSAL] = refusal
+    request.app[METRICS].refusals.labels(request[DOOR], refusal.status, refusal.code or "").inc()
     return web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
+
+
+def _log_end(request: web.Request, status: int, duration_s: float) -> None:
+    """Log a request that is over. Texts come in bodies and queries, and these are never logged."""
+    told: dict[str, str | int] = {"http_method": request.method, "path": request.path[:100], "door": request[DOOR]}
+    if CALL in request:
+        told["request_id"] = request[CALL].request_id
+    told |= {"status": status, "duration_ms": round(duration_s * 1000)}
+    if (refusal := request.get(REFUSAL)) is not None:
+        told |= {"error_reason": refusal.code or "", "error": refusal.message}
+    log.log(logging.WARNING if status >= 500 else logging.INFO, "request ended", extra=told)
 
 
 def _explained(request: web.Request, error: web.HTTPException) -> str:

@@ -154,6 +154,8 @@ class CallRecord:
         failure: status_pb2.Status | None = None,
     ) -> None:
         metrics = self._metrics
+        metrics.heals.inc(stats.heals)
+        metrics.missed_ends.inc(stats.missed_ends)
         if reason in _EARLY:
             self._early_reason = self._early_reason or _name(reason)
         if stats.sent_ms:

@@ -12,7 +12,7 @@ from sonorant.service.operations.engine_metrics import OF_ALL_PROCESSES
 
 # What every process reads alike; and what is bad if any process finds it so.
 _LARGEST = OF_ALL_PROCESSES | {"tts_sessions_limit", "tts_sessions_used_ratio"}
-_SMALLEST = frozenset({"tts_api_keys_up", "tts_database_up"})
+_SMALLEST = frozenset({"tts_api_keys_up", "tts_database_up", "tts_certificate_expires_timestamp_seconds"})
 _CREATED = "_created"  # when a counter began
 
 

@@ -1,5 +1,7 @@
 """The server's metrics, under the names that dashboards and autoscalers use. Knows no calls."""
 
+import math
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
@@ -67,6 +69,18 @@ class Metrics:
         self.database_up.set(1)
         self.api_keys_up = Gauge(
             "tts_api_keys_up", "0 while the changed file of --api-keys has a fault, else 1.", registry=registry
+        )
+        self.certificate_expires_s = Gauge(
+            "tts_certificate_expires_timestamp_seconds",
+            "When the certificate of --tls-certificate expires; +Inf without TLS.",
+            registry=registry,
+        )
+        self.certificate_expires_s.set(math.inf)
+        self.heals = Counter(
+            "tts_heals", "Times that a model no longer spoke its text and was set back.", registry=registry
+        )
+        self.missed_ends = Counter(
+            "tts_missed_ends", "Segments that a model spoke and did not end by itself.", registry=registry
         )
         self.refusals = Counter(
             "tts_refusals", "Calls and utterances refused or failed, by reason.", ["code", "reason"], registry=registry

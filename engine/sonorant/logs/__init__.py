@@ -1,4 +1,4 @@
-"""Logs of the server and of the gateway: one JSON object per line on stderr.
+"""Logs of all processes of the server and of the gateway: one JSON object per line on stderr.
 
 Text and audio are never logged, only their sizes.
 """
@@ -37,11 +37,11 @@ def json_handler(stream: TextIO, *filters: Callable[[logging.LogRecord], bool]) 
     return handler
 
 
-def set_up(*filters: Callable[[logging.LogRecord], bool]) -> None:
+def set_up(*filters: Callable[[logging.LogRecord], bool], level: int = logging.INFO) -> None:
     """Set up the logging of this process, Python warnings included. A filter may drop a record or add fields to it."""
     logging.captureWarnings(True)
     # Do not look up threads, processes and source lines for every record, as no line shows them. `_srcfile` is
     # documented in the "Optimization" section of Python's "Logging HOWTO".
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
-    logging.basicConfig(level=logging.INFO, handlers=[json_handler(sys.stderr, *filters)])
+    logging.basicConfig(level=level, handlers=[json_handler(sys.stderr, *filters)], force=True)
