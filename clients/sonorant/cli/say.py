@@ -64,8 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group(
         "where the audio goes (give one; without any, it is played)"
     ).add_mutually_exclusive_group()
-    output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file")
-    output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file")
+    output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file; - for stdout")
+    output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file; - for stdout")
     output.add_argument("--codes", type=Path, metavar="FILE", help="write the model's codes, for `sonorant decode`")
     output.add_argument("--out-dir", type=Path, metavar="DIR", help="write a file for each line of --file")
     output.add_argument("--raw", action="store_true", help="write the bytes to stdout, as they come")

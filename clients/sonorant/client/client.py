@@ -79,8 +79,14 @@ class SpeechClient(VoiceMethods):
         self._timeout_s, self._retry = timeout_s, retry
         access = access or Access.from_environment()
         self._connections = Connections(lambda second: access.channel(target, second=second))
-        self._voices = VoiceServiceStub(self._connections.channels[0])
-        self._health = health_pb2_grpc.HealthStub(self._connections.channels[0])
+
+    @property
+    def _voices(self) -> Any:
+        return VoiceServiceStub(self._connections.first_channel)
+
+    @property
+    def _health(self) -> Any:
+        return health_pb2_grpc.HealthStub(self._connections.first_channel)
 
     async def __aenter__(self) -> Self:
         return self

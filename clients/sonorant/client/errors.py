@@ -6,6 +6,8 @@ translated here. The comment above `TextToSpeechService` in the proto says what 
 
 import difflib
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
@@ -33,6 +35,11 @@ class SpeechError(Exception):
         self.reason = reason  # ErrorInfo.reason in SCREAMING_SNAKE_CASE, "" if the server gave none
         self.fields = dict(fields or {})  # path of each wrong field -> what is wrong with it
         self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors are sent from process to process, and copied, as they are."""
+        made_again = partial(type(self), reason=self.reason, fields=self.fields, retry_after_s=self.retry_after_s)
+        return made_again, (self.code, str(self))
 
 
 class InvalidRequest(SpeechError):

@@ -9,7 +9,7 @@ from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.openai.batch import speech_batch
-from sonorant.gateway.openai.models import model, models, root
+from sonorant.gateway.openai.models import model, models, open_webui_models, root
 from sonorant.gateway.openai.speech import speech
 from sonorant.gateway.openai.stream import speech_stream
 from sonorant.gateway.openai.voices import create_voice, delete_voice, get_voice, list_voices, open_webui_voices
@@ -67,7 +67,7 @@ def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Ap
             # Open WebUI, whose base URL is then http://HOST:PORT/open-webui
             web.post("/open-webui/audio/speech", speech),
             web.get("/open-webui/audio/voices", open_webui_voices),
-            web.get("/open-webui/audio/models", models),
+            web.get("/open-webui/audio/models", open_webui_models),
         ]
     )
     return app

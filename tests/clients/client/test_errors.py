@@ -1,6 +1,11 @@
 """What callers are told of statuses that are not the server's own words, but a balancer's or gRPC's."""
 
+import asyncio
+import copy
+import multiprocessing
+import pickle
 from collections.abc import AsyncIterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -106,3 +111,53 @@ async def test_a_text_over_the_limit_of_messages_is_refused_at_once() -> None:
             with pytest.raises(InvalidRequest, match="larger than max"):
                 await all_of(session)
         assert speech.num_sessions == 1, "it was said again"
+
+
+@pytest.mark.parametrize("kind", [SpeechError, InvalidRequest, AccessDenied, ServerBusy, ServerUnavailable, TimedOut])
+@pytest.mark.parametrize("through", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda each: each.__name__)
+def test_errors_are_the_same_after_a_journey(kind: type[SpeechError], through: Any) -> None:
+    error = kind(grpc.StatusCode.ABORTED, "no \u2013 way", reason="WHY", fields={"a.b": "wrong"}, retry_after_s=0.5)
+    again = through(error)
+    again = pickle.loads(again) if isinstance(again, bytes) else again
+    assert type(again) is kind and str(again) == str(error)
+    assert (again.code, again.reason, again.fields, again.retry_after_s) == (
+        grpc.StatusCode.ABORTED,
+        "WHY",
+        {"a.b": "wrong"},
+        0.5,
+    )
+
+
+def test_errors_cross_processes() -> None:
+    with (
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
+        pytest.raises(ServerBusy) as told,
+    ):
+        pool.submit(_fail).result()
+    assert told.value.retry_after_s == 2
+
+
+def _fail() -> None:
+    raise ServerBusy(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_after_s=2)
+
+
+def test_a_client_may_be_made_before_the_event_loop_and_is_of_one_loop() -> None:
+    made_before = SpeechClient("127.0.0.1:1")
+    limited = made_before.limited(timeout_s=5)
+
+    async def call(client: SpeechClient) -> None:
+        with pytest.raises(ServerUnavailable, match="no answer from a Sonorant server"):
+            await client.capabilities()
+        with pytest.raises(ServerUnavailable):
+            await client.voices()
+        with pytest.raises(ServerUnavailable):
+            await client.synthesize("a")
+
+    async def both() -> None:
+        await call(made_before)
+        await call(limited)
+
+    asyncio.run(both())
+    for again in (made_before, limited):
+        with pytest.raises(RuntimeError, match="used in another event loop; make one for each"):
+            asyncio.run(again.capabilities())

@@ -154,7 +154,13 @@ async def test_recordings_are_cloned_and_links_never_followed() -> None:
             status, error = await door.refusal(TEXT, ref_audio=link)
             assert (status, error["param"]) == (400, "ref_audio") and "only data: URIs" in error["message"]
         assert (await door.refusal(TEXT, ref_audio="data:audio/wav;base64,***"))[0] == 400
-    with_codes, without = engine.opened
+        head, _, data = uri.partition(",")
+        broken = "\r\n".join(data[at : at + 20] for at in range(0, len(data), 20))
+        for written in (broken, data.rstrip("="), data.replace("=", "%3D").replace("+", "%2B"), f" {data}\n"):
+            assert (await door.speak(TEXT, ref_audio=f"{head},{written}", ref_text="hello"))[0] == 200
+        for label in ("my label", "alloy", "ada", "小明"):
+            assert (await door.speak(TEXT, ref_audio=uri, ref_text="hello", voice=label))[0] == 200
+    with_codes, without, *_ = engine.opened
     assert with_codes.reference_codes is not None and without.reference_codes is None
 
 

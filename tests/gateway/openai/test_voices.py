@@ -1,8 +1,10 @@
 """/v1/audio/voices: made, listed, spoken with and deleted, in the fields of OpenAI and vLLM-Omni."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,18 @@ async def test_a_voice_is_made_listed_spoken_with_and_deleted(tmp_path: Path) ->
             assert response.status == 404
 
 
+async def test_voices_with_names_of_any_script(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as door:
+        for name in ("René", "小明", "Jo"):
+            async with door.http.post("/v1/audio/voices", data=form(name)) as response:
+                made = await response.json()
+                assert (response.status, made["name"]) == (200, name)
+            assert (await door.speak("hello", voice=name))[0] == 200
+            assert (await door.speak("hello", voice=made["id"]))[0] == 200
+        for name in ("Renè", "晓明", "Jö"):
+            assert (await door.refusal("hello", voice=name))[0] == 404
+
+
 async def test_a_voice_of_an_embedding(tmp_path: Path) -> None:
     async with keeping(tmp_path) as door:
         async with door.http.post(
@@ -106,7 +120,9 @@ async def test_presets_are_listed_and_cannot_be_deleted() -> None:
         async with door.http.get("/open-webui/audio/voices") as response:
             assert (await response.json())["voices"] == [{"id": "ada", "name": "Ada"}, {"id": "bob", "name": "Bob"}]
         async with door.http.get("/open-webui/audio/models") as response:
-            assert {"id": "tts-1", "object": "model"}.items() <= (await response.json())["data"][1].items()
+            listed = await response.json()
+            assert {"id": "tts-1", "object": "model"}.items() <= listed["models"][1].items()
+            assert listed["data"] == listed["models"]
 
 
 async def test_making_voices_where_none_are_kept_says_so() -> None:
@@ -119,13 +135,36 @@ async def test_making_voices_where_none_are_kept_says_so() -> None:
 
 
 def test_names_become_ids() -> None:
-    assert [voice_id(name) for name in ("Anna", " My  Voice! ", "7of9", "???", "x" * 99)] == [
+    assert [voice_id(name) for name in ("Anna", " My  Voice! ", "7of9", "???", "")] == [
         "anna",
         "my-voice",
         "v-7of9",
         "",
-        "x" * 63,
+        "",
     ]
+    distinct = (
+        "René",
+        "Renè",
+        "Rene",
+        "小明",
+        "晓明",
+        "Анна",
+        "Anna",
+        "Άννα",
+        "Jo",
+        "J",
+        "ジョー",
+        "x" * 99,
+        "x" * 98,
+        "٣",
+        "3",
+    )
+    ids = [voice_id(name) for name in distinct]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch("[a-z][a-z0-9-]{2,62}", each) for each in ids)
+    assert ids[0].startswith("rene-") and ids[3].startswith("xiaoming-")
+    assert voice_id("Rene\u0301") == voice_id("rené ") == resolve_voice("RENÉ") == ids[0]
+    assert resolve_voice(ids[0]) == ids[0]
     presets = ("uncle_fu", "vivian")
     assert (
         resolve_voice("Uncle_Fu", presets) == "uncle_fu"
@@ -151,3 +190,23 @@ async def test_openais_sdk_makes_and_deletes_voices(tmp_path: Path) -> None:
     ):
         voice = await client.audio.voices.create(name="Low", prompt="a low voice", type="prompt")
         assert (voice.id, voice.type, voice.prompt) == ("low", "prompt", "a low voice")
+
+
+async def test_each_checkpoint_has_an_id_of_its_own() -> None:
+    engine = FakeEngine()
+    engine.infos = (
+        replace(engine.info, model="one"),
+        replace(engine.info, model="two"),
+        replace(engine.info, model="a,b"),
+    )
+    engine.info = replace(engine.info, model="one, two, a,b")
+    async with gateway(engine) as door:
+        async with door.http.get("/v1/models") as response:
+            listed = [each["id"] for each in (await response.json())["data"]]
+        assert listed[:3] == ["one", "two", "a,b"] and "one, two, a,b" not in listed
+        for name in listed:
+            async with door.http.get(f"/v1/models/{name}") as response:
+                assert (response.status, (await response.json())["id"]) == (200, name)
+            assert (await door.speak("hello", model=name))[0] == 200
+        async with door.http.get("/v1/models/three") as response:
+            assert response.status == 404

@@ -371,3 +371,23 @@ async def test_forms_of_all_kinds_get_a_4xx(tmp_path: Path) -> None:
         form.add_field("audio_sample", io.BytesIO(bytes(9_000_000)), filename="a.wav")
         async with door.http.post("/v1/audio/voices", data=form) as response:
             assert response.status == 413
+
+
+@pytest.mark.parametrize(
+    "fields", [b'"response_format": "pcm"', b'"response_format": "mp3"', b'"stream_format": "sse"']
+)
+async def test_an_answer_to_http_1_0_ends_with_its_connection(fields: bytes) -> None:
+    async with gateway(FakeEngine()) as door:
+        host, port = door.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        body = b'{"input": "Hello", %s}' % fields
+        writer.write(
+            b"POST /v1/audio/speech HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        async with asyncio.timeout(20):
+            answer = await reader.read()  # to the end of the connection
+        writer.close()
+    head, _, audio = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200") and b"chunked" not in head.lower() and b"keep-alive" not in head.lower()
+    assert len(audio) > 100

@@ -17,6 +17,7 @@ from tests.service.harness import Served, eventually, failure, served
 from tests.service.keys import ADA, bearer, table
 
 PCM = riva_pb2.RIVA_ENCODING_LINEAR_PCM
+MULAW = {"encoding": riva_pb2.RIVA_ENCODING_MULAW, "sample_rate_hz": 0}
 
 
 def request(text: str = "Hello", **fields: Any) -> riva_pb2.SynthesizeSpeechRequest:
@@ -91,12 +92,25 @@ async def test_names_of_its_own_voices_are_the_default_one(name: str) -> None:
         assert (await Stub(server).synthesize(request(voice_name=name))).audio
 
 
-async def test_text_without_speech_is_a_moment_of_silence() -> None:
+@pytest.mark.parametrize("text", ("...", " ", "\n", "?!", "\u2014", "\U0001f600"))
+async def test_text_without_speech_is_a_moment_of_silence(text: str) -> None:
+    async with served(FakeEngine()) as server:
+        for fields, silence in (({}, bytes(960)), (MULAW, b"\xff" * 160)):
+            call = Stub(server).online()
+            await call.write(request(text, **fields))
+            await call.done_writing()
+            assert [told.audio async for told in call] == [silence]
+            assert (await Stub(server).synthesize(request(text, **fields))).audio == silence
+
+
+async def test_no_text_is_an_error() -> None:
     async with served(FakeEngine()) as server:
         call = Stub(server).online()
-        await call.write(request("..."))
+        await call.write(request(""))
         await call.done_writing()
-        assert [told.audio async for told in call] == [bytes(960)]
+        for failed in (call, Stub(server).synthesize(request(""))):
+            code, message, _ = await failure(failed)
+            assert (code, message) == (grpc.StatusCode.INVALID_ARGUMENT, "text: nothing to say: the text is empty")
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,20 @@ until the player has played everything.
 import asyncio
 import io
 import shutil
+import struct
 import sys
 import wave
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from sonorant.client.listening.compressed import CODECS, open_compressed
 
 Write: TypeAlias = Callable[[bytes], object]
+
+_WAV_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
+_UNKNOWN = 0xFFFFFFFF  # in place of a length
 
 
 def output(
@@ -61,10 +65,43 @@ def _new_file(path: Path) -> BinaryIO:
 
 
 @contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to write to; "-" is stdout."""
+    if str(path) == "-":
+        yield stdout()
+    else:
+        with _new_file(path) as file:
+            yield file
+
+
+@contextmanager
 def open_wav(path: Path, sample_rate_hz: int) -> Iterator[Write]:
-    """Write 16-bit mono samples to a WAV file; its header is complete once the context is left."""
-    # Opened first: a wrong path is then one error, and not also one of a half-made Wave_write.
-    with _new_file(path) as raw, wave.open(raw, "wb") as file:
+    """Write 16-bit mono samples to a WAV file; its header is complete once the context is left. In a pipe, or on stdout
+    ("-"), it is a header without lengths, and each write is flushed."""
+    with ExitStack() as stack:
+        raw = stack.enter_context(_opened(path))  # first: a wrong path is not also an error of a half-made Wave_write
+        if str(path) == "-" or not raw.seekable():
+            write = _flushed(raw)
+            write(
+                _WAV_HEAD.pack(
+                    b"RIFF",
+                    _UNKNOWN,
+                    b"WAVE",
+                    b"fmt ",
+                    16,
+                    1,
+                    1,
+                    sample_rate_hz,
+                    2 * sample_rate_hz,
+                    2,
+                    16,
+                    b"data",
+                    _UNKNOWN,
+                )
+            )
+            yield write
+            return
+        file = stack.enter_context(wave.open(raw, "wb"))
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(sample_rate_hz)
@@ -79,9 +116,9 @@ async def wav_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Write]:
 
 @asynccontextmanager
 async def raw_file(path: Path) -> AsyncIterator[Write]:
-    """Write bytes to a file as they are, for encodings with a container of their own."""
-    with _new_file(path) as file:
-        yield file.write
+    """Write bytes to a file as they are, for encodings with a container of their own. "-" is stdout."""
+    with _opened(path) as file:
+        yield file.write if file.seekable() else _flushed(file)
 
 
 def audio_file(path: Path, sample_rate_hz: int) -> AbstractAsyncContextManager[Write]:
@@ -99,13 +136,17 @@ async def compressed_file(path: Path, sample_rate_hz: int) -> AsyncIterator[Writ
 
 @asynccontextmanager
 async def raw_stream(stream: BinaryIO) -> AsyncIterator[Write]:
-    """Write bytes to a stream and flush each write, so that a program behind a pipe gets them without delay."""
+    yield _flushed(stream)
+
+
+def _flushed(stream: BinaryIO) -> Write:
+    """Flush each write, so that a program behind a pipe gets it without delay."""
 
     def write(data: bytes) -> None:
         stream.write(data)
         stream.flush()
 
-    yield write
+    return write
 
 
 def player_command(sample_rate_hz: int) -> list[str] | None:

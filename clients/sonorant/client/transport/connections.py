@@ -27,8 +27,9 @@ class Connections:
     def __init__(self, open_channel: Callable[[bool], Any]) -> None:
         """`open_channel` opens a channel; its argument says whether it is the second one."""
         self._open_channel = open_channel
-        self.channels: list[Any] = [open_channel(False)]
-        self._stubs: list[Any] = [TextToSpeechServiceStub(self.channels[0])]
+        self._channels: list[Any] = []  # opened with the first call: grpc.aio ties a channel to a running event loop
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stubs: list[Any] = []
         self._current = 0  # index of the connection for new calls
         self.fastest_answer_s = math.inf  # the shortest time from the beginning of a call until its server took it
         self._abandoned: set[asyncio.Task[None]] = set()
@@ -36,16 +37,35 @@ class Connections:
 
     @property
     def stub(self) -> Any:
-        """The stub for the next call."""
+        """The stub for the next call. Raises RuntimeError outside of the event loop of the first call."""
+        self._open()
         return self._stubs[self._current]
+
+    @property
+    def first_channel(self) -> Any:
+        """A channel for other services. Raises RuntimeError outside of the event loop of the first call."""
+        self._open()
+        return self._channels[0]
+
+    def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+            self._channels.append(self._open_channel(False))
+            self._stubs.append(TextToSpeechServiceStub(self._channels[0]))
+        if self._loop is not loop:
+            raise RuntimeError(
+                "this client was used in another event loop; make one for each asyncio.run(), with `async with "
+                "SpeechClient(...)` inside of it"
+            )
 
     def switch_from(self, stub: Any) -> Any:
         """Return the stub for the next calls, after a call over `stub` was silent: the other one, unless the client has
         switched already."""
         if stub is self.stub:
             if len(self._stubs) == 1:
-                self.channels.append(self._open_channel(True))
-                self._stubs.append(TextToSpeechServiceStub(self.channels[1]))
+                self._channels.append(self._open_channel(True))
+                self._stubs.append(TextToSpeechServiceStub(self._channels[1]))
             self._current = 1 - self._current
         return self.stub
 
@@ -63,7 +83,7 @@ class Connections:
     async def close(self) -> None:
         for task in self._abandoned:
             task.cancel()
-        for channel in self.channels:
+        for channel in self._channels:
             await channel.close()
 
 

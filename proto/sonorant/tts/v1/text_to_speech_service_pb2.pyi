@@ -125,7 +125,7 @@ class GetCapabilitiesRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetCapabilitiesResponse(_message.Message):
-    __slots__ = ("model", "server_version", "native_sample_rate_hz", "sample_rates_hz", "encodings", "languages", "supports_cloning", "supports_design", "timestamp_modes", "max_text_chars", "max_utterances_per_session", "max_sessions", "active_sessions", "max_streams", "active_streams", "max_text_chars_per_minute", "word_timing_models", "max_segment_chars", "text_formats")
+    __slots__ = ("model", "server_version", "native_sample_rate_hz", "sample_rates_hz", "encodings", "languages", "supports_cloning", "supports_design", "timestamp_modes", "max_text_chars", "max_utterances_per_session", "max_sessions", "active_sessions", "max_streams", "active_streams", "max_text_chars_per_minute", "word_timing_models", "max_segment_chars", "text_formats", "models")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SERVER_VERSION_FIELD_NUMBER: _ClassVar[int]
     NATIVE_SAMPLE_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +145,7 @@ class GetCapabilitiesResponse(_message.Message):
     WORD_TIMING_MODELS_FIELD_NUMBER: _ClassVar[int]
     MAX_SEGMENT_CHARS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FORMATS_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
     model: str
     server_version: str
     native_sample_rate_hz: int
@@ -164,4 +165,5 @@ class GetCapabilitiesResponse(_message.Message):
     word_timing_models: _containers.RepeatedScalarFieldContainer[str]
     max_segment_chars: int
     text_formats: _containers.RepeatedScalarFieldContainer[_synthesis_pb2.TextFormat]
-    def __init__(self, model: _Optional[str] = ..., server_version: _Optional[str] = ..., native_sample_rate_hz: _Optional[int] = ..., sample_rates_hz: _Optional[_Iterable[int]] = ..., encodings: _Optional[_Iterable[_Union[_audio_pb2.AudioEncoding, str]]] = ..., languages: _Optional[_Iterable[str]] = ..., supports_cloning: bool = ..., supports_design: bool = ..., timestamp_modes: _Optional[_Iterable[_Union[_synthesis_pb2.TimestampMode, str]]] = ..., max_text_chars: _Optional[int] = ..., max_utterances_per_session: _Optional[int] = ..., max_sessions: _Optional[int] = ..., active_sessions: _Optional[int] = ..., max_streams: _Optional[int] = ..., active_streams: _Optional[int] = ..., max_text_chars_per_minute: _Optional[int] = ..., word_timing_models: _Optional[_Iterable[str]] = ..., max_segment_chars: _Optional[int] = ..., text_formats: _Optional[_Iterable[_Union[_synthesis_pb2.TextFormat, str]]] = ...) -> None: ...
+    models: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., server_version: _Optional[str] = ..., native_sample_rate_hz: _Optional[int] = ..., sample_rates_hz: _Optional[_Iterable[int]] = ..., encodings: _Optional[_Iterable[_Union[_audio_pb2.AudioEncoding, str]]] = ..., languages: _Optional[_Iterable[str]] = ..., supports_cloning: bool = ..., supports_design: bool = ..., timestamp_modes: _Optional[_Iterable[_Union[_synthesis_pb2.TimestampMode, str]]] = ..., max_text_chars: _Optional[int] = ..., max_utterances_per_session: _Optional[int] = ..., max_sessions: _Optional[int] = ..., active_sessions: _Optional[int] = ..., max_streams: _Optional[int] = ..., active_streams: _Optional[int] = ..., max_text_chars_per_minute: _Optional[int] = ..., word_timing_models: _Optional[_Iterable[str]] = ..., max_segment_chars: _Optional[int] = ..., text_formats: _Optional[_Iterable[_Union[_synthesis_pb2.TextFormat, str]]] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -13,6 +13,13 @@ async def models(request: web.Request) -> web.Response:
     return web.json_response({"object": "list", "data": [_model(name) for name in catalog.models]})
 
 
+async def open_webui_models(request: web.Request) -> web.Response:
+    """List the models for Open WebUI, which expects them in `models`, and others that send its path in `data`."""
+    catalog = await request.app[CATALOGS].read(request[CALL])
+    listed = [_model(name) for name in catalog.models]
+    return web.json_response({"object": "list", "models": listed, "data": listed})
+
+
 async def model(request: web.Request) -> web.Response:
     catalog = await request.app[CATALOGS].read(request[CALL])
     name = request.match_info["name"]

@@ -6,6 +6,7 @@ Its schema is a part of the OpenAPI document. Unknown fields are ignored, as in 
 import base64
 import binascii
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import unquote
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -175,8 +176,6 @@ class VoiceFields(BaseModel):
             return None, ""
         if self.speaker_embedding:
             raise Refusal(400, "ref_audio and speaker_embedding exclude each other; send one of them", param=where)
-        if self._names_a_voice:
-            raise Refusal(400, f"{where} and voice {self.voice!r} exclude each other; send one of them", param=where)
         return _recording(audio, where), "" if self.x_vector_only_mode else text or ""
 
     def _sampling(self) -> dict[str, Any]:
@@ -228,9 +227,15 @@ def _recording(uri: str, where: str) -> bytes:
             param=where,
         )
     try:
-        return base64.b64decode(data, validate=True)
+        return _forgiving(data)
     except (binascii.Error, ValueError):
         raise Refusal(400, f"{where}: the part after the comma is not base64", param=where) from None
+
+
+def _forgiving(data: str) -> bytes:
+    """Decode base64 as browsers do: white space does not count, padding may be missing, and in a URI may be escaped."""
+    compact = "".join((unquote(data) if "%" in data else data).split())
+    return base64.b64decode(compact.rstrip("=") + "=" * (-len(compact.rstrip("=")) % 4), validate=True)
 
 
 assert set(FORMATS) == set(get_args(ResponseFormat))

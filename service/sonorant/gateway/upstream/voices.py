@@ -1,7 +1,11 @@
 """Maps the voice names of other protocols to voices of the server. Pure."""
 
+import hashlib
 import re
+import unicodedata
 from collections.abc import Sequence
+
+from anyascii import anyascii
 
 # OpenAI's voices; some clients, such as Pipecat's OpenAI service, do not send any other name.
 OPENAI_VOICES = (
@@ -20,7 +24,8 @@ OPENAI_VOICES = (
     "verse",
 )
 DEFAULT_VOICE = "default"
-MAX_NAME_CHARS = 1024  # the rest of a name is ignored
+MAX_SPELLED_CHARS = 64  # of a name, in its id
+MIN_ID_CHARS, MAX_ID_CHARS = 3, 63
 
 _ID = re.compile(r"[a-z][a-z0-9-]{2,62}")
 _OTHER = re.compile(r"[^a-z0-9-]+")
@@ -39,7 +44,16 @@ def resolve_voice(name: str, presets: Sequence[str] = ()) -> str:
 
 
 def voice_id(name: str) -> str:
-    """The id for a new voice with this name: "My Voice" -> "my-voice". "" if no character of the name can be used."""
-    slug = _OTHER.sub("-", name[:MAX_NAME_CHARS].strip().lower()).strip("-")
-    slug = slug if slug[:1].isalpha() else f"v-{slug}" if slug else ""
-    return slug[:63]
+    """The id for a new voice with this name: "My Voice" -> "my-voice". "" if the name has no letter and no digit.
+
+    A name that an id cannot spell ends with a few digits of its hash, so that names that differ are never one voice.
+    """
+    name = unicodedata.normalize("NFC", name.strip().lower())
+    if not any(map(str.isalnum, name)):
+        return ""
+    slug = _OTHER.sub("-", anyascii(name[:MAX_SPELLED_CHARS]).lower()).strip("-")
+    slug = slug if slug[:1].isalpha() else f"v-{slug}".rstrip("-")
+    if name.isascii() and MIN_ID_CHARS <= len(slug) <= MAX_ID_CHARS:
+        return slug
+    digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    return f"{slug[: MAX_ID_CHARS - 1 - len(digest)].rstrip('-')}-{digest}"

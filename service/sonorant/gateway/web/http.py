@@ -2,7 +2,7 @@
 
 import asyncio
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 EVENT_STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for this long is gone
@@ -43,6 +43,8 @@ class Answer:
     def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
         self._request = request
         self._response = web.StreamResponse(headers=headers)
+        if request.version < HttpVersion11:
+            self._response.force_close()  # only the end of the connection tells the end of the answer
         self._patience = Patience(request)
 
     async def __aenter__(self) -> "Answer":

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from sonorant.engine import EnginePool
+from sonorant.service.audio.formats import TELEPHONE_RATE_HZ
 from sonorant.service.calls.translated import Translated
 from sonorant.service.errors import InvalidField, MalformedMessage, RequestError, UtteranceFailed
 from sonorant.service.rpc.riva_messages import models, rename_fields, response, synthesis_config, timestamps
@@ -20,6 +21,11 @@ from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 # Sent for text that has nothing to speak: some clients give up on a server that answers without audio.
 _SILENCE_S = 0.02
+_SILENT_SAMPLES: dict[int, bytes] = {
+    audio_pb2.AUDIO_ENCODING_PCM_S16LE: b"\0\0",
+    audio_pb2.AUDIO_ENCODING_MULAW: b"\xff",
+    audio_pb2.AUDIO_ENCODING_ALAW: b"\xd5",
+}
 
 
 class RivaServicer:
@@ -48,6 +54,13 @@ class RivaServicer:
         try:
             clip = await self._speech.Synthesize(ours, context)
         except RequestError as error:
+            if request.text and isinstance(error, InvalidField) and error.reason == "NO_SPEAKABLE_TEXT":
+                encoding = ours.config.audio.encoding
+                own_rate_hz = self._engine.info.sample_rate_hz
+                if encoding != audio_pb2.AUDIO_ENCODING_PCM_S16LE:
+                    own_rate_hz = TELEPHONE_RATE_HZ
+                silence = _silence(encoding, request.sample_rate_hz or own_rate_hz)
+                return Translated(None, response(silence, (), request.id))
             rename_fields(error)
             raise
         return Translated(clip, response(clip.audio, clip.marks, request.id, request.text))
@@ -77,6 +90,8 @@ class RivaServicer:
                                 raise UtteranceFailed(done.error)
                         case _:
                             yield Translated(told)
+            if not script.has_text:
+                raise InvalidField("text", "nothing to say: the text is empty", "NO_SPEAKABLE_TEXT")
         except RequestError as error:
             rename_fields(error)
             raise
@@ -95,6 +110,7 @@ class _Script:
 
     def __init__(self) -> None:
         self.request_id = riva_pb2.RequestId()
+        self.has_text = False
 
     async def requests(
         self, requests: AsyncGenerator[riva_pb2.SynthesizeSpeechRequest, None]
@@ -110,6 +126,7 @@ class _Script:
                     config, between = wanted, ""
                     yield speak_pb2.SpeakRequest(config=config)
                 if request.text:
+                    self.has_text = True
                     yield speak_pb2.SpeakRequest(text=between + request.text)
                     between = " "  # clients cut a text into pieces and strip their white space
         if config is None:
@@ -120,6 +137,10 @@ def _last_response(
     done: synthesis_pb2.UtteranceDone, audio: audio_pb2.AudioFormat, request_id: riva_pb2.RequestId
 ) -> riva_pb2.SynthesizeSpeechResponse | None:
     is_silent = done.reason == synthesis_pb2.FINISH_REASON_COMPLETED and not done.stats.sent_ms
-    if not is_silent or audio.encoding != audio_pb2.AUDIO_ENCODING_PCM_S16LE:
-        return None
-    return response(bytes(2 * round(_SILENCE_S * audio.sample_rate_hz)), (), request_id)
+    silence = _silence(audio.encoding, audio.sample_rate_hz) if is_silent else b""
+    return response(silence, (), request_id) if silence else None
+
+
+def _silence(encoding: int, rate_hz: int) -> bytes:
+    """Return a moment of silence; nothing in encodings with a container."""
+    return _SILENT_SAMPLES.get(encoding, b"") * round(_SILENCE_S * rate_hz)

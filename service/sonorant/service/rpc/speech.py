@@ -215,6 +215,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         await self._greet(context, call)
         return text_to_speech_service_pb2.GetCapabilitiesResponse(
             model=info.model,
+            models=[each.model for each in self._engine.infos],
             server_version=__version__,
             native_sample_rate_hz=info.sample_rate_hz,
             sample_rates_hz=RATES_HZ,

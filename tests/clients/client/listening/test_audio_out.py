@@ -1,6 +1,8 @@
 """Files, pipes and players get every byte."""
 
 import io
+import os
+import subprocess
 import sys
 import wave
 from pathlib import Path
@@ -60,3 +62,26 @@ def test_player_command_uses_an_installed_player(
     (tmp_path / program).touch(mode=0o755)
     command = audio_out.player_command(24000)
     assert command is not None and command[0].endswith(program) and rate_argument in command
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "pipe"])
+def test_a_pipe_gets_a_wav_whose_header_has_no_lengths(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / "pipe") if name == "pipe" else name
+    program = (
+        "import asyncio, pathlib\nfrom sonorant.client.listening import audio_out\n"
+        "async def main():\n"
+        f"    async with audio_out.output(24000, wav=pathlib.Path({path!r}), encoded=None, raw=None) as write:\n"
+        "        write(b'abcd')\nasyncio.run(main())"
+    )
+    if name == "pipe":
+        os.mkfifo(path)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=tmp_path) as process:
+        assert process.stdout is not None
+        with open(path, "rb") if name == "pipe" else process.stdout as stream:
+            data = stream.read()
+        assert process.wait() == 0
+    assert (data[:4], data[8:16], data[36:40], data[44:]) == (b"RIFF", b"WAVEfmt ", b"data", b"abcd")
+    assert data[4:8] == data[40:44] == b"\xff" * 4
+    assert not (tmp_path / "-").exists()
+    with wave.open(io.BytesIO(data)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24000)
