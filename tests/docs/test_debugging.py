@@ -1,16 +1,29 @@
 """The recipes of docs/debugging.md and docs/asr.md do what they say, with every tool that is installed."""
 
+import asyncio
+import base64
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from google.protobuf import json_format
+from grpc_status import rpc_status
 
-from sonorant.tts.v1 import explain_pb2, speak_pb2, text_to_speech_service_pb2
+from sonorant.client import SpeechClient
+from sonorant.tts.v1 import (
+    explain_pb2,
+    speak_pb2,
+    text_to_speech_service_pb2,
+    text_to_speech_service_pb2_grpc,
+)
 from tests.e2e.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -98,10 +111,54 @@ def test_messages_of_the_recipes_fit_the_contract() -> None:
     methods = text_to_speech_service_pb2.DESCRIPTOR.services_by_name["TextToSpeechService"].methods_by_name
     assert set(re.findall(r"sonorant\.tts\.v1\.TextToSpeechService/(\w+)", text)) <= set(methods)
     messages = re.findall(r"'(\{.*?\})'(?=[ ;)\n])", text)
-    assert len(messages) == 12
+    assert len(messages) == 13
     for message in messages:
         contract = explain_pb2.ExplainRequest() if f"'{message}' 127" in text else speak_pb2.SpeakRequest()
+        if f"-d '{message}' \\" in text:
+            contract = text_to_speech_service_pb2.SynthesizeRequest()
         json_format.Parse(message, contract)
+
+
+def python_of(page: str) -> str:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(program)
+
+
+def test_details_in_base64_are_read(server: ServerProcess, tmp_path: Path) -> None:
+    """Written as buf writes them: each without padding."""
+    with grpc.insecure_channel(server.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        stub = text_to_speech_service_pb2_grpc.TextToSpeechServiceStub(channel)
+        request = text_to_speech_service_pb2.SynthesizeRequest(text="Hi", config={"speed": 9})
+        stub.Synthesize(request, timeout=30)
+    status = rpc_status.from_call(refused.value)
+    details = [
+        {"type": each.TypeName(), "value": base64.b64encode(each.value).decode().rstrip("=")} for each in status.details
+    ]
+    answer = {"code": "invalid_argument", "message": status.message, "details": details}
+    (tmp_path / "refused.json").write_text(json.dumps(answer))
+    done = subprocess.run(
+        [sys.executable, "-c", python_of("debugging.md")], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"reason": "INVALID_FIELD"' in done.stdout and '"field": "config.speed"' in done.stdout
+
+
+def test_the_program_for_a_recognizer_speaks(server: ServerProcess) -> None:
+    program: dict[str, Any] = {}
+    exec(python_of("asr.md"), program)
+    heard = bytearray()
+
+    async def lines() -> AsyncIterator[str]:
+        yield '{"type": "Results", "is_final": false, "channel": {"alternatives": [{"transcript": "good"}]}}'
+        yield '{"type": "Results", "is_final": true, "channel": {"alternatives": [{"transcript": "good morning"}]}}'
+
+    async def interpret() -> None:
+        async with SpeechClient(server.address) as client:
+            await program["interpret"](client, lines(), heard.extend)
+
+    asyncio.run(asyncio.wait_for(interpret(), 60))
+    assert len(heard) > 24_000, "half a second of speech"
 
 
 @pytest.mark.slow

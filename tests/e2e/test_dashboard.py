@@ -51,7 +51,7 @@ def of_gateway(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) 
             time.sleep(0.05)
         assert [status_of(f"{gateway.url}/nothing"), status_of(f"{gateway.url}/v1/audio/speech", body)] == [404, 200]
         told = samples(int(gateway.url.rpartition(":")[2]))
-        ended = [json.loads(line) for line in gateway.log.splitlines() if '"request ended"' in line]
+    ended = [json.loads(line) for line in gateway.log.splitlines() if '"request ended"' in line]
     assert {(line["path"], line["status"]) for line in ended} >= {("/nothing", 404), ("/v1/audio/speech", 200)}
     assert all(line["request_id"] and "Hello" not in str(line) for line in ended), "texts are not logged"
     return told

@@ -1,10 +1,11 @@
-"""Parses the messages of different recognizers into one kind of value. Pure; docs/asr.md has the formats."""
+"""What a recognizer believes was said, and its messages in our own format and those of Vosk and Google. Pure;
+docs/asr.md has the formats."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-SHAPES = '{"partial": "..."}, {"final": "..."}, Vosk\'s {"text": "..."} or Google\'s {"results": [...]}'
+SHAPES = '{"partial": "..."}, {"final": "..."}, or a message of a recognizer that docs/asr.md names'
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +29,19 @@ class Hypothesis:
         return "".join(part.text for part in self.parts)
 
 
-def parse(line: str, now_s: float) -> list[Hypothesis]:
-    """Return the hypotheses in one JSON message. Messages about something else have none, some of Google's several.
-
-    `now_s` is their time if the message has no `time_ms`. Raises ValueError if the message has another shape.
-    """
+def parse_object(line: str) -> dict[str, Any]:
+    """Raises ValueError."""
     try:
         message = json.loads(line)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(message, dict):
         raise ValueError(f"a JSON object is needed: {SHAPES}")
+    return message
+
+
+def parse_fields(message: dict[str, Any], now_s: float) -> list[Hypothesis]:
+    """Return the hypotheses in a message of ours, of Vosk or of Google; see `recognizers.Messages.parse`."""
     time_ms = message.get("time_ms")
     time_s = now_s if time_ms is None else _number(time_ms, "time_ms") / 1000
     if "results" in message or "speechEventType" in message:
@@ -46,7 +49,7 @@ def parse(line: str, now_s: float) -> list[Hypothesis]:
     for key, is_final in (("partial", False), ("final", True), ("text", True)):
         if key in message:
             stability = message.get("stability")
-            part = Part(_text(message[key], key), None if stability is None else _stability(stability))
+            part = Part(text_of(message[key], key), None if stability is None else _stability(stability))
             return [Hypothesis((part,), time_s, is_final)]
     raise ValueError(f"found {', '.join(message) or 'nothing'}; one of these is needed: {SHAPES}")
 
@@ -58,7 +61,7 @@ def _google(message: dict[str, Any], time_s: float) -> list[Hypothesis]:
     try:
         for result in message.get("results", []):
             alternatives = result.get("alternatives")
-            text = _text(alternatives[0].get("transcript", ""), "transcript") if alternatives else ""
+            text = text_of(alternatives[0].get("transcript", ""), "transcript") if alternatives else ""
             if result.get("isFinal") or result.get("is_final"):
                 hypotheses.append(Hypothesis((Part(text),), time_s, is_final=True))
             else:
@@ -71,7 +74,8 @@ def _google(message: dict[str, Any], time_s: float) -> list[Hypothesis]:
     return hypotheses
 
 
-def _text(value: object, name: str) -> str:
+def text_of(value: object, name: str) -> str:
+    """Raises ValueError unless it is a string that has a meaning."""
     if not isinstance(value, str):
         raise ValueError(f"{name} is {value!r}, not a string")
     try:

@@ -14,7 +14,8 @@ from pathlib import Path
 from sonorant.asr.commit import DEFAULT_AGREEMENT, DEFAULT_MIN_STABILITY, CommitPolicy, ReleasedWord
 from sonorant.asr.draft import DEFAULT_AGREEMENT as DRAFT_AGREEMENT
 from sonorant.asr.draft import Draft
-from sonorant.asr.hypotheses import Hypothesis, parse
+from sonorant.asr.hypotheses import Hypothesis
+from sonorant.asr.recognizers import Messages
 from sonorant.asr.relay import Relay, RevisingRelay
 from sonorant.asr.report import summary
 from sonorant.cli.config_arguments import whole_number
@@ -165,13 +166,14 @@ async def _recording(path: Path, realtime: bool) -> AsyncIterator[Hypothesis]:
 
 
 async def _messages(lines: AsyncIterator[str]) -> AsyncIterator[Hypothesis]:
+    messages = Messages()
     start_s, number = time.monotonic(), 0
     async for line in lines:
         number += 1
         if not line.strip():
             continue
         try:
-            hypotheses = parse(line, time.monotonic() - start_s)
+            hypotheses = messages.parse(line, time.monotonic() - start_s)
         except ValueError as error:
             raise ValueError(f"line {number} of stdin: {error}") from error
         for hypothesis in hypotheses:

@@ -27,7 +27,11 @@ class Relay:
     """`send` writes to the session, while another task reads its events and passes each to `take`."""
 
     def __init__(
-        self, session: Session, policy: CommitPolicy, on_released: OnReleased, on_sent: Callable[[], object]
+        self,
+        session: Session,
+        policy: CommitPolicy,
+        on_released: OnReleased = lambda _: None,
+        on_sent: Callable[[], object] = lambda: None,
     ) -> None:
         """`on_released` gets the words each time some are released; `on_sent` is called each time text is sent."""
         self._session = session

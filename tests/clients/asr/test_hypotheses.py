@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from sonorant.asr.hypotheses import Hypothesis, Part, parse
+from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.recognizers import Messages
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ from sonorant.asr.hypotheses import Hypothesis, Part, parse
     ],
 )
 def test_shapes(message: object, hypotheses: list[Hypothesis]) -> None:
-    assert parse(json.dumps(message), 5.0) == hypotheses
+    assert Messages().parse(json.dumps(message), 5.0) == hypotheses
 
 
 @pytest.mark.parametrize(
@@ -64,4 +65,4 @@ def test_shapes(message: object, hypotheses: list[Hypothesis]) -> None:
 )
 def test_other_messages_are_refused_with_the_reason(line: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        parse(line, 0.0)
+        Messages().parse(line, 0.0)

@@ -227,7 +227,7 @@ async def test_a_key_that_is_taken_out_is_refused_whatever_else_is_wrong(
         assert (await code_of(BOB), await code_of("eve")) == (grpc.StatusCode.OK, grpc.StatusCode.OK)
         assert "tts_api_keys_up 0.0" in await page("metrics")
         ready = await page("ready")
-        assert ready.startswith("ready\nwarning: ") and "unknown max_sesions" in ready
+        assert ready.startswith("ready\nwarning: ") and "unknown max_sesions; did you mean max_sessions?" in ready
         replace(keys, table("bob", "another", "max_sesions = 1"))  # a changed key with a typo: the old one is refused
         await eventually(lambda: code_of(BOB), grpc.StatusCode.UNAUTHENTICATED)
         replace(keys, table("ada", ADA))

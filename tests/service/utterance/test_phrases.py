@@ -232,6 +232,9 @@ def test_a_file_of_phrases_that_is_wrong_says_where(tmp_path: Path, line: str) -
     path.write_text(f'{{"text": "Hi."}}\n{line}\n')
     with pytest.raises(PhrasesFileError, match="line 2"):
         read_phrases(path)
+    (tmp_path / "misspelt").write_text('{"text": "Hi.", "config": {"instrucions": "softly"}}')
+    with pytest.raises(PhrasesFileError, match=r"did you mean instructions\?"):
+        read_phrases(tmp_path / "misspelt")
     with pytest.raises(PhrasesFileError, match="cannot be read"):
         read_phrases(tmp_path / "none")
     path.write_text('{"text": "Hi.\u2028There."}\r\n{"text": "x"}', encoding="utf-8")

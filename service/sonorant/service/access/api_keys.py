@@ -30,6 +30,7 @@ from typing import Any
 
 from sonorant.hosting.versions import version_of
 from sonorant.service.text.formats import TextFormat
+from sonorant.settings.sources import similar
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +199,9 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute", "max_voices")
     known = ("sha256", *limits, "text_format", "voices")
     if unknown := sorted(set(table) - set(known)):
-        raise ApiKeysError(f"{where}: unknown {', '.join(unknown)}; the known keys are {', '.join(known)}")
+        raise ApiKeysError(
+            f"{where}: unknown {', '.join(unknown)}{similar(unknown[0], known)}; the known keys are {', '.join(known)}"
+        )
     digest, voices = table.get("sha256"), table.get("voices")
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-fA-F]{64}", digest):
         raise ApiKeysError(f"{where}: sha256 must be the 64 hex digits that `sonorant-server new-key {name}` prints")

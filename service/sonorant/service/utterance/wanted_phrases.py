@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,9 +20,13 @@ from sonorant.service.utterance.phrases import EVERYBODY, CallerPhrases, Phrases
 from sonorant.service.utterance.requests import check_synthesis
 from sonorant.service.utterance.utterance import Utterance
 from sonorant.service.voices.choice import VoiceChooser
+from sonorant.settings.sources import similar
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 
 log = logging.getLogger(__name__)
+
+
+_NO_FIELD = re.compile(r'has no field named "(?P<name>\w+)".*?\[(?P<known>[^\]]*)\]', re.DOTALL)
 
 
 class PhrasesFileError(Exception):
@@ -40,8 +45,16 @@ def read_phrases(path: Path) -> list[SynthesizeRequest]:
             try:
                 requests.append(Parse(line, SynthesizeRequest()))
             except ParseError as error:
-                raise PhrasesFileError(f"{path}, line {number}: not a SynthesizeRequest in JSON: {error}") from error
+                raise PhrasesFileError(
+                    f"{path}, line {number}: not a SynthesizeRequest in JSON: {error}{_meant(str(error))}"
+                ) from error
     return requests
+
+
+def _meant(error: str) -> str:
+    """Return the field that was probably meant, from what protobuf says of one that there is not."""
+    found = _NO_FIELD.search(error)
+    return similar(found["name"], re.findall(r"'(\w+)'", found["known"])) if found else ""
 
 
 async def speak_phrases(
