@@ -7,7 +7,7 @@ from aiohttp import web
 
 from sonorant.gateway.encoders import Encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.endings import HEADER, early_end
 from sonorant.gateway.web.context import CALL, DOOR, METRICS, SERVERS
 from sonorant.gateway.web.http import Answer
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
@@ -32,15 +32,16 @@ async def answer_with_bytes(
     request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
 ) -> web.StreamResponse:
     """Answer with the encoded audio. The answer begins with the first audio: a failure before that is an HTTP error, a
-    failure after it cuts the connection off."""
+    failure after it cuts the connection off. A trailer tells that not all of the text was spoken."""
+    ending = dict[str, str]()
     async with (
-        Answer(request, {"Content-Type": content_type}) as answer,
+        Answer(request, {"Content-Type": content_type, "Trailer": HEADER}) as answer,
         aclosing(spoken(request, upstream)) as messages,
     ):
         async for message in messages:
             if message.HasField("audio"):
                 await answer.write(await encode.encode(message.audio.data))
             elif message.HasField("done"):
-                early_end(message.done, request[CALL])
+                ending = early_end(message.done, request[CALL])
         await answer.write(await encode.finish())
-        return await answer.end()
+        return await answer.end({HEADER: ending["finish_reason"]} if ending else None)

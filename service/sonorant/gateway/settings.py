@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sonorant.client import __version__
+from sonorant.client.configs import TEXT_FORMATS
 from sonorant.settings import (
     as_address,
     as_choice,
@@ -24,6 +25,7 @@ from sonorant.settings import (
 from sonorant.settings.sources import ConfigError, Sources
 
 FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
+_FORMAT_HELP = "how texts at %s are written when a request does not say it; default: the server's, plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,15 @@ class GatewayConfig:
         "|".join(FORMATS),
         "audio format of POST /v1/audio/speech when a request names none (mp3 for OpenAI, wav for vLLM-Omni and "
         "SGLang-Omni)",
+    )
+    text_format: str = setting(
+        "", as_choice("", *TEXT_FORMATS), "|".join(TEXT_FORMATS), _FORMAT_HELP % "OpenAI's doors"
+    )
+    cartesia_text_format: str = setting(
+        "", as_choice("", *TEXT_FORMATS), "|".join(TEXT_FORMATS), _FORMAT_HELP % "Cartesia's door"
+    )
+    wyoming_text_format: str = setting(
+        "", as_choice("", *TEXT_FORMATS), "|".join(TEXT_FORMATS), _FORMAT_HELP % "Wyoming's door"
     )
     cors_origins: tuple[str, ...] = setting(
         (),

@@ -1,5 +1,6 @@
 """A text whose audio ends early: every door says so, in a word of its own last message."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -74,3 +75,27 @@ async def test_every_door_tells_it(reason: FinishReason, told: str | None) -> No
             while (event := await client.read_event()) is not None and not AudioStop.is_type(event.type):
                 pass
             assert event is not None and event.data.get("finish_reason") == told
+
+
+@pytest.mark.parametrize(("reason", "told"), REASONS, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts/bytes"])
+async def test_a_plain_answer_tells_it_in_a_trailer(reason: FinishReason, told: str | None, path: str) -> None:
+    async with gateway(EndingEngine(reason)) as door:
+        body = {"input": SAID, "voice": "ada", "response_format": "pcm"}
+        fields = json.dumps(body if path.startswith("/v1") else text("a", SAID, more=False))
+        host, port = door.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Connection: close\r\nContent-Length: {len(fields)}\r\n\r\n{fields}".encode())
+        async with asyncio.timeout(20):
+            answer = await reader.read()
+        writer.close()
+        async with door.http.post(path, data=fields, headers={"Content-Type": "application/json"}) as response:
+            whole = await response.read()
+    head, _, chunks = answer.partition(b"\r\n\r\n")
+    assert b"Trailer: X-Finish-Reason" in head
+    audio = b""
+    while size := int((line := chunks.split(b"\r\n", 1))[0], 16):
+        audio, chunks = audio + line[1][:size], line[1][size + 2 :]
+    assert line[1] == (f"X-Finish-Reason: {told}\r\n\r\n".encode() if told else b"\r\n")
+    assert len(audio) == len(whole) > 0, "stock clients hear all of it"

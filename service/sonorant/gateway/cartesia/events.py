@@ -13,7 +13,7 @@ from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.endings import early_end
 from sonorant.gateway.web.bodies import read_json
-from sonorant.gateway.web.context import CALL, CATALOGS
+from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.web.http import EVENT_STREAM, Answer
 from sonorant.gateway.web.json_input import parse
 from sonorant.gateway.web.json_text import json_text, with_audio
@@ -23,7 +23,9 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 async def tts_sse(request: web.Request) -> web.StreamResponse:
     body = parse(Message, await read_json(request))
     body.check_text()
-    config = body.to_speak_config(await request.app[CATALOGS].get(request[CALL]))
+    config = body.to_speak_config(
+        await request.app[CATALOGS].get(request[CALL]), request.app[CONFIG].cartesia_text_format
+    )
     upstream = SynthesizeStreamRequest(config=config.synthesis, text=body.transcript, timestamps=config.timestamps)
     encode = raw_encoder(body.output_format.encoding, body.output_format.sample_rate)
     context_id = body.context_id or f"ctx-{secrets.token_hex(8)}"

@@ -9,6 +9,7 @@ from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.catalog import Catalog
 from sonorant.gateway.upstream.voices import resolve_voice
 from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_UINT32
+from sonorant.gateway.web.text_fields import TextFields
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
 
@@ -44,7 +45,7 @@ class GenerationConfig(_Message):
     speed: float | None = None
 
 
-class Generation(_Message):
+class Generation(_Message, TextFields):
     """The body of POST /tts/bytes."""
 
     transcript: str = Field(default="", max_length=MAX_TEXT_CHARS)
@@ -59,7 +60,8 @@ class Generation(_Message):
         if not self.transcript.strip():
             raise Refusal(400, "transcript: nothing to say; send a text", param="transcript")
 
-    def to_config(self, catalog: Catalog) -> SynthesisConfig:
+    def to_config(self, catalog: Catalog, text_format: str) -> SynthesisConfig:
+        """Translate the fields for the server. `text_format`: the door's own. Raises Refusal."""
         output, controls = self.output_format, self.generation_config
         config = synthesis_config(
             voice=resolve_voice(self.voice.id or "", catalog.presets),
@@ -67,6 +69,8 @@ class Generation(_Message):
             encoding=_ENCODINGS[output.encoding],
             sample_rate_hz=output.sample_rate,
             speed=controls.speed if controls and controls.speed != 1 else None,
+            text_format=self.text_format or text_format,
+            leave_out=self.leave_out,
         )
         if self.voice.mode == "embedding":
             if not self.voice.embedding:
@@ -85,14 +89,14 @@ class Message(Generation):
     add_timestamps: bool = False
     max_buffer_delay_ms: int | None = Field(default=None, ge=0, description="Default: see TextPolicy of the server.")
 
-    def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
+    def to_speak_config(self, catalog: Catalog, text_format: str) -> SpeakConfig:
         if self.output_format.container != "raw":
             raise Refusal(400, "output_format.container: the WebSocket and events take only raw", param="output_format")
         delay_ms = self.max_buffer_delay_ms
         if delay_ms is not None:
             delay_ms = min(max(delay_ms, LEAST_BUFFER_MS), MOST_BUFFER_MS)
         return SpeakConfig(
-            synthesis=self.to_config(catalog),
+            synthesis=self.to_config(catalog, text_format),
             timestamps=TIMESTAMP_MODE_WORD if self.add_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
             text_policy=TextPolicy(max_buffer_delay_ms=delay_ms),
         )

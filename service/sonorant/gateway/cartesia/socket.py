@@ -15,7 +15,7 @@ from sonorant.gateway.cartesia.context import Context
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.turn import Turn
-from sonorant.gateway.web.context import CALL, CATALOGS, METRICS, SERVERS
+from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, METRICS, SERVERS
 from sonorant.gateway.web.drain import DRAINING
 from sonorant.gateway.web.json_input import parse
 from sonorant.gateway.web.sockets import GOING_AWAY, Sender, conversing, receive
@@ -91,7 +91,8 @@ class _Conversation:
                 429, f"{MAX_CONTEXTS} contexts are open on this socket; end or cancel one", code="too_many_contexts"
             )
         catalog = await self._request.app[CATALOGS].get(self._request[CALL])
-        context = Context(context_id, message, message.to_speak_config(catalog))
+        text_format = self._request.app[CONFIG].cartesia_text_format
+        context = Context(context_id, message, message.to_speak_config(catalog, text_format))
         context.put(message)
         self._contexts[context_id] = context
         task = asyncio.create_task(self._speak(context))

@@ -15,7 +15,7 @@ from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, VoiceFields
 from sonorant.gateway.openai.speech import check_format, usage
 from sonorant.gateway.web.bodies import read_json
-from sonorant.gateway.web.context import CALL, CATALOGS
+from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.web.json_input import parse
 from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
@@ -81,7 +81,7 @@ class _Answers:
             message = f"ref_audio: more than {MAX_SENT_BYTES} bytes in one batch; keep the recording as a voice"
             raise Refusal(413, message, param="ref_audio")
         app, call = self._request.app, self._request[CALL]
-        config = body.to_config(await app[CATALOGS].get(call), "pcm_s16le")
+        config = body.to_config(await app[CATALOGS].get(call), "pcm_s16le", app[CONFIG].text_format)
         upstream = SynthesizeStreamRequest(config=config, text=body.input)
         self._num_sent += upstream.ByteSize()
         encode = encoder(body.response_format, body.rate_hz, whole=True)

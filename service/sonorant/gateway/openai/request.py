@@ -16,6 +16,7 @@ from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.catalog import Catalog
 from sonorant.gateway.upstream.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
 from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS
+from sonorant.gateway.web.text_fields import TextFields
 from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
 ResponseFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
@@ -38,7 +39,7 @@ class Reference(BaseModel):
     text: str | None = Field(default=None, max_length=MAX_TEXT_CHARS, description="What is said in it.")
 
 
-class VoiceFields(BaseModel):
+class VoiceFields(TextFields):
     """Who speaks, and how: the fields that HTTP requests and the WebSocket have in common."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, populate_by_name=True, protected_namespaces=())
@@ -102,8 +103,8 @@ class VoiceFields(BaseModel):
     def rate_hz(self) -> int:
         return self.sample_rate or NATIVE_RATE_HZ
 
-    def to_config(self, catalog: Catalog, encoding: str) -> SynthesisConfig:
-        """Translate the fields for the server. Raises Refusal."""
+    def to_config(self, catalog: Catalog, encoding: str, text_format: str) -> SynthesisConfig:
+        """Translate the fields for the server. `text_format`: the door's own. Raises Refusal."""
         if self.model and not catalog.has_model(self.model):
             message = f"model: there is no model {self.model[:80]!r}; use one of {', '.join(catalog.models)}"
             raise Refusal(404, message, param="model", code="model_not_found")
@@ -134,6 +135,8 @@ class VoiceFields(BaseModel):
                 sample_rate_hz=self.sample_rate or 0,
                 speed=self.speed if self.speed != 1 else None,
                 non_streaming_mode=self.non_streaming_mode,
+                text_format=self.text_format or text_format,
+                leave_out=self.leave_out,
                 **self._sampling(),
             )
             if self.speaker_embedding:

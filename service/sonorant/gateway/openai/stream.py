@@ -14,7 +14,7 @@ from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.stream_request import StreamConfig, parse_config
 from sonorant.gateway.openai.utterance import Utterance, error_message
 from sonorant.gateway.upstream.turn import Turn
-from sonorant.gateway.web.context import CALL, CATALOGS, METRICS, SERVERS
+from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, METRICS, SERVERS
 from sonorant.gateway.web.drain import DRAINING
 from sonorant.gateway.web.json_input import MAX_UINT32
 from sonorant.gateway.web.sockets import GOING_AWAY, Sender, conversing, receive
@@ -113,7 +113,7 @@ class _Conversation:
             raise Refusal(400, "session.config cannot come within an utterance; send input.done first", param="type")
         config, self._is_sglang = parse_config(message)
         catalog = await self._request.app[CATALOGS].get(self._request[CALL])
-        self._speak_config = config.to_speak_config(catalog)
+        self._speak_config = config.to_speak_config(catalog, self._request.app[CONFIG].text_format)
         self._config = config
         if self._is_sglang:
             told = {name: getattr(config, name) for name in ("response_format", "stream_audio", "split_granularity")}

@@ -1,9 +1,10 @@
 """The messages of the WebSocket /v1/audio/speech/stream, in the dialects of vLLM-Omni and SGLang-Omni. Pure."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
+from sonorant.client.configs import text_policy
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.request import ResponseFormat, VoiceFields
 from sonorant.gateway.openai.split import Granularity
@@ -38,15 +39,32 @@ class StreamConfig(VoiceFields):
         description="How far audio may be sent ahead of its listener; 0 = no limit. A Sonorant extension.",
     )
 
+    commit: Literal["token", "sentence", "manual"] | None = Field(
+        default=None,
+        description="When text goes to the model: as it comes (the default), at ends of sentences, or only at "
+        "input.commit and input.done. Only without splitting. A Sonorant extension.",
+    )
+    max_buffer_delay_ms: int | None = Field(
+        default=None,
+        ge=10,
+        le=60_000,
+        description="Speak all text to its end if none comes for this long; default: 300 after a sentence, else 2000. "
+        "Only without splitting. A Sonorant extension.",
+    )
+
     def check(self) -> None:
+        is_split = self.split_granularity not in (None, "none")
+        if is_split and (self.commit is not None or self.max_buffer_delay_ms is not None):
+            raise Refusal(400, "commit, max_buffer_delay_ms: only without split_granularity", param="split_granularity")
         if (self.stream_audio or self.word_timestamps) and self.response_format != "pcm":
             raise Refusal(400, "response_format: stream_audio and word_timestamps need pcm", param="response_format")
         if self.word_timestamps and not self.stream_audio:
             raise Refusal(400, "word_timestamps: set stream_audio, too", param="word_timestamps")
 
-    def to_speak_config(self, catalog: Catalog) -> SpeakConfig:
+    def to_speak_config(self, catalog: Catalog, text_format: str) -> SpeakConfig:
         return SpeakConfig(
-            synthesis=self.to_config(catalog, "pcm_s16le"),
+            synthesis=self.to_config(catalog, "pcm_s16le", text_format),
+            text_policy=text_policy(self.commit or "", max_buffer_delay_ms=self.max_buffer_delay_ms),
             timestamps=TIMESTAMP_MODE_WORD if self.word_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
             max_lead_ms=self.max_lead_ms,
         )

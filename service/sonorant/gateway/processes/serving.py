@@ -73,7 +73,9 @@ class Gateway:
             await runner.setup()
             assert runner.server is not None
             doorways = [Doorway(self._http, runner.server, app[CONNECTIONS], context)]
-            wyoming = WyomingDoor(servers, app[CATALOGS], app[METRICS], config.wyoming_key, app[CONNECTIONS])
+            wyoming = WyomingDoor(
+                servers, app[CATALOGS], app[METRICS], config.wyoming_key, app[CONNECTIONS], config.wyoming_text_format
+            )
             ports = {"port": self.port}
             if self._wyoming is not None:
                 doorways.append(Doorway(self._wyoming, wyoming.protocol, app[CONNECTIONS]))

@@ -13,8 +13,7 @@ _REASONS = {FINISH_REASON_MAX_AUDIO: "length", FINISH_REASON_RUNAWAY: "runaway"}
 
 
 def early_end(done: UtteranceDone, call: Call) -> dict[str, str]:
-    """Return what to add to the last message: nothing if all was spoken. An early end is logged, too: the bytes of an
-    HTTP answer cannot tell it."""
+    """Return what to add to the last message: nothing if all was spoken. An early end is logged, too."""
     if (reason := _REASONS.get(done.reason)) is None:
         return {}
     told = {"spoken_chars": done.stats.spoken_chars, "input_chars": done.stats.input_chars}

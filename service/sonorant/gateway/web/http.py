@@ -1,6 +1,7 @@
 """Writes HTTP with limits, so that no listener can hold memory for ever."""
 
 import asyncio
+from collections.abc import Mapping
 
 from aiohttp import HttpVersion11, web
 
@@ -43,7 +44,8 @@ class Answer:
     def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
         self._request = request
         self._response = web.StreamResponse(headers=headers)
-        if request.version < HttpVersion11:
+        self._is_chunked = request.version >= HttpVersion11
+        if not self._is_chunked:
             self._response.force_close()  # only the end of the connection tells the end of the answer
         self._patience = Patience(request)
 
@@ -68,9 +70,16 @@ class Answer:
                     await self._response.prepare(self._request)
                 await self._response.write(data)
 
-    async def end(self) -> web.StreamResponse:
+    async def end(self, trailer: Mapping[str, str] | None = None) -> web.StreamResponse:
+        """End the answer. A trailer, which only chunks can have, also ends the connection."""
         with self._patience:
-            await self._response.write_eof()
+            transport = self._request.transport
+            if trailer and self._is_chunked and self._response.prepared and transport is not None:
+                fields = "".join(f"{name}: {value}\r\n" for name, value in trailer.items())
+                transport.write(f"0\r\n{fields}\r\n".encode())
+                transport.close()  # aiohttp knows no trailers, and would end the answer once more
+            else:
+                await self._response.write_eof()
         return self._response
 
 

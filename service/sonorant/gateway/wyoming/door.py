@@ -33,13 +33,20 @@ _FORMAT = {"rate": NATIVE_RATE_HZ, "width": 2, "channels": 1}
 
 class WyomingDoor:
     def __init__(
-        self, servers: Servers, catalogs: Catalogs, metrics: Metrics, key: str, connections: Connections
+        self,
+        servers: Servers,
+        catalogs: Catalogs,
+        metrics: Metrics,
+        key: str,
+        connections: Connections,
+        text_format: str = "",
     ) -> None:
-        """`key`: the API key for all callers, because the protocol has none."""
+        """`key`, `text_format`: the API key of all callers and how they write, because the protocol has neither."""
         self.servers = servers
         self.catalogs = catalogs
         self.metrics = metrics
         self.connections = connections  # of this process, through all doors
+        self.text_format = text_format
         self._key = key
         self._open: dict[asyncio.Task[Any], _Connection] = {}
 
@@ -157,7 +164,11 @@ class _Connection:
         voice = voice if isinstance(voice, dict) else {}
         catalog = await self._door.catalogs.get(self._call)
         name, language = str(voice.get("name") or ""), str(voice.get("language") or "")
-        synthesis = synthesis_config(voice=resolve_voice(name, catalog.presets), language="" if name else language)
+        synthesis = synthesis_config(
+            voice=resolve_voice(name, catalog.presets),
+            language="" if name else language,
+            text_format=self._door.text_format,
+        )
         synthesis.audio.sample_rate_hz = NATIVE_RATE_HZ
         feed = Feed()
         self._speaking = asyncio.create_task(

@@ -1,0 +1,94 @@
+"""How a text is written, and when it is spoken, at every door: by the request, or by the door's own default."""
+
+from typing import Any
+
+import pytest
+from wyoming.audio import AudioStop
+from wyoming.tts import Synthesize
+
+from tests.gateway.cartesia_client import Heard, end, text
+from tests.gateway.harness import Door, gateway
+from tests.gateway.openai.test_stream import PCM, connect, say, until
+from tests.gateway.wyoming.test_door import LISTEN, audio, client
+from tests.gateway.wyoming.test_door import until as until_event
+from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import spoken
+
+WRITTEN = "# Hi\n**All** [here](https://a.b): `x`, https://c.d"
+SAID = "Hi.\nAll here: x, https://c.d"
+SENTENCES = "Lee is in. It is late"
+SHORT = "Hi.\nAll here: x, "
+MARKDOWN = {"text_format": "markdown"}
+ALL_DOORS = {"text_format": "markdown", "cartesia_text_format": "markdown", "wyoming_text_format": "markdown"}
+
+
+async def cartesia(door: Door, engine: FakeEngine, **fields: Any) -> tuple[bytes, int]:
+    async with door.http.ws_connect("/tts/websocket") as socket:
+        heard = Heard(socket)
+        for char in WRITTEN:
+            await socket.send_json({**text("a", char), **fields})
+        await socket.send_json({**end("a"), **fields})
+        await heard.until_done("a")
+    return heard.audio["a"], engine.opened[-1].sampling.seed
+
+
+async def test_requests_say_how_their_text_is_written() -> None:
+    engine = FakeEngine()
+    async with gateway(engine) as door:
+        assert (await door.speak(WRITTEN))[1] == spoken(WRITTEN, 1), "plain"
+        assert (await door.speak(WRITTEN, **MARKDOWN))[1] == spoken(SAID, 1)
+        assert (await door.speak(WRITTEN, **MARKDOWN, leave_out=["link"]))[1] == spoken(SHORT, 1)
+        assert (await door.speak('a<break time="100ms"/>b', text_format="ssml"))[1] == (
+            spoken("a ", 1) + bytes(4800) + spoken("b", 1)
+        )
+        async with connect(door) as socket:
+            await socket.send_json({**PCM, **MARKDOWN})
+            await say(socket, *WRITTEN)
+            assert (await until(socket, "session.done"))[1] == spoken(SAID, 1)
+        heard, seed = await cartesia(door, engine, **MARKDOWN)
+        assert heard == spoken(SAID, seed)
+        for fields in ({"text_format": "html"}, {"leave_out": ["code"]}, {**MARKDOWN, "leave_out": ["b"]}):
+            assert (await door.refusal(WRITTEN, **fields))[0] == 400
+
+
+async def test_a_door_has_a_format_of_its_own() -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN, **ALL_DOORS) as door:
+        assert (await door.speak(WRITTEN))[1] == spoken(SAID, 1)
+        assert (await door.speak(WRITTEN, text_format="plain"))[1] == spoken(WRITTEN, 1)
+        heard, seed = await cartesia(door, engine)
+        assert heard == spoken(SAID, seed)
+        async with client(door) as connection:
+            await connection.write_event(Synthesize(WRITTEN).event())
+            events = await until_event(connection, AudioStop)
+        assert audio(events) == spoken(SAID, engine.opened[-1].sampling.seed)
+
+
+@pytest.mark.parametrize("policy", [{"commit": "manual"}, {"commit": "sentence"}, {"max_buffer_delay_ms": 50}])
+async def test_the_websocket_takes_a_text_policy(policy: dict[str, Any]) -> None:
+    engine = FakeEngine()
+    async with gateway(engine) as door, connect(door) as socket:
+        await socket.send_json({**PCM, **policy})
+        await say(socket, SENTENCES, done=False)
+        if "max_buffer_delay_ms" in policy:
+            heard = b""
+            while len(heard) < len(spoken(SENTENCES)):
+                heard += await until_audio(socket)
+            assert heard == spoken(SENTENCES, 1), "to its end, although none was told"
+        await say(socket)
+        _, rest = await until(socket, "session.done")
+    expected = {"manual": spoken(SENTENCES, 1), "sentence": spoken("Lee is in. ", 1) + spoken("It is late", 1)}
+    assert rest == expected.get(policy.get("commit", ""), b"")
+
+
+async def until_audio(socket: Any) -> bytes:
+    while not isinstance(data := (await socket.receive(timeout=10)).data, bytes):
+        pass
+    return data
+
+
+async def test_a_policy_does_not_go_with_splitting() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "split_granularity": "sentence", "commit": "manual"})
+        message = await socket.receive_json(timeout=10)
+        assert message["type"] == "error" and "only without split_granularity" in str(message)
