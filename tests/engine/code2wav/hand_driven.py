@@ -10,7 +10,7 @@ from sonorant.engine.code2wav.schedule.context import DecoderContext
 from sonorant.engine.code2wav.schedule.plan import NO_CODES, DecodePlan
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import (
-    EndFront,
+    EndServer,
     EndStream,
     FirstChunk,
     FrameBatch,
@@ -81,14 +81,14 @@ class Decoder:
         self.plan = DecodePlan([], [], [], [], True, NO_CODES, [], [], 0.0)
         self.samples: Int16Array | None = None  # of the call that was started
         self.first_told: list[FirstChunk] = []
-        self.fronts_ended: list[int] = []
+        self.servers_ended: list[int] = []
 
     def send(self, *records: FrameStreamRecord) -> None:
         for record in records:
             self.batcher.on_record(record)
 
     def turn(self) -> list[PcmBatch | EndStream]:
-        """Make a call; audio and ends. What is told of first chunks and fronts is kept aside."""
+        """Make a call; audio and ends. What is told of first chunks and server processes is kept aside."""
         return self.start() + self.finish()
 
     def start(self) -> list[PcmBatch | EndStream]:
@@ -131,7 +131,7 @@ class Decoder:
     def _checked(self, records: Sequence[PcmRecord]) -> list[PcmBatch | EndStream]:
         self.batcher.check_conservation()
         self.first_told += [record for record in records if isinstance(record, FirstChunk)]
-        self.fronts_ended += [record.front for record in records if isinstance(record, EndFront)]
+        self.servers_ended += [record.server for record in records if isinstance(record, EndServer)]
         return [record for record in records if isinstance(record, PcmBatch | EndStream)]
 
     def drain(self) -> list[PcmBatch | EndStream]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from sonorant.engine.ipc import channel, fronts, messages, opening, ring
+from sonorant.engine.ipc import channel, messages, opening, ring, shared_channels
 from sonorant.engine.ipc.messages import (
     BeginStream,
     CancelStream,
@@ -166,7 +166,7 @@ def test_no_bytes_run_code(record: Record, kind: int, noise: bytes, position: in
 
 def test_no_ring_carries_a_pickle() -> None:
     """Whoever reads a ring never loads modules by what it carries."""
-    read_by_service = (messages, opening, channel, ring, fronts)
+    read_by_service = (messages, opening, channel, ring, shared_channels)
     for module in read_by_service:
         source = inspect.getsource(module)
         assert not re.search(r"\b(pickle|marshal|eval|exec)\b", source), module.__name__

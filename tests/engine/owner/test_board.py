@@ -1,4 +1,4 @@
-"""Fronts together never take more places than there are."""
+"""Server processes together never take more places than there are."""
 
 import os
 import pickle
@@ -10,26 +10,26 @@ from hypothesis import strategies as st
 
 from sonorant.engine.ipc.inherited import renumbered
 from sonorant.engine.owner.board import Board, Entry, Word
-from sonorant.engine.serving.front import Front
+from sonorant.engine.serving.server_process import ServerProcess
 
 
 @given(
-    num_fronts=st.integers(1, 4),
+    num_servers=st.integers(1, 4),
     limit=st.integers(1, 5),
     steps=st.lists(st.tuples(st.integers(0, 3), st.booleans(), st.sampled_from([Word.PLACES, Word.KEPT])), max_size=60),
 )
 def test_a_place_is_taken_as_long_as_there_is_one(
-    num_fronts: int, limit: int, steps: list[tuple[int, bool, Word]]
+    num_servers: int, limit: int, steps: list[tuple[int, bool, Word]]
 ) -> None:
-    with closing(Board(1, num_fronts)) as board:
-        taken = [Counter[Word]() for _ in range(num_fronts)]
+    with closing(Board(1, num_servers)) as board:
+        taken = [Counter[Word]() for _ in range(num_servers)]
         for number, gives_up, word in steps:
-            front = number % num_fronts
-            entry, own = Entry(board, 0, front), taken[front]
+            server = number % num_servers
+            entry, own = Entry(board, 0, server), taken[server]
             if gives_up:
                 own[word] = max(0, own[word] - 1)
                 entry.tell(word, own[word])
-            elif word is Word.KEPT:  # these are among the front's own places
+            elif word is Word.KEPT:  # these are among the server process's own places
                 own[word] = min(own[word] + 1, own[Word.PLACES])
                 entry.tell(word, own[word])
             else:
@@ -40,12 +40,12 @@ def test_a_place_is_taken_as_long_as_there_is_one(
             assert entry.own(word) == own[word]
 
 
-def test_each_pair_has_numbers_of_its_own_and_a_dead_front_is_forgotten() -> None:
+def test_each_pair_has_numbers_of_its_own_and_a_dead_server_is_forgotten() -> None:
     with closing(Board(2, 3)) as board:
         for pair in range(2):
-            for front in range(3):
+            for server in range(3):
                 for word in Word:
-                    board.put(pair, front, word, 100 * pair + 10 * front + word)
+                    board.put(pair, server, word, 100 * pair + 10 * server + word)
         assert Entry(board, 1, 0).of_others(Word.PLACES, Word.KEPT) == 110 + 111 + 120 + 121
         board.set_waiting(1, True)
         board.clear(1)
@@ -62,7 +62,7 @@ def test_whoever_waits_for_room_is_told_of_it() -> None:
             nonlocal told
             told += 1
 
-        one, other = Front(board, 0, tell_room=tell), Front(board, 1)
+        one, other = ServerProcess(board, 0, tell_room=tell), ServerProcess(board, 1)
         one.room_freed()
         assert told == 0
         other.set_waiting(True)

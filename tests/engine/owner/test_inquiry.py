@@ -1,32 +1,32 @@
-"""Deaths judged for several fronts end as if all streams were of one, and nobody waits for a front for ever."""
+"""Deaths judged for several server processes end as if all streams were of one, and nobody waits for one for ever."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.ipc.front_ids import front_of, new_ids
+from sonorant.engine.ipc.server_ids import new_ids, server_of
 from sonorant.engine.owner.judge import Inquiries, Suspects
 
 PAIR = 0
 
 
-def ids(num_fronts: int, count: int) -> list[int]:
-    fronts = [new_ids(front) for front in range(num_fronts)]
-    return [next(fronts[number % num_fronts]) for number in range(count)]
+def ids(num_servers: int, count: int) -> list[int]:
+    servers = [new_ids(server) for server in range(num_servers)]
+    return [next(servers[number % num_servers]) for number in range(count)]
 
 
-def answered(inquiries: Inquiries, running: set[int], heard: set[int], num_fronts: int) -> None:
-    inquiries.open(PAIR, range(num_fronts))
-    for front in range(num_fronts):
-        assert not inquiries.is_complete(PAIR) and inquiries.is_awaited(PAIR, front)
-        live = sorted(stream_id for stream_id in running if front_of(stream_id) == front)
-        inquiries.answer(PAIR, front, live, heard & set(live))
+def answered(inquiries: Inquiries, running: set[int], heard: set[int], num_servers: int) -> None:
+    inquiries.open(PAIR, range(num_servers))
+    for server in range(num_servers):
+        assert not inquiries.is_complete(PAIR) and inquiries.is_awaited(PAIR, server)
+        live = sorted(stream_id for stream_id in running if server_of(stream_id) == server)
+        inquiries.answer(PAIR, server, live, heard & set(live))
     assert inquiries.is_complete(PAIR)
 
 
 @given(st.integers(1, 20), st.integers(1, 4), st.data())
-def test_whoever_kills_is_found_whichever_front_it_is_of(count: int, num_fronts: int, data: st.DataObject) -> None:
+def test_whoever_kills_is_found_whichever_server_it_is_of(count: int, num_servers: int, data: st.DataObject) -> None:
     """As `Suspects` alone does for the same streams."""
-    streams = ids(num_fronts, count)
+    streams = ids(num_servers, count)
     guilty = data.draw(st.sampled_from(streams))
     heard = set(data.draw(st.lists(st.sampled_from(streams), unique=True)))
     inquiries, open_streams, num_deaths = Inquiries(), set(streams), 0
@@ -34,7 +34,7 @@ def test_whoever_kills_is_found_whichever_front_it_is_of(count: int, num_fronts:
     while guilty in open_streams:
         if guilty in running or not running:
             num_deaths += 1
-            answered(inquiries, running, heard, num_fronts)
+            answered(inquiries, running, heard, num_servers)
             running.clear()
             ruling = inquiries.judge(PAIR)
             assert ruling.culprit in (0, guilty)
@@ -43,8 +43,8 @@ def test_whoever_kills_is_found_whichever_front_it_is_of(count: int, num_fronts:
                 inquiries.acquit([guilty])
         else:
             inquiries.acquit(running)
-        for front, released in inquiries.released().items():
-            assert all(front_of(stream_id) == front for stream_id in released)
+        for server, released in inquiries.released().items():
+            assert all(server_of(stream_id) == server for stream_id in released)
             running.update(released)
     assert num_deaths <= 3 + count.bit_length()
     while running != open_streams:
@@ -65,7 +65,7 @@ def test_the_answers_are_judged_together(live: list[int], heard: set[int]) -> No
     assert not inquiries.released(), "each is released once"
 
 
-def test_a_front_that_leaves_is_not_waited_for_and_its_streams_hold_nobody_up() -> None:
+def test_a_server_that_leaves_is_not_waited_for_and_its_streams_hold_nobody_up() -> None:
     inquiries = Inquiries()
     (first, second), (other,) = [next(new_ids(0)), next(new_ids(0)) + 1], [next(new_ids(1))]
     inquiries.open(PAIR, [0, 1])

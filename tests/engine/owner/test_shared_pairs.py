@@ -1,4 +1,4 @@
-"""Two fronts use the same workers: both speak alike, share the places, and outlive workers and each other.
+"""Two server processes use the same workers: both speak alike, share the places, and outlive workers and each other.
 
 Here both are in one process, with a pool each; tests/e2e has them in processes of their own.
 """
@@ -32,7 +32,7 @@ from sonorant.engine import (
     shared_pairs,
     start_here,
 )
-from sonorant.engine.ipc.front_ids import front_of
+from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.owner import shared_pairs as shared_pairs_module
 from sonorant.engine.owner.board import Word
 from sonorant.engine.workers import supervisor
@@ -76,7 +76,7 @@ def assert_same(heard: Heard, expected: Heard) -> None:
 
 
 @dataclass
-class Fronts:
+class Servers:
     owner: SharedPairs
     pools: list[EnginePool]
 
@@ -89,29 +89,29 @@ class Fronts:
         workers = self.owner._pairs[0].supervisor._workers
         return [child.pid for child in workers.children] if workers else []
 
-    def board(self, front: int) -> list[int]:
-        return [self.owner._board.get(0, front, word) for word in Word]
+    def board(self, server: int) -> list[int]:
+        return [self.owner._board.get(0, server, word) for word in Word]
 
-    async def join(self, front: int) -> EnginePool:
-        pool = await EnginePool.join(self.owner.configs, self.owner.connect(front), lambda state: None)
+    async def join(self, server: int) -> EnginePool:
+        pool = await EnginePool.join(self.owner.configs, self.owner.connect(server), lambda state: None)
         await until(lambda: pool.state is EngineState.READY)
         return pool
 
-    async def die(self, front: int) -> None:
-        """What the owner sees and does when a front's process is killed: it ends without a word, and is replaced."""
-        engine, loop = self.engines[front], asyncio.get_running_loop()
+    async def die(self, server: int) -> None:
+        """What the owner sees and does when a server process is killed: it ends without a word, and is replaced."""
+        engine, loop = self.engines[server], asyncio.get_running_loop()
         engine._traffic._seat = None
         if (seat := engine._pair.seat) is not None:
             for end in (seat.inbox, seat.outbox):
                 loop.remove_reader(end.fileno())
             seat.close()
         engine._pair._packets.close()
-        for follower in self.pools[front]._followers:
+        for follower in self.pools[server]._followers:
             follower.cancel()
-        self.owner.leave(front)
-        await self.owner.clear(front)
-        assert self.board(front) == [0, 0, 0, 0]
-        self.pools[front] = await self.join(front)
+        self.owner.leave(server)
+        await self.owner.clear(server)
+        assert self.board(server) == [0, 0, 0, 0]
+        self.pools[server] = await self.join(server)
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -121,24 +121,24 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def two_fronts(*configs: EngineConfig) -> AsyncIterator[Fronts]:
+async def two_servers(*configs: EngineConfig) -> AsyncIterator[Servers]:
     async with shared_pairs(configs, 2, "false") as owner:
-        fronts = Fronts(owner, [])
-        _, *fronts.pools = await asyncio.gather(owner.start(), fronts.join(0), fronts.join(1))
+        servers = Servers(owner, [])
+        _, *servers.pools = await asyncio.gather(owner.start(), servers.join(0), servers.join(1))
         try:
-            yield fronts
+            yield servers
         finally:
-            for number, pool in enumerate(fronts.pools):
+            for number, pool in enumerate(servers.pools):
                 await pool.close()
                 owner.leave(number)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fronts() -> AsyncIterator[Fronts]:
+async def servers() -> AsyncIterator[Servers]:
     """Their workers may fail as often as the tests want."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,) * 100)
-        async with two_fronts(CONFIG) as both:
+        async with two_servers(CONFIG) as both:
             yield both
 
 
@@ -154,45 +154,45 @@ async def expected() -> list[Heard]:
 
 
 @pytest.fixture(autouse=True)
-async def all_is_given_back(fronts: Fronts) -> AsyncIterator[None]:
+async def all_is_given_back(servers: Servers) -> AsyncIterator[None]:
     yield
     for number in range(2):
-        await until(lambda number=number: fronts.board(number) == [0, 0, 0, 0])
+        await until(lambda number=number: servers.board(number) == [0, 0, 0, 0])
 
 
-async def test_both_speak_at_once_as_one_alone_does(fronts: Fronts, expected: list[Heard]) -> None:
-    heard = await asyncio.gather(*(said(fronts.pools[seed % 2], seed) for seed in range(4)))
+async def test_both_speak_at_once_as_one_alone_does(servers: Servers, expected: list[Heard]) -> None:
+    heard = await asyncio.gather(*(said(servers.pools[seed % 2], seed) for seed in range(4)))
     for one, other in zip(heard, expected, strict=True):
         assert_same(one, other)
 
 
-async def test_stored_codes_are_decoded_for_both(fronts: Fronts, expected: list[Heard]) -> None:
+async def test_stored_codes_are_decoded_for_both(servers: Servers, expected: list[Heard]) -> None:
     codes = np.concatenate([chunk.codes for chunk in expected[0].chunks])
-    streams = [pool.open_stored(pool.info.codec, [codes]) for pool in fronts.pools]
+    streams = [pool.open_stored(pool.info.codec, [codes]) for pool in servers.pools]
     with pytest.raises(EngineOverloaded, match="all 2 places for stored codes"):
-        fronts.pools[0].open_stored(fronts.pools[0].info.codec, [codes])
+        servers.pools[0].open_stored(servers.pools[0].info.codec, [codes])
     for stream in streams:
-        heard = await listen(stream, fronts.pools[0].info.frame_samples)  # type: ignore[arg-type]
+        heard = await listen(stream, servers.pools[0].info.frame_samples)  # type: ignore[arg-type]
         assert np.abs(heard.samples.astype(np.int32) - expected[0].samples).max() <= 2
 
 
-async def test_places_are_shared(fronts: Fronts) -> None:
-    one, other = fronts.pools
+async def test_places_are_shared(servers: Servers) -> None:
+    one, other = servers.pools
     streams = [one.open(params(one, n)) for n in range(5)]
     streams.append(other.open(params(other, 5)))
-    for pool in fronts.pools:
+    for pool in servers.pools:
         assert pool._pairs[0].engine.num_places == 6
         with pytest.raises(EngineOverloaded, match="all 6 streams"):
             pool.open(params(pool, 6))
     streams.pop(0).cancel()
     streams.append(other.open(params(other, 6)))
-    assert [front_of(stream.stream_id) for stream in streams] == [0] * 4 + [1] * 2
+    assert [server_of(stream.stream_id) for stream in streams] == [0] * 4 + [1] * 2
     for stream in streams:
         stream.cancel()
 
 
-async def test_places_kept_by_one_are_not_taken_by_the_other(fronts: Fronts) -> None:
-    one, other = fronts.pools
+async def test_places_kept_by_one_are_not_taken_by_the_other(servers: Servers) -> None:
+    one, other = servers.pools
     one.keep_places(one.info.fingerprint, 4)
     streams = [other.open(params(other, n)) for n in range(2)]
     with pytest.raises(EngineOverloaded):
@@ -203,72 +203,76 @@ async def test_places_kept_by_one_are_not_taken_by_the_other(fronts: Fronts) -> 
         stream.cancel()
 
 
-async def test_one_that_dies_takes_nobody_along_and_its_places_come_back(fronts: Fronts, expected: list[Heard]) -> None:
-    doomed = [begun(fronts.pools[0], seed, num_frames=400) for seed in range(3)]
+async def test_one_that_dies_takes_nobody_along_and_its_places_come_back(
+    servers: Servers, expected: list[Heard]
+) -> None:
+    doomed = [begun(servers.pools[0], seed, num_frames=400) for seed in range(3)]
     codes = np.concatenate([chunk.codes for chunk in expected[0].chunks])
-    fronts.pools[0].open_stored(fronts.pools[0].info.codec, [codes], credit_frames=2)
-    living = asyncio.gather(*(said(fronts.pools[1], seed) for seed in (2, 3)))
+    servers.pools[0].open_stored(servers.pools[0].info.codec, [codes], credit_frames=2)
+    living = asyncio.gather(*(said(servers.pools[1], seed) for seed in (2, 3)))
     for stream in doomed:
         assert isinstance(await stream.next_event(), PcmChunk)
-    pids = fronts.worker_pids
-    await fronts.die(0)
+    pids = servers.worker_pids
+    await servers.die(0)
     for one, other in zip(await living, expected[2:], strict=True):
         assert_same(one, other)
-    assert fronts.worker_pids == pids
-    assert_same(await said(fronts.pools[0], 0), expected[0])
+    assert servers.worker_pids == pids
+    assert_same(await said(servers.pools[0], 0), expected[0])
 
 
-async def test_one_may_die_again_and_again(fronts: Fronts, expected: list[Heard]) -> None:
+async def test_one_may_die_again_and_again(servers: Servers, expected: list[Heard]) -> None:
     """No id comes again, and the rings are taken over wherever they stand."""
     stream_ids = set()
     for _ in range(4):
-        stream = begun(fronts.pools[1], 0, num_frames=400)
+        stream = begun(servers.pools[1], 0, num_frames=400)
         stream_ids.add(stream.stream_id)
         assert isinstance(await stream.next_event(), PcmChunk)
-        await fronts.die(1)
-        assert_same(await said(fronts.pools[1], 1), expected[1])
+        await servers.die(1)
+        assert_same(await said(servers.pools[1], 1), expected[1])
     assert len(stream_ids) == 4
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-async def test_streams_of_both_outlive_workers(fronts: Fronts, expected: list[Heard], worker: int) -> None:
-    streams = [begun(fronts.pools[seed % 2], seed) for seed in range(4)]
+async def test_streams_of_both_outlive_workers(servers: Servers, expected: list[Heard], worker: int) -> None:
+    streams = [begun(servers.pools[seed % 2], seed) for seed in range(4)]
     first = [await stream.next_event() for stream in streams]
-    os.kill(fronts.worker_pids[worker], signal.SIGKILL)
+    os.kill(servers.worker_pids[worker], signal.SIGKILL)
     for stream, chunk, whole in zip(streams, first, expected, strict=True):
         assert isinstance(chunk, PcmChunk)
         stream.grant(chunk.num_frames)
-        rest = await listen(stream, fronts.pools[0].info.frame_samples, next_frame=chunk.num_frames)
+        rest = await listen(stream, servers.pools[0].info.frame_samples, next_frame=chunk.num_frames)
         assert_same(Heard(rest.end, [chunk, *rest.chunks]), whole)
-    for pool in fronts.pools:
+    for pool in servers.pools:
         await until(lambda pool=pool: pool.state is EngineState.READY)
 
 
-async def test_a_front_that_dies_while_workers_are_replaced_comes_back(fronts: Fronts, expected: list[Heard]) -> None:
-    stream = begun(fronts.pools[1], 1)
-    os.kill(fronts.worker_pids[0], signal.SIGKILL)
-    await until(lambda: fronts.owner._pairs[0].state is EngineState.RESTARTING)
-    await fronts.die(0)
-    assert_same(await listen(stream, fronts.pools[1].info.frame_samples), expected[1])
-    assert_same(await said(fronts.pools[0], 0), expected[0])
+async def test_a_server_that_dies_while_workers_are_replaced_comes_back(
+    servers: Servers, expected: list[Heard]
+) -> None:
+    stream = begun(servers.pools[1], 1)
+    os.kill(servers.worker_pids[0], signal.SIGKILL)
+    await until(lambda: servers.owner._pairs[0].state is EngineState.RESTARTING)
+    await servers.die(0)
+    assert_same(await listen(stream, servers.pools[1].info.frame_samples), expected[1])
+    assert_same(await said(servers.pools[0], 0), expected[0])
 
 
-async def test_a_stream_that_kills_workers_ends_alone_whichever_front_it_is_of(
+async def test_a_stream_that_kills_workers_ends_alone_whichever_server_it_is_of(
     expected: list[Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It kills them as soon as it runs. Streams of both fronts that were heard are cleared before it is tried.
+    """It kills them as soon as it runs. Streams of both that were heard are cleared before it is tried.
 
     One failure in a row is the most: the second one, which is the stream's, does not count.
     """
     monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))
-    async with two_fronts(CONFIG) as fronts:
-        living = [begun(fronts.pools[seed % 2], seed) for seed in (2, 3)]
+    async with two_servers(CONFIG) as servers:
+        living = [begun(servers.pools[seed % 2], seed) for seed in (2, 3)]
         first = [await stream.next_event() for stream in living]
-        poison = begun(fronts.pools[1], 9, num_frames=400)
+        poison = begun(servers.pools[1], 9, num_frames=400)
         begin, killed = poison.begin, list[int]()
 
         def kill() -> None:
-            killed.append(fronts.worker_pids[0])
+            killed.append(servers.worker_pids[0])
             os.kill(killed[-1], signal.SIGKILL)
 
         def begin_and_kill(run_id: int, now_s: float, send: Any) -> None:
@@ -286,26 +290,26 @@ async def test_a_stream_that_kills_workers_ends_alone_whichever_front_it_is_of(
         for stream, chunk, whole in zip(living, first, expected[2:], strict=True):
             assert isinstance(chunk, PcmChunk)
             stream.grant(chunk.num_frames)
-            rest = await listen(stream, fronts.pools[0].info.frame_samples, next_frame=chunk.num_frames)
+            rest = await listen(stream, servers.pools[0].info.frame_samples, next_frame=chunk.num_frames)
             assert_same(Heard(rest.end, [chunk, *rest.chunks]), whole)
 
 
-async def test_a_front_that_does_not_answer_holds_the_others_up_for_a_while_only(
-    fronts: Fronts, expected: list[Heard], monkeypatch: pytest.MonkeyPatch
+async def test_a_server_that_does_not_answer_holds_the_others_up_for_a_while_only(
+    servers: Servers, expected: list[Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own streams go on when it answers at last."""
     monkeypatch.setattr(shared_pairs_module, "ANSWER_TIMEOUT_S", 0.2)
-    judge: Any = fronts.engines[0].placement._verdicts
+    judge: Any = servers.engines[0].placement._verdicts
     packets, unsent = judge._packets, list[object]()
     monkeypatch.setattr(judge, "_packets", SimpleNamespace(send=unsent.append))
-    streams = [begun(fronts.pools[seed], seed) for seed in range(2)]
+    streams = [begun(servers.pools[seed], seed) for seed in range(2)]
     first = [await stream.next_event() for stream in streams]
-    os.kill(fronts.worker_pids[0], signal.SIGKILL)
+    os.kill(servers.worker_pids[0], signal.SIGKILL)
     for number in (1, 0):
         chunk = first[number]
         assert isinstance(chunk, PcmChunk)
         streams[number].grant(chunk.num_frames)
-        rest = await listen(streams[number], fronts.pools[0].info.frame_samples, next_frame=chunk.num_frames)
+        rest = await listen(streams[number], servers.pools[0].info.frame_samples, next_frame=chunk.num_frames)
         assert_same(Heard(rest.end, [chunk, *rest.chunks]), expected[number])
         if number == 1:
             assert not streams[0].run_id and not streams[0].ended
@@ -314,15 +318,15 @@ async def test_a_front_that_does_not_answer_holds_the_others_up_for_a_while_only
                 packets.send(message)
 
 
-async def test_a_stream_waits_for_room_that_the_other_front_has(fronts: Fronts) -> None:
-    """It has lent its place while it had no text, and gets one when the other front gives one up."""
-    one, other = fronts.pools
+async def test_a_stream_waits_for_room_that_the_other_server_has(servers: Servers) -> None:
+    """It has lent its place while it had no text, and gets one when the other server process gives one up."""
+    one, other = servers.pools
     resting = one.open(params(one, 0, num_frames=60))
     resting.push_text("Well then, ")
     others = [begun(other, seed, num_frames=400) for seed in range(1, 6)]  # four slots, and one that waits for another
-    await until(lambda: bool(fronts.engines[0].resting))
+    await until(lambda: bool(servers.engines[0].resting))
     others.append(begun(other, 6, num_frames=400))
-    assert fronts.engines[0].num_places == 6
+    assert servers.engines[0].num_places == 6
     resting.push_text("here we are again, all of us.")
     resting.end_text()
     await asyncio.sleep(0.3)
@@ -335,35 +339,35 @@ async def test_a_stream_waits_for_room_that_the_other_front_has(fronts: Fronts) 
     assert heard.end.reason is FinishReason.MAX_FRAMES and heard.num_frames == 60
 
 
-async def test_a_standby_takes_over_for_all_fronts_alike() -> None:
-    async with two_fronts(CONFIG, replace(CONFIG, is_standby=True)) as fronts:
-        stream = begun(fronts.pools[0], 1)
+async def test_a_standby_takes_over_for_all_servers_alike() -> None:
+    async with two_servers(CONFIG, replace(CONFIG, is_standby=True)) as servers:
+        stream = begun(servers.pools[0], 1)
         await stream.next_event()
-        os.kill(fronts.worker_pids[0], signal.SIGKILL)
-        await until(lambda: all(pool._pairs[0].engine.is_standby for pool in fronts.pools))
-        assert [pair.is_standby for pair in fronts.owner._pairs] == [True, False]
+        os.kill(servers.worker_pids[0], signal.SIGKILL)
+        await until(lambda: all(pool._pairs[0].engine.is_standby for pool in servers.pools))
+        assert [pair.is_standby for pair in servers.owner._pairs] == [True, False]
         stream.cancel()
-        await until(lambda: all(pair.state is EngineState.READY for pair in fronts.owner._pairs))
-        await fronts.pools[0].close()
-        fronts.owner.leave(0)
-        await fronts.owner.clear(0)
-        fronts.pools[0] = await fronts.join(0)
-        assert [pair.engine.is_standby for pair in fronts.pools[0]._pairs] == [True, False]
-        assert (await said(fronts.pools[0], 1)).end.reason is FinishReason.MAX_FRAMES
+        await until(lambda: all(pair.state is EngineState.READY for pair in servers.owner._pairs))
+        await servers.pools[0].close()
+        servers.owner.leave(0)
+        await servers.owner.clear(0)
+        servers.pools[0] = await servers.join(0)
+        assert [pair.engine.is_standby for pair in servers.pools[0]._pairs] == [True, False]
+        assert (await said(servers.pools[0], 1)).end.reason is FinishReason.MAX_FRAMES
 
 
-async def test_a_front_that_cannot_use_what_comes_has_the_workers_replaced() -> None:
-    async with two_fronts(CONFIG) as fronts:
-        pids = fronts.worker_pids
-        stream, other = (begun(pool, 0, num_frames=400) for pool in fronts.pools)
+async def test_a_server_that_cannot_use_what_comes_has_the_workers_replaced() -> None:
+    async with two_servers(CONFIG) as servers:
+        pids = servers.worker_pids
+        stream, other = (begun(pool, 0, num_frames=400) for pool in servers.pools)
         for each in (stream, other):
             await each.next_event()
-        fronts.engines[0]._runs._running.clear()
+        servers.engines[0]._runs._running.clear()
         stream.grant(40)
-        await until(lambda: bool(fronts.worker_pids) and fronts.worker_pids != pids)
+        await until(lambda: bool(servers.worker_pids) and servers.worker_pids != pids)
         other.cancel()
-        await until(lambda: fronts.pools[1].state is EngineState.READY)
-        assert (await said(fronts.pools[1], 0)).end.reason is FinishReason.MAX_FRAMES
+        await until(lambda: servers.pools[1].state is EngineState.READY)
+        assert (await said(servers.pools[1], 0)).end.reason is FinishReason.MAX_FRAMES
 
 
 async def test_whoever_joins_learns_that_the_owner_cannot_start() -> None:

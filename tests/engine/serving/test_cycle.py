@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from sonorant.engine.code2wav import process as code2wav_process
 from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.front_ids import front_of, new_ids
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import (
     CancelStream,
     Command,
-    EndFront,
+    EndServer,
     EndText,
     FirstChunk,
     FrameRecord,
@@ -29,6 +28,7 @@ from sonorant.engine.ipc.messages import (
     PushText,
     Shutdown,
 )
+from sonorant.engine.ipc.server_ids import new_ids, server_of
 from sonorant.engine.talker import process as talker_process
 from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
@@ -92,7 +92,7 @@ class Cycle:
         self._is_ahead = is_ahead
         self._config, self._num_pages, self._limits = config, num_pages, limits
         self.listeners: dict[int, Listener] = {}
-        self.fronts_ending: list[int] = []  # their EndFront has not come back yet
+        self.servers_ending: list[int] = []  # their EndServer has not come back yet
         self.start()
 
     def start(self) -> None:
@@ -111,7 +111,7 @@ class Cycle:
     def die(self) -> None:
         """Both workers die; records that were not read yet are lost."""
         self.start()
-        self.fronts_ending.clear()
+        self.servers_ending.clear()
         for listener in self.listeners.values():
             if listener.end is None:
                 listener.is_open = False
@@ -157,15 +157,15 @@ class Cycle:
         elif listener.end is None:
             listener.end = StreamEnd(FinishReason.CANCELLED, listener.num_frames, 0.0, 0.0)
 
-    def end_front(self, front: int) -> None:
-        """The service process `front` dies, and its streams are ended in its place. It may be replaced."""
+    def end_server(self, server: int) -> None:
+        """The server process `server` dies, and its streams are ended in its place. It may be replaced."""
         for listener in self.listeners.values():
-            if front_of(listener.command.stream_id) == front and listener.end is None:
+            if server_of(listener.command.stream_id) == server and listener.end is None:
                 listener.is_cancelled = True
                 if not listener.is_open:
                     listener.end = StreamEnd(FinishReason.CANCELLED, listener.num_frames, 0.0, 0.0)
-        self.fronts_ending.append(front)
-        self.commands.publish([EndFront(front)])
+        self.servers_ending.append(server)
+        self.commands.publish([EndServer(server)])
 
     def take(self, stream_id: int, at_most: int) -> int:
         """The listener takes frames that were sent to it, and grants as many."""
@@ -197,11 +197,11 @@ class Cycle:
                 assert self.listeners[record.stream_id].first is None, "two first chunks"
                 self.listeners[record.stream_id].first = record
                 continue
-            if isinstance(record, EndFront):
-                assert record.front == self.fronts_ending.pop(0)
+            if isinstance(record, EndServer):
+                assert record.server == self.servers_ending.pop(0)
                 for listener in self.listeners.values():
-                    if front_of(listener.command.stream_id) == record.front:
-                        assert listener.end is not None, "the front ended before its streams"
+                    if server_of(listener.command.stream_id) == record.server:
+                        assert listener.end is not None, "the server process ended before its streams"
                 continue
             if not isinstance(record, PcmBatch):
                 listener = self.listeners[record.stream_id]
@@ -239,7 +239,7 @@ class Cycle:
     def check_end(self) -> None:
         """Check that every stream was answered in full, and that the workers hold nothing for any."""
         assert self.scheduler.num_streams == self.batcher.num_streams == 0
-        assert not self.fronts_ending
+        assert not self.servers_ending
         self.scheduler.check_conservation()
         self.batcher.check_conservation()
         for listener in self.listeners.values():
@@ -272,7 +272,7 @@ streams = st.builds(
 actions = st.lists(
     st.tuples(
         st.sampled_from(
-            ["open", "open", "text", "text", "end", "cancel", "take", "take", "clock", "die", "end front"]
+            ["open", "open", "text", "text", "end", "cancel", "take", "take", "clock", "die", "end server"]
             + ["turn"] * 12
         ),
         st.integers(1, NUM_STREAMS),
@@ -316,8 +316,8 @@ def test_any_schedule_ends_clean(
     )
     cycle = Cycle(config, num_pages, is_ahead=is_ahead, limits=limits)
     for action, number in actions:
-        front = number % 2
-        stream_id = next(new_ids(front, generation=number))
+        server = number % 2
+        stream_id = next(new_ids(server, generation=number))
         match action:
             case "turn" if number % 2:
                 cycle.run_talker(number)
@@ -327,10 +327,10 @@ def test_any_schedule_ends_clean(
                 cycle.clock.now_s += 0.03 * number**3  # up to 6.5 s
             case "die":
                 cycle.die()
-            case _ if front in cycle.fronts_ending:
+            case _ if server in cycle.servers_ending:
                 pass
-            case "end front":
-                cycle.end_front(front)
+            case "end server":
+                cycle.end_server(server)
             case "open" if stream_id not in cycle.listeners:
                 cycle.open(open_stream(stream_id, **specs[number - 1]))
             case _ if stream_id not in cycle.listeners:

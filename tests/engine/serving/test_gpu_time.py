@@ -8,7 +8,7 @@ from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineState
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.owner.board import Board
-from sonorant.engine.owner.front_messages import PairState, Welcome
+from sonorant.engine.owner.link_messages import PairState, Welcome
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.serving.owner_link import OwnerLink
 

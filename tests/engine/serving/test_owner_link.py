@@ -1,8 +1,8 @@
-"""What a front does with deaths that its owner judges. The owner is played by the test."""
+"""What a server process does with deaths that its owner judges. The owner is played by the test."""
 
 from typing import Any
 
-from sonorant.engine.owner.front_messages import Acquitted, Lost
+from sonorant.engine.owner.link_messages import Acquitted, Lost
 from sonorant.engine.serving.owner_link import Verdicts
 
 
@@ -55,7 +55,7 @@ def test_streams_wait_for_the_verdict_and_then_for_their_turn() -> None:
     assert it.sent.messages[1:] == [Acquitted((1,))], "once, and only of those that were reported"
 
 
-def test_the_culprit_is_known_by_its_id_unless_another_front_has_it() -> None:
+def test_the_culprit_is_known_by_its_id_unless_another_server_has_it() -> None:
     for culprit, expected in ((2, 2), (77, None)):
         it, streams = Judged(), (Stream(1), Stream(2))
         it.die(*streams)

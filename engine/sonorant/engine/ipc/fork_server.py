@@ -203,7 +203,7 @@ def _fork_worker(requests: socket.socket) -> None:
     parent = os.pidfd_open(os.getpid())
     if os.fork():
         os._exit(0)
-    select.select([parent], [], [])  # wait until our parent has ended and the service process has adopted us
+    select.select([parent], [], [])  # wait until our parent has ended and the owner has adopted us
     os.close(parent)
     file = os.fdopen(fds[0], "rb")
     name, numbers, sys.path[:], environment = pickle.load(file)
@@ -213,6 +213,6 @@ def _fork_worker(requests: socket.socket) -> None:
     with Connection(os.dup(fds[1]), readable=False) as ready:
         try:
             ready.send(os.getpid())
-        except BrokenPipeError:  # the service process is gone
+        except BrokenPipeError:  # the owner is gone
             os._exit(0)
     run_job(f"sonorant-{name}", file)

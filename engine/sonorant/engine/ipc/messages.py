@@ -10,8 +10,8 @@ Ring C, code2wav -> service:  [FirstChunk (row of PcmBatch | SilentStream)+] End
 The records of each stream keep this order on every ring, and each OpenStream is answered by exactly one EndStream on
 ring C. A stream that ends before it gets a slot has an EndStream and nothing else on rings B and C.
 
-Several service processes, the fronts, may share the workers. Each has a ring A and a ring C of its own. When a front
-has died, EndFront is sent in its place on ring A: all its streams end, and then EndFront comes back on its ring C.
+Several server processes may share the workers. Each has a ring A and a ring C of its own. When a server process
+has died, EndServer is sent in its place on ring A: all its streams end, and then EndServer comes back on its ring C.
 """
 
 import struct
@@ -67,10 +67,10 @@ class Shutdown:
 
 
 @dataclass(frozen=True, slots=True)
-class EndFront:
-    """End all streams of this front. Passed on from ring to ring; nothing of the front follows it on any of them."""
+class EndServer:
+    """End all streams of this server process. Passed on from ring to ring; nothing of it follows on any of them."""
 
-    front: int
+    server: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,9 @@ class PcmBatch:
 
 
 StoredRecord: TypeAlias = BeginStream | FrameBatch | FlushStream | EndStream
-Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | StoredRecord | EndFront | Shutdown
-FrameRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndFront | Shutdown
-PcmRecord: TypeAlias = FirstChunk | PcmBatch | TextPositions | SilentStream | EndStream | EndFront
+Command: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | StoredRecord | EndServer | Shutdown
+FrameRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndServer | Shutdown
+PcmRecord: TypeAlias = FirstChunk | PcmBatch | TextPositions | SilentStream | EndStream | EndServer
 Record: TypeAlias = Command | FrameRecord | PcmRecord
 
 
@@ -182,7 +182,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   SilentStream num_frames   stream_id
 #   EndStream    reason       stream_id     END, detail in UTF-8
 #   FlushStream  is_blocked   stream_id
-#   EndText, CancelStream: 0, stream_id; EndFront: 0, front; Shutdown: 0, 0
+#   EndText, CancelStream: 0, stream_id; EndServer: 0, server; Shutdown: 0, 0
 HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what the table has in its place)
 BEGIN = struct.Struct("=2d3q")  # opened_s, started_s, first_frame, is_stored, is_batch
 TIMES = struct.Struct("=2d")  # began_s, ended_s
@@ -208,7 +208,7 @@ class _Kind(IntEnum):
     FIRST_CHUNK = 12
     SILENT_STREAM = 13
     TEXT_POSITIONS = 14
-    END_FRONT = 15
+    END_SERVER = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,8 +258,8 @@ def encode(record: Record) -> list[Buffer]:
             return [HEADER.pack(_Kind.GRANT_CREDIT, num_frames, stream_id)]
         case CancelStream(stream_id):
             return [HEADER.pack(_Kind.CANCEL_STREAM, 0, stream_id)]
-        case EndFront(front):
-            return [HEADER.pack(_Kind.END_FRONT, 0, front)]
+        case EndServer(server):
+            return [HEADER.pack(_Kind.END_SERVER, 0, server)]
         case Shutdown():
             return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
         case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, is_stored, is_batch):
@@ -315,8 +315,8 @@ def decode(payload: Buffer) -> Record:
             return GrantCredit(stream_id, count)
         case _Kind.CANCEL_STREAM:
             return CancelStream(stream_id)
-        case _Kind.END_FRONT:
-            return EndFront(stream_id)
+        case _Kind.END_SERVER:
+            return EndServer(stream_id)
         case _Kind.SHUTDOWN:
             return Shutdown()
         case _Kind.BEGIN_STREAM:

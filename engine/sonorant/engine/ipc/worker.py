@@ -16,13 +16,13 @@ from sonorant.engine.ipc.channel import PeerGone
 
 T = TypeVar("T")
 
-NICENESS = 5  # of a worker on the CPU: a third of the service process's share when both want the same core
+NICENESS = 5  # of a worker on the CPU: a third of the server process's share when both want the same core
 
 log = logging.getLogger(__name__)
 
 
 def give_way() -> None:
-    """Let the service process go first, which needs little time but everyone waits for. Covers later threads, too."""
+    """Let the server process go first, which needs little time but everyone waits for. Covers later threads, too."""
     os.nice(NICENESS)
 
 

@@ -1,7 +1,7 @@
-"""What each front has taken of each worker pair: numbers in shared memory, so that no two fronts take the same place.
+"""What each server process has taken of each worker pair, in shared memory, so that no two take the same place.
 
-Each front writes only its own numbers. It holds the lock while it takes a place, and when it notes or looks whether
-fronts wait for one.
+Each server process writes only its own numbers. It holds the lock while it takes a place, and when it notes or looks
+whether server processes wait for one.
 """
 
 from collections.abc import Callable
@@ -20,36 +20,36 @@ class Word(IntEnum):
 
 
 class Board:
-    def __init__(self, num_pairs: int = 1, num_fronts: int = 1) -> None:
-        taken = ("taken", "i8", (num_pairs, num_fronts, len(Word)))
-        self._use(SharedRecord(np.dtype([taken, ("waits", "i8", num_fronts)])))
+    def __init__(self, num_pairs: int = 1, num_servers: int = 1) -> None:
+        taken = ("taken", "i8", (num_pairs, num_servers, len(Word)))
+        self._use(SharedRecord(np.dtype([taken, ("waits", "i8", num_servers)])))
 
     def _use(self, record: SharedRecord) -> None:
         self.lock = self._record = record
         self._taken = record.field("taken").data  # quicker than the array, number by number
         self._waits = record.field("waits").data
-        self.num_fronts = len(self._waits)
+        self.num_servers = len(self._waits)
 
-    def get(self, pair: int, front: int, word: Word) -> int:
-        return self._taken[pair, front, word]
+    def get(self, pair: int, server: int, word: Word) -> int:
+        return self._taken[pair, server, word]
 
-    def put(self, pair: int, front: int, word: Word, value: int) -> None:
-        self._taken[pair, front, word] = value
+    def put(self, pair: int, server: int, word: Word, value: int) -> None:
+        self._taken[pair, server, word] = value
 
-    def set_waiting(self, front: int, waits: bool) -> None:
+    def set_waiting(self, server: int, waits: bool) -> None:
         with self.lock:
-            self._waits[front] = waits
+            self._waits[server] = waits
 
     def any_waits(self, but: int) -> bool:
-        """Whether another front than this one waits for places."""
+        """Whether another server process than this one waits for places."""
         with self.lock:
-            return any(waits for front, waits in enumerate(self._waits) if front != but)
+            return any(waits for server, waits in enumerate(self._waits) if server != but)
 
-    def clear(self, front: int) -> None:
-        """Forget a front that has died; nothing of it runs any more."""
+    def clear(self, server: int) -> None:
+        """Forget a server process that has died; nothing of it runs any more."""
         with self.lock:
-            self._record.field("taken")[:, front] = 0
-            self._waits[front] = False
+            self._record.field("taken")[:, server] = 0
+            self._waits[server] = False
 
     def fds(self) -> tuple[int, ...]:
         return self._record.fds()
@@ -69,25 +69,25 @@ def _board(record: SharedRecord) -> Board:
 
 
 class Entry:
-    """What one front has taken of one pair, and what the others have."""
+    """What one server process has taken of one pair, and what the others have."""
 
-    def __init__(self, board: Board, pair: int, front: int) -> None:
+    def __init__(self, board: Board, pair: int, server: int) -> None:
         self._board = board
         self._pair = pair
-        self._front = front
-        self._others = tuple(other for other in range(board.num_fronts) if other != front)
+        self._server = server
+        self._others = tuple(other for other in range(board.num_servers) if other != server)
 
     def tell(self, word: Word, value: int) -> None:
-        self._board.put(self._pair, self._front, word, value)
+        self._board.put(self._pair, self._server, word, value)
 
     def own(self, word: Word) -> int:
-        return self._board.get(self._pair, self._front, word)
+        return self._board.get(self._pair, self._server, word)
 
     def of_others(self, *words: Word) -> int:
         return sum(self._board.get(self._pair, other, word) for other in self._others for word in words)
 
     def claim(self, word: Word, limit: int, *also: Word) -> bool:
-        """Take one more, unless all fronts have as many as the limit. Of others, `also` count as well."""
+        """Take one more, unless all server processes have as many as the limit. Of others, `also` count as well."""
         with self._board.lock:
             own = self.own(word)
             has_room = own + self.of_others(word, *also) < limit

@@ -8,7 +8,7 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.on_demand import OnDemandEncoder
 from sonorant.engine.encoder.wire import Answer
 from sonorant.engine.errors import EngineError
-from sonorant.engine.owner.front_messages import Encode, Encoded
+from sonorant.engine.owner.link_messages import Encode, Encoded
 
 
 class Encoders:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sonorant.engine.ipc.front_ids import front_of
+from sonorant.engine.ipc.server_ids import server_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Suspects:
 
 @dataclass(slots=True)
 class Inquiry:
-    awaited: set[int]  # fronts that have not answered
+    awaited: set[int]  # server processes that have not answered
     live: list[int] = field(default_factory=list)  # ids of streams
     heard: set[int] = field(default_factory=set)
 
@@ -89,26 +89,26 @@ class Inquiries:
         self._known: set[int] = set()  # streams that were judged and not acquitted
         self._held: set[int] = set()  # those of them that may not go on yet
 
-    def open(self, pair: int, fronts: Collection[int]) -> None:
-        """Workers have died, and these fronts are asked."""
-        self._open[pair] = Inquiry(set(fronts))
+    def open(self, pair: int, servers: Collection[int]) -> None:
+        """Workers have died, and these server processes are asked."""
+        self._open[pair] = Inquiry(set(servers))
 
-    def is_awaited(self, pair: int, front: int) -> bool:
-        return pair in self._open and front in self._open[pair].awaited
+    def is_awaited(self, pair: int, server: int) -> bool:
+        return pair in self._open and server in self._open[pair].awaited
 
-    def answer(self, pair: int, front: int, live: Iterable[int], heard: Iterable[int]) -> None:
-        """Take a front's answer, which must be awaited."""
+    def answer(self, pair: int, server: int, live: Iterable[int], heard: Iterable[int]) -> None:
+        """Take a server process's answer, which must be awaited."""
         inquiry = self._open[pair]
-        inquiry.awaited.discard(front)
+        inquiry.awaited.discard(server)
         inquiry.live += live
         inquiry.heard.update(heard)
 
-    def leave(self, front: int) -> None:
-        """A front is gone with its streams."""
+    def leave(self, server: int) -> None:
+        """A server process is gone with its streams."""
         for inquiry in self._open.values():
-            inquiry.awaited.discard(front)
-            inquiry.live = [stream_id for stream_id in inquiry.live if front_of(stream_id) != front]
-        self.acquit({stream_id for stream_id in self._known if front_of(stream_id) == front})
+            inquiry.awaited.discard(server)
+            inquiry.live = [stream_id for stream_id in inquiry.live if server_of(stream_id) != server]
+        self.acquit({stream_id for stream_id in self._known if server_of(stream_id) == server})
 
     def is_complete(self, pair: int) -> bool:
         return pair in self._open and not self._open[pair].awaited
@@ -132,10 +132,10 @@ class Inquiries:
         self._held.difference_update(stream_ids)
 
     def released(self) -> dict[int, list[int]]:
-        """Return the streams that may go on from now on, by front."""
-        by_front: dict[int, list[int]] = {}
+        """Return the streams that may go on from now on, by server process."""
+        by_server: dict[int, list[int]] = {}
         for stream_id in sorted(self._held):
             if self._suspects.may_go_on(stream_id):
                 self._held.discard(stream_id)
-                by_front.setdefault(front_of(stream_id), []).append(stream_id)
-        return by_front
+                by_server.setdefault(server_of(stream_id), []).append(stream_id)
+        return by_server

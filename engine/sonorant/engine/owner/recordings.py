@@ -7,7 +7,7 @@ from sonorant.engine.encoder.wire import Answer, Want
 from sonorant.engine.errors import EngineError, EngineUnavailable
 from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.ipc.shared_bytes import SharedBytes
-from sonorant.engine.owner.front_messages import Drop, Encode
+from sonorant.engine.owner.link_messages import Drop, Encode
 
 
 class Recordings:

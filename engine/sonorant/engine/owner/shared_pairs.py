@@ -1,6 +1,6 @@
-"""Owns worker pairs that several fronts use: keeps them running, hands out seats, and clears up after dead fronts.
+"""Owns worker pairs that several server processes use: keeps them running, hands out seats, clears up after the dead.
 
-A front is another process with an `EnginePool`. It is welcomed when all pairs have loaded, and then told every change.
+A server process has an `EnginePool`. It is welcomed when all pairs have loaded, and then told every change.
 """
 
 import asyncio
@@ -14,12 +14,13 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import PeerGone
-from sonorant.engine.ipc.front_ids import MAX_FRONTS
-from sonorant.engine.ipc.messages import EndFront
+from sonorant.engine.ipc.messages import EndServer
 from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.ipc.server_ids import MAX_SERVERS
 from sonorant.engine.owner.board import Board
 from sonorant.engine.owner.encoders import Encoders
-from sonorant.engine.owner.front_messages import (
+from sonorant.engine.owner.judge import Inquiries
+from sonorant.engine.owner.link_messages import (
     Acquitted,
     Broken,
     Drop,
@@ -31,7 +32,6 @@ from sonorant.engine.owner.front_messages import (
     RoomFreed,
     Welcome,
 )
-from sonorant.engine.owner.judge import Inquiries
 from sonorant.engine.owner.standby import assign_standbys
 from sonorant.engine.workers.prepared import prepared
 from sonorant.engine.workers.seat import Seat
@@ -41,17 +41,17 @@ from sonorant.engine.workers.supervisor import Supervisor
 log = logging.getLogger(__name__)
 
 MAX_PAIRS = 32  # a seat at each goes into one message, and has seven descriptors
-ANSWER_TIMEOUT_S = 5.0  # for a front to say which of its streams ran with workers that have died
+ANSWER_TIMEOUT_S = 5.0  # for a server process to say which of its streams ran with workers that have died
 
 
 @asynccontextmanager
-async def shared_pairs(configs: Sequence[EngineConfig], num_fronts: int, mps: MpsMode) -> "AsyncIterator[SharedPairs]":
+async def shared_pairs(configs: Sequence[EngineConfig], num_servers: int, mps: MpsMode) -> "AsyncIterator[SharedPairs]":
     """Yield the owner of a worker pair for each config; `start` it. At the end all workers are stopped.
 
     Raises CheckpointError if the checkpoints do not go together, or EngineError if there are too many of either.
     """
     async with prepared(configs, mps) as ready:
-        pairs = SharedPairs(ready, num_fronts)
+        pairs = SharedPairs(ready, num_servers)
         try:
             yield pairs
         finally:
@@ -67,10 +67,12 @@ class _OwnedPair:
         self.is_judged = asyncio.Event()  # set while no death waits to be judged
         self.is_judged.set()
         self._owner = owner
-        self.supervisor = Supervisor(config, load_checkpoint(config.model), self._enter, owner.num_fronts, self._judged)
+        self.supervisor = Supervisor(
+            config, load_checkpoint(config.model), self._enter, owner.num_servers, self._judged
+        )
 
-    def news(self, front: int, reason: str = "") -> PairState:
-        seat = self.supervisor.seat(front) if self.state is EngineState.READY else None
+    def news(self, server: int, reason: str = "") -> PairState:
+        seat = self.supervisor.seat(server) if self.state is EngineState.READY else None
         return PairState(self.number, self.state, reason, self.supervisor.facts() if seat else {}, seat)
 
     def _enter(self, state: EngineState, reason: str) -> None:
@@ -86,7 +88,7 @@ class _OwnedPair:
 
 
 class _Connection:
-    """To a running front."""
+    """To a running server process."""
 
     def __init__(self, number: int, generation: int, packets: Packets) -> None:
         self.number = number
@@ -96,23 +98,23 @@ class _Connection:
 
 
 class SharedPairs:
-    def __init__(self, configs: Sequence[EngineConfig], num_fronts: int) -> None:
+    def __init__(self, configs: Sequence[EngineConfig], num_servers: int) -> None:
         """Use `shared_pairs`."""
-        if num_fronts > MAX_FRONTS or len(configs) > MAX_PAIRS:
+        if num_servers > MAX_SERVERS or len(configs) > MAX_PAIRS:
             raise EngineError(
-                f"{num_fronts} server processes and {len(configs)} worker pairs; the most are {MAX_FRONTS} and "
+                f"{num_servers} server processes and {len(configs)} worker pairs; the most are {MAX_SERVERS} and "
                 f"{MAX_PAIRS}, or one process"
             )
         self.configs = configs  # with all sizes chosen
-        self.num_fronts = num_fronts
-        self._board = Board(len(configs), num_fronts)
+        self.num_servers = num_servers
+        self._board = Board(len(configs), num_servers)
         inquiries = {config.model: Inquiries() for config in configs}
         self._pairs = [_OwnedPair(n, config, self, inquiries[config.model]) for n, config in enumerate(configs)]
         self._encoders = Encoders(configs)
         self._has_started = False
-        self._connections: dict[int, _Connection] = {}  # by the number of the front
-        self._generations = [-1] * num_fronts
-        self._cleared: dict[tuple[int, int], asyncio.Future[None]] = {}  # by pair and front, while that is cleared
+        self._connections: dict[int, _Connection] = {}  # by the number of the server process
+        self._generations = [-1] * num_servers
+        self._cleared: dict[tuple[int, int], asyncio.Future[None]] = {}  # by pair and server process
 
     async def start(self) -> None:
         """Start all workers; return when they have loaded. Raises CheckpointError or EngineError if they cannot."""
@@ -138,34 +140,34 @@ class SharedPairs:
             for config, pair in zip(self.configs, self._pairs, strict=True)
         ]
 
-    def connect(self, front: int) -> socket.socket:
-        """Return the socket for a process that becomes this front. The one before it was cleared."""
+    def connect(self, server: int) -> socket.socket:
+        """Return the socket for a process that becomes this server process. The one before it was cleared."""
         ours, theirs = Packets.pair()
-        self._generations[front] += 1
-        connection = self._connections[front] = _Connection(front, self._generations[front], Packets(ours))
+        self._generations[server] += 1
+        connection = self._connections[server] = _Connection(server, self._generations[server], Packets(ours))
         connection.packets.listen(lambda message: self._on_message(connection, message), lambda: None)
         if self._has_started:
             self._welcome(connection)
         return theirs
 
-    def leave(self, front: int) -> None:
-        """The process of a front has ended."""
-        self._connections.pop(front).packets.close()
-        self._encoders.leave(front)
+    def leave(self, server: int) -> None:
+        """The process of a server process has ended."""
+        self._connections.pop(server).packets.close()
+        self._encoders.leave(server)
         for pair in self._pairs:
-            pair.inquiries.leave(front)
+            pair.inquiries.leave(server)
         for pair in self._pairs:
             self._judge_if_complete(pair)
             self._release(pair)
 
-    async def clear(self, front: int) -> None:
-        """End everything of a front that has left, so that another process can take its place."""
-        await asyncio.gather(*(self._end_streams(pair, front) for pair in self._pairs))
-        self._board.clear(front)
+    async def clear(self, server: int) -> None:
+        """End everything of a server process that has left, so that another process can take its place."""
+        await asyncio.gather(*(self._end_streams(pair, server) for pair in self._pairs))
+        self._board.clear(server)
         self._broadcast(RoomFreed())
 
     async def close(self) -> None:
-        """Stop all workers. All fronts must have ended."""
+        """Stop all workers. All server processes must have ended."""
         await asyncio.gather(self._encoders.close(), *(pair.supervisor.close() for pair in self._pairs))
         for connection in self._connections.values():
             connection.packets.close()
@@ -203,31 +205,31 @@ class SharedPairs:
             self.judge(pair)
 
     def _release(self, pair: _OwnedPair) -> None:
-        for front, stream_ids in pair.inquiries.released().items():
-            if front in self._connections:
-                self._connections[front].packets.send(Released(tuple(stream_ids)))
+        for server, stream_ids in pair.inquiries.released().items():
+            if server in self._connections:
+                self._connections[server].packets.send(Released(tuple(stream_ids)))
 
-    async def _end_streams(self, pair: _OwnedPair, front: int) -> None:
-        """End a dead front's streams with the workers, and empty its rings."""
-        seat = pair.supervisor.seat(front)
+    async def _end_streams(self, pair: _OwnedPair, server: int) -> None:
+        """End a dead server process's streams with the workers, and empty its rings."""
+        seat = pair.supervisor.seat(server)
         if pair.state is not EngineState.READY or seat is None:
             return  # it ends with the workers
-        key, loop = (pair.number, front), asyncio.get_running_loop()
+        key, loop = (pair.number, server), asyncio.get_running_loop()
         cleared = self._cleared[key] = loop.create_future()
         seat.outbox.go_on()
         seat.inbox.go_on()
         fds = [seat.outbox.fileno(), seat.inbox.fileno()]
         try:
             loop.add_reader(fds[1], _take_until_end, seat, cleared)
-            if not _sent_end(seat, front):
-                loop.add_reader(fds[0], _send_end, seat, front)
+            if not _sent_end(seat, server):
+                loop.add_reader(fds[0], _send_end, seat, server)
             await cleared
         finally:
             for fd in fds:
                 loop.remove_reader(fd)
             del self._cleared[key]
 
-    # Fronts
+    # Server processes
 
     def _welcome(self, connection: _Connection) -> None:
         connection.is_welcome = True
@@ -270,20 +272,20 @@ class SharedPairs:
                     self._pairs[number].supervisor.report_down(reason)
 
 
-def _sent_end(seat: Seat, front: int) -> bool:
+def _sent_end(seat: Seat, server: int) -> bool:
     with suppress(PeerGone):  # then the pair's new state comes in a moment
-        return bool(seat.outbox.try_publish([EndFront(front)]))
+        return bool(seat.outbox.try_publish([EndServer(server)]))
     return True
 
 
-def _send_end(seat: Seat, front: int) -> None:
-    if _sent_end(seat, front):
+def _send_end(seat: Seat, server: int) -> None:
+    if _sent_end(seat, server):
         asyncio.get_running_loop().remove_reader(seat.outbox.fileno())
 
 
 def _take_until_end(seat: Seat, cleared: "asyncio.Future[None]") -> None:
     try:
-        ended = any(isinstance(record, EndFront) for record in seat.inbox.drain())
+        ended = any(isinstance(record, EndServer) for record in seat.inbox.drain())
     except PeerGone:
         asyncio.get_running_loop().remove_reader(seat.inbox.fileno())
         return

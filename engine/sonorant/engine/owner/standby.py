@@ -14,8 +14,8 @@ class StandbyPair(Protocol):
 def assign_standbys(pairs: Sequence[StandbyPair]) -> None:
     """Let a standby that is ready replace a pair that is not; that pair becomes a standby.
 
-    Every front does so after each change of a pair, and the owner of the workers, too. They see the changes in the same
-    order, so they come to the same result.
+    Every server process does so after each change of a pair, and the owner of the workers, too. They see the changes
+    in the same order, so they come to the same result.
     """
     for pair in pairs:
         ready = [each for each in pairs if each.is_standby and each.state is EngineState.READY]

@@ -1,1 +1,1 @@
-"""The engine in the service process: streams, worker pairs, routing, recovery. No torch."""
+"""The engine in the server process: streams, worker pairs, routing, recovery. No torch."""

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 class EngineStats:
     """What is in flight, all zero when idle, and the workers' totals since they started."""
 
-    num_streams: int  # of all fronts
+    num_streams: int  # of all server processes
     backlog: int  # commands that wait for room on ring A
     ring_bytes: tuple[int, int, int]  # on rings A, B and C
     work: Mapping[str, Work]  # by the name of the worker
@@ -74,13 +74,13 @@ class Engine:
         self._checkpoint = checkpoint
         self._tokenizer = tokenizer
         self._on_state = on_state
-        self._front = link.front
-        self._taken = link.front.entry(number)
+        self._process = link.process
+        self._taken = link.process.entry(number)
         self._pair = link.follow(number, self._enter)
         self._traffic = Traffic(checkpoint.name, self._deliver, self._pair.report_down)
         self._recordings = link.recordings
         self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
-        self._runs = Runs(self._traffic.publish, link.front.ids)
+        self._runs = Runs(self._traffic.publish, link.process.ids)
         self._places = Places()
         self.resting = self._places.resting
         self.is_standby = config.is_standby
@@ -185,7 +185,7 @@ class Engine:
         if known_codes is not None:
             check_known_codes(known_codes, params, self._checkpoint)
         stream = EngineStream(
-            next(self._front.ids),
+            next(self._process.ids),
             params,
             prompt,
             self.placement,
@@ -235,7 +235,7 @@ class Engine:
         if not self._taken.claim(Word.STORED, self.max_stored):
             raise EngineOverloaded(f"all {self.max_stored} places for stored codes are in use; try again later")
         spoken = [codes for codes in segments if len(codes)]
-        stream = StoredStream(next(self._front.ids), self.placement, spoken, past_codes, credit_frames)
+        stream = StoredStream(next(self._process.ids), self.placement, spoken, past_codes, credit_frames)
         self.placement.add(stream, self)
         self.placement.run(stream)
         return stream
@@ -323,19 +323,19 @@ class Engine:
 
     @property
     def num_stored(self) -> int:
-        """How many streams of stored codes all fronts have."""
+        """How many streams of stored codes all server processes have."""
         return self._places.num_stored + self._taken.of_others(Word.STORED)
 
     @property
     def num_places(self) -> int:
-        """How many places all fronts have: for streams, and, by other fronts, between two streams of an utterance."""
+        """How many places all server processes have for streams; others also between streams of an utterance."""
         return self._places.num_taken + self._taken.of_others(Word.PLACES, Word.KEPT)
 
     def keep_places(self, change: int) -> None:
-        """Have so many more places count as taken for other fronts, for utterances between two of their streams."""
+        """Have so many more places count as taken for other server processes: for utterances between two streams."""
         self._taken.tell(Word.KEPT, self._taken.own(Word.KEPT) + change)
         if change < 0:
-            self._front.room_freed()
+            self._process.room_freed()
 
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
         if stream.is_stored:
@@ -352,12 +352,12 @@ class Engine:
         del self._streams[stream.stream_id]
         self._places.leave(stream)
         self._tell_taken()
-        self._front.room_freed()
+        self._process.room_freed()
 
     def rest(self, stream: KeptStream) -> None:
         self._places.rest(stream)
         self._tell_taken()
-        self._front.room_freed()
+        self._process.room_freed()
 
     def begin(self, stream: KeptStream) -> None:
         if stream in self.resting:
@@ -366,7 +366,7 @@ class Engine:
         self._runs.begin(stream)
 
     def set_waiting(self, waits: bool) -> None:
-        self._front.set_waiting(waits)
+        self._process.set_waiting(waits)
 
     def _tell_taken(self) -> None:
         self._taken.tell(Word.PLACES, self._places.num_taken)

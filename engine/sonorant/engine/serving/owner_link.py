@@ -1,4 +1,4 @@
-"""A front's link to the process that owns the worker pairs: follows their states, and has deaths judged there."""
+"""A server process's link to the owner of the worker pairs: follows their states, and has deaths judged there."""
 
 import asyncio
 import socket
@@ -7,7 +7,7 @@ from typing import Any
 
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.packets import Packets
-from sonorant.engine.owner.front_messages import (
+from sonorant.engine.owner.link_messages import (
     Acquitted,
     Broken,
     Encoded,
@@ -19,8 +19,8 @@ from sonorant.engine.owner.front_messages import (
     Welcome,
 )
 from sonorant.engine.owner.recordings import Recordings
-from sonorant.engine.serving.front import Front
 from sonorant.engine.serving.keeping import KeptStream
+from sonorant.engine.serving.server_process import ServerProcess
 from sonorant.engine.workers.seat import Facts, Seat
 from sonorant.engine.workers.state import EngineState
 
@@ -35,7 +35,9 @@ class OwnerLink:
         self._on_room: Callable[[], None] = lambda: None
         self.verdicts = Verdicts(packets)
         self.recordings = Recordings(packets)
-        self.front = Front(welcome.board, welcome.number, welcome.generation, lambda: packets.send(RoomFreed()))
+        self.process = ServerProcess(
+            welcome.board, welcome.number, welcome.generation, lambda: packets.send(RoomFreed())
+        )
 
     @classmethod
     async def open(cls, end: socket.socket) -> "OwnerLink":

@@ -38,7 +38,7 @@ class Pair(Protocol):
         """The stream has lent its slot to others."""
 
     def set_waiting(self, waits: bool) -> None:
-        """Note whether streams wait for room on any pair, so that other fronts tell when there is some."""
+        """Note whether streams wait for room on any pair, so that other server processes tell when there is some."""
 
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
         """How many more streams of this one's kind the pair can take now; with `queued`, also into its queue."""
@@ -70,7 +70,7 @@ class Placement:
         """End a stream. No stream ends anywhere else."""
         home = self._home.pop(stream)
         self._waiting.pop(stream, None)
-        stream.finish(end)  # whoever keeps its place for another stream does so here, before other fronts see it free
+        stream.finish(end)  # an utterance may keep the place for its next stream here, before others see it free
         home.remove_stream(stream)
         self._verdicts.acquit([stream])
         self._place_waiting()
@@ -139,7 +139,7 @@ class Placement:
     def _place_waiting(self) -> None:
         if not self._waiting:
             return
-        self._pairs[0].set_waiting(True)  # before the look, or else room that another front frees now goes unnoticed
+        self._pairs[0].set_waiting(True)  # before the look, or room that is freed now goes unnoticed
         for stream in sorted(self._waiting, key=lambda stream: stream.is_batch):  # the others in order
             if self._verdicts.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]

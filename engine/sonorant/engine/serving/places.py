@@ -11,7 +11,7 @@ from sonorant.engine.shares import Shares
 
 
 class Places:
-    """Of the streams of one front at one pair: places of the talker, and others for stored codes."""
+    """Of the streams of one server process at one pair: places of the talker, and others for stored codes."""
 
     def __init__(self) -> None:
         self.resting: set[KeptStream] = set()

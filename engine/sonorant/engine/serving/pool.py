@@ -126,7 +126,7 @@ class _Pair:
         try:
             spoken = await warm_up(self.engine)
         except EngineOverloaded:
-            return True  # other fronts have all places: their streams speak
+            return True  # other server processes have all places: their streams speak
         except EngineError as error:
             log.error("the warm-up of %s failed: %s", self.engine.info.model, error)
             # Workers that went down will be replaced. Replacing workers that are up would not help: new ones are alike.
@@ -222,8 +222,10 @@ class EnginePool:
         ]
 
     def keep_places(self, checkpoint: str, change: int) -> None:
-        """Have other fronts leave so many more places to utterances between two of their streams. `checkpoint`: the
-        fingerprint of the one that speaks them; the first one if there is none."""
+        """Have other server processes leave so many more places to utterances between two of their streams.
+
+        `checkpoint`: the fingerprint of the one that speaks them; the first one if there is none.
+        """
         of_model = [pair.engine for pair in self._pairs if pair.engine.info.fingerprint == checkpoint]
         (of_model or [self._pairs[0].engine])[0].keep_places(change)
 

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.front_ids import MAX_FRONTS
 from sonorant.engine.ipc.messages import (
     BeginStream,
-    EndFront,
+    EndServer,
     EndStream,
     FirstChunk,
     FlushStream,
@@ -21,20 +20,21 @@ from sonorant.engine.ipc.messages import (
     max_bytes,
 )
 from sonorant.engine.ipc.ring import record_bytes
+from sonorant.engine.ipc.server_ids import MAX_SERVERS
 
 
 @dataclass(frozen=True, slots=True)
 class RingSizes:
-    """Bytes of ring B, and of each front's rings A and C. Any front may have all the streams.
+    """Bytes of ring B, and of each server process's rings A and C. Any server process may have all the streams.
 
     Frames: no stream is further ahead than its credit, so rings B and C hold at most `credit_frames` of each stream,
     live or stored; in the worst case each frame is a record of its own. Every ring has room for at least two of its
     largest records.
 
-    Ring A: the service process keeps the commands that do not fit, so its size need not bound what callers send. Ring B
+    Ring A: the server process keeps the commands that do not fit, so its size need not bound what callers send. Ring B
     has room for four of the longest past codes. If more streams begin at the same moment, as happens when all streams
     of a dead pair continue here, the talker waits for Code2Wav. Code2Wav never waits for the talker, and never long for
-    the service process, which reads whatever comes.
+    the server process, which reads whatever comes.
     """
 
     commands: int
@@ -56,7 +56,7 @@ class RingSizes:
         streams = config.max_streams + config.code2wav.stored_streams
         frames = streams * config.talker.credit_frames
         batch = room(PcmBatch, rows=config.code2wav.max_decode_batch, num_frames=config.talker.credit_frames)
-        ends = streams * room(EndStream) + MAX_FRONTS * room(EndFront)
+        ends = streams * room(EndStream) + MAX_SERVERS * room(EndServer)
         return cls(
             commands=4 * room(OpenStream) + 64 * 1024,
             frames=frames * (room(FrameBatch) + room(TextPositions) + room(FlushStream))

@@ -1,4 +1,4 @@
-"""What one front has of a running worker pair: its ends of the rings, and a view of what the workers do.
+"""What one server process has of a running worker pair: its ends of the rings, and a view of what the workers do.
 
 It can be pickled for another process, which must get the file descriptors `fds` as well.
 """
@@ -19,7 +19,7 @@ Facts = Mapping[str, Mapping[str, Any]]  # what each worker reported when it had
 class Seat:
     outbox: RingOutbox[Command]
     inbox: RingInbox[PcmRecord]
-    rings: tuple[Ring, Ring, Ring]  # A and C of this front, and the one ring B of the workers
+    rings: tuple[Ring, Ring, Ring]  # A and C of this server process, and the one ring B of the workers
     heartbeats: Mapping[str, Heartbeat]  # by the name of the worker
 
     def ring_bytes(self) -> tuple[int, int, int]:

@@ -42,7 +42,7 @@ class WorkersNotStarted(EngineError):
 
 
 class Supervisor:
-    """Keeps a worker pair running, for one front or more. The callbacks run in the event loop's thread.
+    """Keeps a worker pair running, for one server process or more. The callbacks run in the event loop's thread.
 
     `on_state` gets each new state with its reason. At RESTARTING, FAILED and CLOSED everything sent so far is lost and
     will not be answered, and the ends of the rings must not be used any more. `judged` is awaited after RESTARTING:
@@ -54,14 +54,14 @@ class Supervisor:
         config: EngineConfig,
         checkpoint: Checkpoint,
         on_state: Callable[[EngineState, str], None],
-        num_fronts: int,
+        num_servers: int,
         judged: Callable[[], Awaitable[None]],
     ) -> None:
         self._config = config
         self._name = checkpoint.name
         self._sizes = RingSizes.of(config, checkpoint)
         self._on_state = on_state
-        self._num_fronts = num_fronts
+        self._num_servers = num_servers
         self._judged = judged
         self.num_restarts = 0  # how often workers went down and others were to take their place
         self._workers: Workers | None = None
@@ -88,9 +88,9 @@ class Supervisor:
         """Do not count the present failure of the workers. Call it from `on_state` at RESTARTING."""
         self._is_forgiven = True
 
-    def seat(self, front: int) -> Seat | None:
-        """Return what a front uses of the running workers, if there are any."""
-        return None if self._workers is None else self._workers.seats[front]
+    def seat(self, server: int) -> Seat | None:
+        """Return what a server process uses of the running workers, if there are any."""
+        return None if self._workers is None else self._workers.seats[server]
 
     def facts(self) -> Facts:
         """What each running worker reported when it had loaded, by the worker's name."""
@@ -162,7 +162,7 @@ class Supervisor:
     async def _bring_up(self) -> None:
         self._ready_s = math.inf
         try:
-            workers = await Workers.start(self._config, self._name, self._sizes, self._last_facts, self._num_fronts)
+            workers = await Workers.start(self._config, self._name, self._sizes, self._last_facts, self._num_servers)
         except OSError as error:
             message = f"cannot start workers: {error}; allow more open files, or free memory"
             raise WorkersNotStarted(message) from error

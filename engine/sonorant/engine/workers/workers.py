@@ -1,7 +1,7 @@
 """The two worker processes of a pair and the rings between them: started once, stopped once.
 
-Each front has a ring A and a ring C; one ring B connects the workers. If one worker dies, the other is stopped, too,
-because the state of the rings belongs to both. A new pair gets new ones.
+Each server process has a ring A and a ring C; one ring B connects the workers. If one worker dies, the other is
+stopped, too, because the state of the rings belongs to both. A new pair gets new ones.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from sonorant.engine.ipc.channel import RingInbox, RingOutbox
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.doorbell import Doorbell
 from sonorant.engine.ipc.fork_server import WORKERS
-from sonorant.engine.ipc.fronts import FrontsInbox, FrontsOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.inherited import Inheritable
 from sonorant.engine.ipc.messages import Command, FrameRecord, PcmRecord
 from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox
 from sonorant.engine.talker import process as talker
 from sonorant.engine.workers.ring_sizes import RingSizes
 from sonorant.engine.workers.seat import Facts, Seat
@@ -47,7 +47,7 @@ class Workers:
         """Use `Workers.start`. `resources` closes all the other arguments' files and processes; `stop` does so."""
         self._model = model
         self._resources = resources
-        self.seats = seats  # by the number of the front
+        self.seats = seats  # by the number of the server process
         self.facts: dict[str, Mapping[str, Any]] = {}  # as `Facts`
         self.children = children
         self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
@@ -59,7 +59,7 @@ class Workers:
 
     @classmethod
     async def start(
-        cls, config: EngineConfig, model: str, sizes: RingSizes, facts: Facts, num_fronts: int
+        cls, config: EngineConfig, model: str, sizes: RingSizes, facts: Facts, num_servers: int
     ) -> "Workers":
         """Start both workers and return while they load. Raises OSError if they cannot be started, and leaves nothing.
 
@@ -75,15 +75,15 @@ class Workers:
             frames_out, frames_in = RingOutbox[FrameRecord](frames, bells[0]), RingInbox[FrameRecord](frames, bells[1])
             beats = {name: ours.enter_context(contextlib.closing(Heartbeat())) for name in ("talker", "code2wav")}
             seats, inboxes, outboxes = list[Seat](), list[RingInbox[Command]](), list[RingOutbox[PcmRecord]]()
-            for _ in range(num_fronts):
+            for _ in range(num_servers):
                 commands, bells = ring(sizes.commands), _doorbell(ours, theirs)
                 outbox = RingOutbox[Command](commands, bells[0])
                 inboxes.append(RingInbox(commands, bells[1]))
                 pcm, bells = ring(sizes.pcm), _doorbell(theirs, ours)
                 outboxes.append(RingOutbox(pcm, bells[0]))
                 seats.append(Seat(outbox, RingInbox(pcm, bells[1]), (commands, frames, pcm), beats))
-            first = inboxes[0] if num_fronts == 1 else FrontsInbox(inboxes)
-            last = outboxes[0] if num_fronts == 1 else FrontsOutbox(outboxes)
+            first = inboxes[0] if num_servers == 1 else SharedInbox(inboxes)
+            last = outboxes[0] if num_servers == 1 else SharedOutbox(outboxes)
             children: list[Child] = []
             stages: tuple[tuple[StageName, Any, tuple[Inheritable, ...], tuple[Any, ...]], ...] = (
                 ("talker", talker.main, (first, frames_out, *beats.values()), (facts.get("talker", {}),)),

@@ -3,8 +3,8 @@
 import pytest
 
 from sonorant.engine.code2wav.schedule.pace import RESERVE
-from sonorant.engine.ipc.front_ids import front_of
-from sonorant.engine.ipc.messages import EndFront, EndStream, FlushStream
+from sonorant.engine.ipc.messages import EndServer, EndStream, FlushStream
+from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.types import FinishReason, StreamEnd
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, end, frames, rows
 from tests.fakes import begin_stream
@@ -63,13 +63,13 @@ def test_a_stream_that_ends_during_its_call_ends_behind_it(reason: FinishReason)
     assert rows(decoder.finish()) == [(1, 1, 4), (1,)]
 
 
-def test_a_front_that_ends_during_a_call_has_ended_when_nothing_more_comes_for_it() -> None:
+def test_a_server_that_ends_during_a_call_has_ended_when_nothing_more_comes_for_it() -> None:
     decoder = call_of_four_frames()
-    decoder.send(begin_stream(2), frames(0, 2), EndFront(front_of(1)))
+    decoder.send(begin_stream(2), frames(0, 2), EndServer(server_of(1)))
     assert decoder.urgent() == [EndStream(2, StreamEnd(FinishReason.CANCELLED, 1, 0.0, 0.0, ""))]
-    assert decoder.fronts_ended == []
+    assert decoder.servers_ended == []
     assert rows(decoder.finish()) == [(1, 1, 4), (1,)]
-    assert decoder.fronts_ended == [front_of(1)] and decoder.batcher.num_streams == 0
+    assert decoder.servers_ended == [server_of(1)] and decoder.batcher.num_streams == 0
 
 
 def test_of_two_frames_a_listener_who_would_run_dry_gets_one_at_once() -> None:

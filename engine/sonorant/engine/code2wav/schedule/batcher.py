@@ -48,10 +48,9 @@ from sonorant.engine.code2wav.schedule.silence import silent_tail
 from sonorant.engine.code2wav.schedule.slots import Slots
 from sonorant.engine.code2wav.schedule.stream import NEVER_S, NO_SLOT, Stream
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.front_ids import front_of
 from sonorant.engine.ipc.messages import (
     BeginStream,
-    EndFront,
+    EndServer,
     EndStream,
     FirstChunk,
     FlushStream,
@@ -60,6 +59,7 @@ from sonorant.engine.ipc.messages import (
     SilentStream,
     TextPositions,
 )
+from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 
 # Unheard frames in one call, per row that a call may have. More would hold up live streams for too long. Fewer would
@@ -73,7 +73,7 @@ IN_HAND_FRAMES = 4
 # A whole chunk waits for this part of a frame for those of other streams. Waiting for longer saves few calls more.
 GATHER = 0.25
 
-FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndFront
+FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndServer
 
 
 class Batcher:
@@ -113,7 +113,7 @@ class Batcher:
         self._with_reference: dict[int, Stream] = {}  # streams that have a reference and no slot yet
         self._begun: dict[int, Stream] = {}  # streams whose first frame has not come
         self._outgoing = Outgoing()
-        self._ending_fronts: list[EndFront] = []
+        self._ending_servers: list[EndServer] = []
         self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
 
     @property
@@ -134,8 +134,8 @@ class Batcher:
                 self._file(stream)
             case EndStream():
                 self._on_end(record)
-            case EndFront():
-                self._end_front(record)
+            case EndServer():
+                self._end_server(record)
 
     def _on_begin(self, record: BeginStream) -> None:
         if record.stream_id in self._streams:
@@ -184,22 +184,22 @@ class Batcher:
         self._file(stream)
         self._finish_if_drained(stream)
 
-    def _end_front(self, record: EndFront) -> None:
+    def _end_server(self, record: EndServer) -> None:
         """End what the talker does not know: streams of stored codes, and streams with frames still to be decoded."""
-        for stream in [each for each in self._streams.values() if front_of(each.stream_id) == record.front]:
+        for stream in [each for each in self._streams.values() if server_of(each.stream_id) == record.server]:
             num_frames = stream.num_received
             stream.end = EndStream(stream.stream_id, StreamEnd(FinishReason.CANCELLED, num_frames, 0.0, 0.0, ""))
             stream.pending.clear()
             self._file(stream)
             self._finish_if_drained(stream)
-        self._ending_fronts.append(record)
-        self._pass_on_ended_fronts()
+        self._ending_servers.append(record)
+        self._pass_on_ended_servers()
 
-    def _pass_on_ended_fronts(self) -> None:
-        """Pass EndFront on behind all that is sent of the front's streams, of which some may be in a call."""
-        for record in self._ending_fronts[:]:
-            if all(front_of(stream_id) != record.front for stream_id in self._streams):
-                self._ending_fronts.remove(record)
+    def _pass_on_ended_servers(self) -> None:
+        """Pass EndServer on behind all that is sent of the server process's streams, of which some may be in a call."""
+        for record in self._ending_servers[:]:
+            if all(server_of(stream_id) != record.server for stream_id in self._streams):
+                self._ending_servers.remove(record)
                 self._outgoing.add(record)
 
     def next_batch(self) -> DecodePlan:
@@ -329,7 +329,7 @@ class Batcher:
                 stream.chunk_frames = self._sizes.wanted(stream.num_decoded)
             stream.gathered_s = NEVER_S
             self._put_back(stream)
-        self._pass_on_ended_fronts()
+        self._pass_on_ended_servers()
         return self._outgoing.take()
 
     def apply_unheard(self, plan: DecodePlan) -> list[PcmRecord]:
@@ -345,7 +345,7 @@ class Batcher:
             ):
                 self._copies.append((stream.slot, kept))
             self._put_back(stream)
-        self._pass_on_ended_fronts()
+        self._pass_on_ended_servers()
         return self._outgoing.take()
 
     def _put_back(self, stream: Stream) -> None:

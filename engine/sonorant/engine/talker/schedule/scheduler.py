@@ -27,11 +27,10 @@ import numpy as np
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.front_ids import front_of
 from sonorant.engine.ipc.messages import (
     BeginStream,
     CancelStream,
-    EndFront,
+    EndServer,
     EndStream,
     EndText,
     FlushStream,
@@ -41,6 +40,7 @@ from sonorant.engine.ipc.messages import (
     OpenStream,
     PushText,
 )
+from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.talker.schedule.admission import Admission
 from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
 from sonorant.engine.talker.schedule.faults import fault_of_ids, fault_of_stream
@@ -55,7 +55,7 @@ from sonorant.engine.types import FinishReason, Float32Array, Int16Array, Stream
 
 NO_SCORES = "the model's scores are not finite: use other sampling settings, or another voice"
 
-StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | EndFront
+StreamCommand: TypeAlias = OpenStream | PushText | EndText | GrantCredit | CancelStream | EndServer
 
 
 class Scheduler:
@@ -104,8 +104,8 @@ class Scheduler:
         if isinstance(command, OpenStream):
             self._on_open(command)
             return
-        if isinstance(command, EndFront):
-            self._end_front(command)
+        if isinstance(command, EndServer):
+            self._end_server(command)
             return
         stream = self._streams.get(command.stream_id)
         if stream is None:
@@ -149,8 +149,8 @@ class Scheduler:
             if stream.repetition is not None:
                 self._suspects.add(stream)
 
-    def _end_front(self, command: EndFront) -> None:
-        for stream in [each for each in self._streams.values() if front_of(each.stream_id) == command.front]:
+    def _end_server(self, command: EndServer) -> None:
+        for stream in [each for each in self._streams.values() if server_of(each.stream_id) == command.server]:
             self._end(stream, FinishReason.CANCELLED)
         self._records.append(command)
 

@@ -1,4 +1,4 @@
-"""The messages between the process that owns the worker pairs and each of the fronts that use them."""
+"""The messages between the process that owns the worker pairs and each of the server processes that use them."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from sonorant.engine.workers.state import EngineState
 
 @dataclass(frozen=True, slots=True)
 class PairState:
-    """The new state of a pair. At READY it comes with the front's seat; the seat before that is void."""
+    """The new state of a pair. At READY it comes with the server process's seat; the seat before that is void."""
 
     pair: int
     state: EngineState
@@ -28,7 +28,7 @@ class PairState:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The first message to a front."""
+    """The first message to a server process."""
 
     number: int
     generation: int
@@ -45,7 +45,7 @@ class Judged:
     """The answer to Lost."""
 
     pair: int
-    culprit: int  # a stream's id; 0: nobody, or one of another front
+    culprit: int  # a stream's id; 0: nobody, or one of another server process
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class Encoded:
     answer: Answer | EngineError
 
 
-# From a front
+# From a server process
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The front's streams that ran when the workers of a pair died. Answers every PairState of RESTARTING."""
+    """The server process's streams that ran when the workers of a pair died. Answers every PairState of RESTARTING."""
 
     pair: int
     stream_ids: tuple[int, ...]
@@ -84,7 +84,7 @@ class Acquitted:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The front cannot use what the workers of a pair send."""
+    """The server process cannot use what the workers of a pair send."""
 
     pair: int
     reason: str
@@ -112,4 +112,4 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class RoomFreed:
-    """A front has given up a place, while another waits for one."""
+    """A server process has given up a place, while another waits for one."""

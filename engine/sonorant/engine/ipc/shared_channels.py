@@ -1,6 +1,6 @@
-"""The channels of a worker that several fronts share: many rings seen as one inbox, and one outbox that sorts by front.
+"""The channels of a worker that several server processes share: many rings as one inbox, and one outbox that sorts.
 
-With one front, workers have its rings themselves.
+With one server process, workers have its rings themselves.
 """
 
 import select
@@ -12,25 +12,25 @@ from typing import TypeVar
 import numpy as np
 
 from sonorant.engine.ipc.channel import PeerGone, RingInbox, RingOutbox
-from sonorant.engine.ipc.front_ids import front_of
-from sonorant.engine.ipc.messages import Command, EndFront, PcmBatch, PcmRecord, TextPositions
+from sonorant.engine.ipc.messages import Command, EndServer, PcmBatch, PcmRecord, TextPositions
+from sonorant.engine.ipc.server_ids import server_of
 
 T = TypeVar("T")
 _NOTHING = object()
 
 
-class FrontsInbox:
-    """The commands of all fronts. The records of each stay in order, and fronts take turns record by record.
+class SharedInbox:
+    """The commands of all server processes. The records of each stay in order; they take turns record by record.
 
-    Raises PeerGone once all fronts are gone. The process that owns the workers holds the other ends, too, and hands
-    them to the replacement of a front that has died.
+    Raises PeerGone once all server processes are gone. The owner holds the other ends, too, and hands them to the
+    replacement of a server process that has died.
     """
 
     def __init__(self, inboxes: Sequence[RingInbox[Command]]) -> None:
         self._inboxes = inboxes
         self._first = 0  # whose turn it is to be the first
         self._poll: select.poll | None = None  # made in the process that waits
-        self._heard: dict[int, RingInbox[Command]]  # by file descriptor, of fronts that are there
+        self._heard: dict[int, RingInbox[Command]]  # by file descriptor, of server processes that are there
 
     def drain(self) -> list[Command]:
         drained: list[list[Command]] = []
@@ -68,10 +68,10 @@ class FrontsInbox:
         return tuple(chain.from_iterable(inbox.fds() for inbox in self._inboxes))
 
 
-class FrontsOutbox:
-    """Publishes each record, or each row of a batch, to the front of its stream.
+class SharedOutbox:
+    """Publishes each record, or each row of a batch, to the server process of its stream.
 
-    A front that is gone misses its records. Raises PeerGone once all fronts are gone.
+    A server process that is gone misses its records. Raises PeerGone once all server processes are gone.
     """
 
     def __init__(self, outboxes: Sequence[RingOutbox[PcmRecord]]) -> None:
@@ -79,11 +79,11 @@ class FrontsOutbox:
         self._gone: set[int] = set()
 
     def publish(self, records: Sequence[PcmRecord]) -> None:
-        for front, own in sorted_by_front(records).items():
+        for server, own in sorted_by_server(records).items():
             try:
-                self._outboxes[front].publish(own)
+                self._outboxes[server].publish(own)
             except PeerGone:
-                self._gone.add(front)
+                self._gone.add(server)
         if len(self._gone) == len(self._outboxes):
             raise PeerGone
 
@@ -97,30 +97,30 @@ def by_turns(lists: Sequence[Sequence[T]]) -> Iterator[T]:
         yield from (each for each in turn if each is not _NOTHING)  # type: ignore[misc]
 
 
-def sorted_by_front(records: Sequence[PcmRecord]) -> dict[int, list[PcmRecord]]:
-    """Return each front's records, in order. Batches with streams of several fronts are split."""
+def sorted_by_server(records: Sequence[PcmRecord]) -> dict[int, list[PcmRecord]]:
+    """Return each server process's records, in order. Batches with streams of several server processes are split."""
     sorted_records: dict[int, list[PcmRecord]] = {}
     for record in records:
         match record:
             case PcmBatch() | TextPositions():
-                for front, part in _parts(record):
-                    sorted_records.setdefault(front, []).append(part)
-            case EndFront(front):
-                sorted_records.setdefault(front, []).append(record)
+                for server, part in _parts(record):
+                    sorted_records.setdefault(server, []).append(part)
+            case EndServer(server):
+                sorted_records.setdefault(server, []).append(record)
             case _:
-                sorted_records.setdefault(front_of(record.stream_id), []).append(record)
+                sorted_records.setdefault(server_of(record.stream_id), []).append(record)
     return sorted_records
 
 
 def _parts(batch: PcmBatch | TextPositions) -> Iterator[tuple[int, PcmBatch | TextPositions]]:
-    fronts = front_of(batch.stream_ids)
-    if (fronts == fronts[0]).all():
-        yield int(fronts[0]), batch
+    servers = server_of(batch.stream_ids)
+    if (servers == servers[0]).all():
+        yield int(servers[0]), batch
         return
-    for front in np.unique(fronts).tolist():
-        rows = np.flatnonzero(fronts == front)
+    for server in np.unique(servers).tolist():
+        rows = np.flatnonzero(servers == server)
         if isinstance(batch, TextPositions):
-            yield front, TextPositions(batch.stream_ids[rows], batch.frame_indices[rows], batch.positions[rows])
+            yield server, TextPositions(batch.stream_ids[rows], batch.frame_indices[rows], batch.positions[rows])
         else:
             samples, codes = np.asarray(batch.samples, np.int16)[rows], np.asarray(batch.codes, np.int16)[rows]
-            yield front, PcmBatch(batch.stream_ids[rows], batch.first_frames[rows], batch.num_frames, samples, codes)
+            yield server, PcmBatch(batch.stream_ids[rows], batch.first_frames[rows], batch.num_frames, samples, codes)

@@ -1,4 +1,4 @@
-"""The channels of workers that several fronts share: what each front sends stays in order, and each gets its own."""
+"""The channels of workers that several server processes share: what each sends stays in order, each gets its own."""
 
 import os
 import threading
@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from sonorant.engine.ipc.channel import PeerGone, RingInbox, RingOutbox
 from sonorant.engine.ipc.doorbell import Doorbell
-from sonorant.engine.ipc.front_ids import GENERATIONS, MAX_FRONTS, front_of, new_ids
-from sonorant.engine.ipc.fronts import FrontsInbox, FrontsOutbox, by_turns, sorted_by_front
 from sonorant.engine.ipc.messages import (
     Command,
-    EndFront,
+    EndServer,
     EndStream,
     GrantCredit,
     PcmBatch,
@@ -26,30 +24,32 @@ from sonorant.engine.ipc.messages import (
     TextPositions,
 )
 from sonorant.engine.ipc.ring import Ring, _inherited
+from sonorant.engine.ipc.server_ids import GENERATIONS, MAX_SERVERS, new_ids, server_of
+from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox, by_turns, sorted_by_server
 from sonorant.engine.types import FinishReason, StreamEnd
 
 
 @given(st.lists(st.lists(st.integers()), min_size=1, max_size=4))
-def test_fronts_take_turns_and_each_stays_in_order(lists: list[list[int]]) -> None:
-    numbered = [[(front, place, value) for place, value in enumerate(each)] for front, each in enumerate(lists)]
+def test_servers_take_turns_and_each_stays_in_order(lists: list[list[int]]) -> None:
+    numbered = [[(server, place, value) for place, value in enumerate(each)] for server, each in enumerate(lists)]
     merged = list(by_turns(numbered))
     assert sorted(merged) == sorted(item for each in numbered for item in each)
-    for front, each in enumerate(numbered):
-        assert [item for item in merged if item[0] == front] == each
+    for server, each in enumerate(numbered):
+        assert [item for item in merged if item[0] == server] == each
     assert [place for _, place, _ in merged] == sorted(place for _, place, _ in merged), "nobody goes ahead"
 
 
-@given(st.integers(0, MAX_FRONTS - 1), st.integers(0, 3 * GENERATIONS))
-def test_an_id_says_its_front(front: int, generation: int) -> None:
-    ids = new_ids(front, generation)
+@given(st.integers(0, MAX_SERVERS - 1), st.integers(0, 3 * GENERATIONS))
+def test_an_id_says_its_server(server: int, generation: int) -> None:
+    ids = new_ids(server, generation)
     one, other = next(ids), next(ids)
     assert other == one + 1 and 0 < one < 2**63
-    assert front_of(one) == front
-    assert (front_of(np.array([one, other])) == front).all()
-    assert next(new_ids(front, generation + 1)) != one
+    assert server_of(one) == server
+    assert (server_of(np.array([one, other])) == server).all()
+    assert next(new_ids(server, generation + 1)) != one
 
 
-def test_one_front_alone_counts_from_one() -> None:
+def test_one_server_alone_counts_from_one() -> None:
     assert next(new_ids()) == 1
 
 
@@ -57,14 +57,14 @@ batches = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), max_size
 
 
 @given(batches, st.booleans())
-def test_every_row_comes_to_its_front_in_order(batches: list[list[int]], is_positions: bool) -> None:
+def test_every_row_comes_to_its_server_in_order(batches: list[list[int]], is_positions: bool) -> None:
     """Row k of all batches has the number k in all its fields."""
     records: list[PcmRecord] = []
     count = 0
-    for fronts in batches:
-        ids = np.array([(front << 56) + 1 for front in fronts], np.int64)
-        numbers = np.arange(count, count + len(fronts), dtype=np.int32)
-        count += len(fronts)
+    for servers in batches:
+        ids = np.array([(server << 56) + 1 for server in servers], np.int64)
+        numbers = np.arange(count, count + len(servers), dtype=np.int32)
+        count += len(servers)
         if is_positions:
             records.append(TextPositions(ids, numbers, numbers.astype(np.float32)))
         else:
@@ -73,14 +73,14 @@ def test_every_row_comes_to_its_front_in_order(batches: list[list[int]], is_posi
         records.append(SilentStream(int(ids[0]), count))
         records.append(EndStream(int(ids[-1]), StreamEnd(FinishReason.COMPLETED, count, 0.0, 0.0)))
     seen = 0
-    for front, own in sorted_by_front(records).items():
+    for server, own in sorted_by_server(records).items():
         before = -1
         for record in own:
             if isinstance(record, SilentStream | EndStream):
-                assert front_of(record.stream_id) == front
+                assert server_of(record.stream_id) == server
                 continue
             assert isinstance(record, PcmBatch | TextPositions)
-            assert (front_of(record.stream_ids) == front).all()
+            assert (server_of(record.stream_ids) == server).all()
             indices = record.frame_indices if isinstance(record, TextPositions) else record.first_frames
             assert (np.diff(np.concatenate([[before], indices])) > 0).all()
             before = int(indices[-1])
@@ -89,19 +89,19 @@ def test_every_row_comes_to_its_front_in_order(batches: list[list[int]], is_posi
                 assert (np.asarray(record.samples) == indices[:, None]).all()
                 assert (np.asarray(record.codes)[:, 0, 0] == indices).all()
     assert seen == count
-    others = [record for own in sorted_by_front(records).values() for record in own if hasattr(record, "stream_id")]
+    others = [record for own in sorted_by_server(records).values() for record in own if hasattr(record, "stream_id")]
     assert len(others) == 2 * len(batches)
 
 
-def test_a_batch_of_one_front_is_not_copied() -> None:
+def test_a_batch_of_one_server_is_not_copied() -> None:
     batch = PcmBatch(
         np.full(2, 3 << 56), np.zeros(2, np.int32), 1, np.zeros((2, 8), np.int16), np.zeros((2, 1, 1), np.int16)
     )
-    assert sorted_by_front([batch, EndFront(3)]) == {3: [batch, EndFront(3)]}
+    assert sorted_by_server([batch, EndServer(3)]) == {3: [batch, EndServer(3)]}
 
 
 class Line:
-    """One direction between a front and a worker, both in this process."""
+    """One direction between a server process and a worker, both in this process."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.ring = stack.enter_context(closing(Ring(4096)))
@@ -116,12 +116,12 @@ def lines() -> Iterator[list[Line]]:
         yield [Line(stack) for _ in range(2)]
 
 
-def inbox_of(lines: list[Line]) -> tuple[FrontsInbox, list[RingOutbox[Command]]]:
+def inbox_of(lines: list[Line]) -> tuple[SharedInbox, list[RingOutbox[Command]]]:
     outboxes = [RingOutbox[Command](line.ring, line.bells[0]) for line in lines]
-    return FrontsInbox([RingInbox(line.other_side, line.bells[1]) for line in lines]), outboxes
+    return SharedInbox([RingInbox(line.other_side, line.bells[1]) for line in lines]), outboxes
 
 
-def test_an_inbox_wakes_for_any_front(lines: list[Line]) -> None:
+def test_an_inbox_wakes_for_any_server(lines: list[Line]) -> None:
     inbox, outboxes = inbox_of(lines)
     began_s = time.monotonic()
     inbox.wait(0.05)
@@ -146,7 +146,7 @@ def test_the_first_turn_goes_round(lines: list[Line]) -> None:
     assert firsts in ([0, 1, 0, 1], [1, 0, 1, 0])
 
 
-def test_a_worker_is_alone_when_all_fronts_are_gone_and_not_before(lines: list[Line]) -> None:
+def test_a_worker_is_alone_when_all_servers_are_gone_and_not_before(lines: list[Line]) -> None:
     inbox, outboxes = inbox_of(lines)
     outboxes[1].publish([GrantCredit(1, 2)])
     lines[0].bells[0].close()
@@ -154,7 +154,7 @@ def test_a_worker_is_alone_when_all_fronts_are_gone_and_not_before(lines: list[L
     assert inbox.drain() == [GrantCredit(1, 2)]
     began_s = time.process_time()
     inbox.wait(0.3)
-    assert time.process_time() - began_s < 0.1, "a front that is gone keeps nobody busy"
+    assert time.process_time() - began_s < 0.1, "a server process that is gone keeps nobody busy"
     outboxes[1].publish([GrantCredit(1, 3)])
     lines[1].bells[0].close()
     inbox.wait(10)
@@ -166,12 +166,12 @@ def test_a_worker_is_alone_when_all_fronts_are_gone_and_not_before(lines: list[L
 
 
 def test_an_outbox_reaches_those_that_are_there(lines: list[Line]) -> None:
-    outbox = FrontsOutbox([RingOutbox(line.ring, line.bells[0]) for line in lines])
+    outbox = SharedOutbox([RingOutbox(line.ring, line.bells[0]) for line in lines])
     inbox = RingInbox[PcmRecord](lines[1].other_side, lines[1].bells[1])
     lines[0].bells[1].close()
-    records = [EndFront(0), EndFront(1)]
+    records = [EndServer(0), EndServer(1)]
     outbox.publish(records)
-    assert inbox.drain() == [EndFront(1)]
+    assert inbox.drain() == [EndServer(1)]
     lines[1].bells[1].close()
     outbox.publish(records)  # rings into the void
     with pytest.raises(PeerGone):
