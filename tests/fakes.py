@@ -83,7 +83,7 @@ def open_stream(
     voice: int | None = None,
     known_codes: Int16Array | None = None,
     caller: int = 0,
-    is_batch: bool = False,
+    is_background: bool = False,
 ) -> OpenStream:
     """A stream whose seed and reference are its own, and its prompt, too, unless `voice` says what it begins with."""
     sampling = SamplingParams(
@@ -118,7 +118,7 @@ def open_stream(
         reference_codes=reference if num_reference_frames else None,
         known_codes=known_codes,
         caller=caller,
-        is_batch=is_batch,
+        is_background=is_background,
     )
 
 
@@ -137,9 +137,9 @@ def begin_stream(
     first_frame: int = 0,
     *,
     is_stored: bool = False,
-    is_batch: bool = False,
+    is_background: bool = False,
 ) -> BeginStream:
-    return BeginStream(stream_id, 0.0, 0.0, past_codes, first_frame, is_stored, is_batch)
+    return BeginStream(stream_id, 0.0, 0.0, past_codes, first_frame, is_stored, is_background)
 
 
 def frame_batch(stream_ids: Sequence[int], frame_indices: Sequence[int], codes: Int16Array) -> FrameBatch:

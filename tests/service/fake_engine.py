@@ -74,7 +74,7 @@ class FakeEngine(FakeWorkers):
         self.num_encoded = 0
         self.opened: list[SynthesisParams] = []
         self.callers: list[int] = []  # of each of these
-        self.batch: list[bool] = []
+        self.background: list[bool] = []
         self.in_turn: list[bool] = []  # whether each of these is admitted by turns of callers in any case
         self.info = EngineInfo(
             model="fake",
@@ -150,7 +150,7 @@ class FakeEngine(FakeWorkers):
         waits: bool = False,
         caller: int = 0,
         in_turn: bool = False,
-        batch: bool = False,
+        background: bool = False,
     ) -> FakeStream:
         if self.state is not EngineState.READY and not (waits and self.state is EngineState.RESTARTING):
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
@@ -160,7 +160,7 @@ class FakeEngine(FakeWorkers):
         self.opened.append(params)
         self.callers.append(caller)
         self.in_turn.append(in_turn)
-        self.batch.append(batch)
+        self.background.append(background)
         stream = FakeStream(self._next_id, replace(params), self, credit=min(credit_frames, CREDIT_FRAMES))
         self._next_id += 1
         if known_codes is not None:

@@ -110,7 +110,7 @@ async def test_failures_are_counted_by_status() -> None:
 async def test_utterances_that_may_wait_are_not_refused() -> None:
     engine = FakeEngine(frame_s=0.01, max_streams=2)
     measured, _ = await run(engine, "closed", 4, max_wait_ms=10_000, batch=True)
-    assert measured["ok"] > 4 and measured["failed"] == 0 and all(engine.batch)
+    assert measured["ok"] > 4 and measured["failed"] == 0 and all(engine.background)
 
 
 async def test_an_utterance_that_takes_too_long_is_given_up() -> None:

@@ -308,4 +308,4 @@ async def test_utterances_may_wait_for_a_full_server() -> None:
             payloads = [payload async for payload in stream]
         assert isinstance(payloads[0], UtteranceStarted) and isinstance(payloads[-1], UtteranceDone)
         await client.synthesize("b", scheduling=scheduling(batch=True))
-        assert engine.batch == [False, False, False, True]
+        assert engine.background == [False, False, False, True]

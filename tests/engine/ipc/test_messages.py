@@ -81,7 +81,7 @@ def openings(draw: st.DrawFn) -> OpenStream:
         times_text_from=draw(st.none() | seconds),
         caller=draw(st.integers(0, 2**56 - 1)),
         in_turn=draw(st.booleans()),
-        is_batch=draw(st.booleans()),
+        is_background=draw(st.booleans()),
     )
 
 

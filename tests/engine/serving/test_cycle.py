@@ -30,7 +30,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.server_ids import new_ids, server_of
 from sonorant.engine.talker import process as talker_process
-from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
+from sonorant.engine.talker.schedule.background_limits import ONE_STREAM, BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import FinishReason, StreamEnd
@@ -85,7 +85,7 @@ class Listener:
 
 class Cycle:
     def __init__(
-        self, config: EngineConfig, num_pages: int, *, is_ahead: bool = False, limits: BatchLimits = ONE_STREAM
+        self, config: EngineConfig, num_pages: int, *, is_ahead: bool = False, limits: BackgroundLimits = ONE_STREAM
     ) -> None:
         """`is_ahead`: the talker decides steps before it knows the result of the one before."""
         self.clock = FakeClock()
@@ -267,7 +267,7 @@ streams = st.builds(
     credit_frames=st.integers(1, 10),
     num_reference_frames=st.sampled_from([0, 0, 3, 40]),
     voice=st.sampled_from([None, 1, 2]),
-    is_batch=st.booleans(),
+    is_background=st.booleans(),
 )
 actions = st.lists(
     st.tuples(
@@ -292,7 +292,7 @@ actions = st.lists(
     chunk_ramp=st.lists(st.integers(1, 12), min_size=1, max_size=5).map(tuple),
     max_decode_batch=st.integers(1, 4),
     is_ahead=st.booleans(),
-    limits=st.builds(BatchLimits, most_streams=st.integers(1, 3), most_rows=st.integers(0, 4)),
+    limits=st.builds(BackgroundLimits, most_streams=st.integers(1, 3), most_rows=st.integers(0, 4)),
 )
 def test_any_schedule_ends_clean(
     specs: list[dict[str, int]],
@@ -303,7 +303,7 @@ def test_any_schedule_ends_clean(
     chunk_ramp: tuple[int, ...],
     max_decode_batch: int,
     is_ahead: bool,
-    limits: BatchLimits,
+    limits: BackgroundLimits,
 ) -> None:
     config = EngineConfig.of(
         model=CHECKPOINT.folder,

@@ -19,7 +19,7 @@ NUM_ALL, NUM_LAST = 16, 2
 class FakeStream:
     caller: int
     is_stored: bool = False
-    is_batch: bool = False
+    is_background: bool = False
 
 
 def streams(num: int, caller: int, *, is_stored: bool = False) -> list[KeptStream]:
@@ -67,7 +67,7 @@ def test_a_stream_that_has_a_place_spares_none() -> None:
 def test_a_batch_stream_always_leaves_an_eighth() -> None:
     (stream,) = streams(1, NOBODY)
     assert Places().num_spared(stream, NUM_ALL) == 0
-    assert Places().num_spared(cast("KeptStream", FakeStream(NOBODY, is_batch=True)), NUM_ALL) == NUM_LAST
+    assert Places().num_spared(cast("KeptStream", FakeStream(NOBODY, is_background=True)), NUM_ALL) == NUM_LAST
 
 
 async def until(happens: Callable[[], bool]) -> None:

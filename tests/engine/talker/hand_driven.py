@@ -6,7 +6,7 @@ import numpy as np
 
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import EndStream, FrameRecord
-from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
+from sonorant.engine.talker.schedule.background_limits import ONE_STREAM, BackgroundLimits
 from sonorant.engine.talker.schedule.rows import DecodeRows, StepPlan
 from sonorant.engine.talker.schedule.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
@@ -24,12 +24,12 @@ class Talker:
         num_slots: int = 4,
         num_pages: int = 64,
         max_context: int = 256,
-        batch_limits: BatchLimits = ONE_STREAM,
+        background_limits: BackgroundLimits = ONE_STREAM,
         **config_fields: int,
     ) -> None:
         config = EngineConfig.of(CHECKPOINT.folder, num_slots=num_slots, max_context=max_context, **config_fields)
         self.clock = FakeClock()
-        self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock, batch_limits)
+        self.scheduler = Scheduler(config, CHECKPOINT, num_pages, self.clock, background_limits)
         self.plan = StepPlan([], [], DecodeRows.of([]), [], 0.0)
 
     def send(self, *commands: StreamCommand) -> None:

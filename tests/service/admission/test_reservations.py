@@ -135,7 +135,7 @@ async def test_batch_utterances_leave_the_last_eighth_to_others(follows: bool) -
     for number in range(NUM_PLACES // 8):
         server.open(f"caller {number}")
     begun.open(server._params, 1)
-    assert server.engine.batch.count(True) == NUM_PLACES * 7 // 8 + 1
+    assert server.engine.background.count(True) == NUM_PLACES * 7 // 8 + 1
 
 
 async def test_utterances_at_another_process_of_the_host_count_as_well() -> None:

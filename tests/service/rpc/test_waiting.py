@@ -125,7 +125,7 @@ async def test_batch_utterances_go_last() -> None:
         taking.cancel()
         async with asyncio.timeout(20):
             await asyncio.gather(batch, interactive)
-        assert engine.batch == [False, False, True]
+        assert engine.background == [False, False, True]
 
 
 async def test_a_listener_who_has_audio_goes_ahead_of_new_ones_and_need_not_ask() -> None:

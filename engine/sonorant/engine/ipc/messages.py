@@ -81,7 +81,7 @@ class BeginStream:
     past_codes: Int16Array | None = None  # [frames, codebooks], decoded only for the state they leave, never heard
     first_frame: int = 0  # index of the next frame; the last `first_frame` past frames are the stream's own
     is_stored: bool = False  # its frames are stored codes, which come from the service
-    is_batch: bool = False
+    is_background: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ Record: TypeAlias = Command | FrameRecord | PcmRecord
 #   FlushStream  is_blocked   stream_id
 #   EndText, CancelStream: 0, stream_id; EndServer: 0, server; Shutdown: 0, 0
 HEADER = struct.Struct("=IIq")  # kind, count, stream_id (or what the table has in its place)
-BEGIN = struct.Struct("=2d3q")  # opened_s, started_s, first_frame, is_stored, is_batch
+BEGIN = struct.Struct("=2d3q")  # opened_s, started_s, first_frame, is_stored, is_background
 TIMES = struct.Struct("=2d")  # began_s, ended_s
 CODEBOOKS = struct.Struct("=q")  # how many there are
 FIRST_CHUNK = struct.Struct("=7d")  # its times
@@ -262,9 +262,9 @@ def encode(record: Record) -> list[Buffer]:
             return [HEADER.pack(_Kind.END_SERVER, 0, server)]
         case Shutdown():
             return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
-        case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, is_stored, is_batch):
+        case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, is_stored, is_background):
             num_past = 0 if past_codes is None else len(past_codes)
-            begin = BEGIN.pack(opened_s, started_s, first_frame, is_stored, is_batch)
+            begin = BEGIN.pack(opened_s, started_s, first_frame, is_stored, is_background)
             head = HEADER.pack(_Kind.BEGIN_STREAM, num_past, stream_id) + begin
             return [head] if past_codes is None else [head, raw(past_codes, np.int16)]
         case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
@@ -321,8 +321,10 @@ def decode(payload: Buffer) -> Record:
             return Shutdown()
         case _Kind.BEGIN_STREAM:
             past_codes = np.frombuffer(body, np.int16, offset=BEGIN.size).reshape(count, -1) if count else None
-            opened_s, started_s, first_frame, is_stored, is_batch = BEGIN.unpack_from(body)
-            return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored), bool(is_batch))
+            opened_s, started_s, first_frame, is_stored, is_background = BEGIN.unpack_from(body)
+            return BeginStream(
+                stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored), bool(is_background)
+            )
         case _Kind.FRAME_BATCH:
             return FrameBatch(*_rows(body, count, TIMES.size), *TIMES.unpack_from(body))
         case _Kind.TEXT_POSITIONS:

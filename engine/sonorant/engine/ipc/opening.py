@@ -16,9 +16,10 @@ import numpy.typing as npt
 from sonorant.engine.ipc.ring import Buffer
 from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams
 
-# credit_frames, opened_s, times_text_from (NaN: None), caller; then the flags in_turn, is_batch, text_ended, do_sample,
-# subtalker_do_sample, ignore_eos; then how many values of the embedding, prompt rows, trailing ids, reference frames
-# and known frames follow (-1: no such array); num_text_tokens, text_row; the numbers of SamplingParams, in order
+# credit_frames, opened_s, times_text_from (NaN: None), caller; then the flags in_turn, is_background, text_ended,
+# do_sample, subtalker_do_sample, ignore_eos; then how many values of the embedding, prompt rows, trailing ids,
+# reference frames and known frames follow (-1: no such array); num_text_tokens, text_row; the numbers of
+# SamplingParams, in order
 OPEN = struct.Struct("=q2dq 6q 5q 2q dq2d dqd 3q")
 
 
@@ -37,7 +38,7 @@ class OpenStream:
     times_text_from: float | None = None  # send TextPositions, which begin about here; None: send none
     caller: int = 0  # slots and KV pages are shared out among callers; 0: no particular caller
     in_turn: bool = False  # admitted by turns of callers, even behind known codes
-    is_batch: bool = False  # nobody listens to it yet, so it gives way to all others
+    is_background: bool = False  # nobody listens to it yet, so it gives way to all others
 
 
 def raw(values: npt.NDArray[Any], dtype: type[np.generic]) -> memoryview:
@@ -56,7 +57,7 @@ def opening_bytes(record: OpenStream) -> tuple[int, list[Buffer]]:
     opened = OPEN.pack(
         *(record.credit_frames, record.opened_s),
         *(math.nan if record.times_text_from is None else record.times_text_from, record.caller),
-        *(record.in_turn, record.is_batch, plan.text_ended),
+        *(record.in_turn, record.is_background, plan.text_ended),
         *(sampling.do_sample, sampling.subtalker_do_sample, sampling.ignore_eos),
         *(num_values, len(plan.text_ids), len(plan.trailing), num_reference, num_known),
         *(plan.num_text_tokens, plan.text_row),
@@ -75,7 +76,7 @@ def opening_bytes(record: OpenStream) -> tuple[int, list[Buffer]]:
 
 def opening(body: bytearray, codebooks: int, stream_id: int) -> OpenStream:
     credit_frames, opened_s, times_text_from, caller, *rest = OPEN.unpack_from(body)
-    in_turn, is_batch, text_ended, do_sample, subtalker_do_sample, ignore_eos = map(bool, rest[:6])
+    in_turn, is_background, text_ended, do_sample, subtalker_do_sample, ignore_eos = map(bool, rest[:6])
     num_values, num_rows, num_trailing, num_reference, num_known = rest[6:11]
     position = OPEN.size
 
@@ -108,5 +109,5 @@ def opening(body: bytearray, codebooks: int, stream_id: int) -> OpenStream:
         times_text_from=None if math.isnan(times_text_from) else times_text_from,
         caller=caller,
         in_turn=in_turn,
-        is_batch=is_batch,
+        is_background=is_background,
     )

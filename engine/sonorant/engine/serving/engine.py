@@ -156,7 +156,7 @@ class Engine:
         waits: bool = False,
         caller: int = 0,
         in_turn: bool = False,
-        batch: bool = False,
+        background: bool = False,
     ) -> EngineStream:
         """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
 
@@ -171,7 +171,7 @@ class Engine:
         stands for nobody in particular and may have all. Streams with known codes are admitted before all others, as
         somebody is listening to them; not with `in_turn`, until they have been heard from here.
 
-        Nobody listens to a `batch` stream in real time: it has what others leave, and gives way to them.
+        Nobody listens to a `background` stream in real time: it has what others leave, and gives way to them.
         """
         limit = self._config.talker.credit_frames
         credit_frames = limit if credit_frames is None else min(credit_frames, limit)
@@ -197,7 +197,7 @@ class Engine:
             outlives_workers=outlives_workers,
             caller=caller,
             in_turn=in_turn,
-            is_batch=batch,
+            is_background=background,
         )
         if not self._taken.claim(Word.PLACES, self.max_streams, Word.KEPT):
             raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")

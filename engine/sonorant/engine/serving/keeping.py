@@ -36,7 +36,7 @@ class KeptStream(Protocol):
         """Whose it is; 0 is nobody in particular."""
 
     @property
-    def is_batch(self) -> bool:
+    def is_background(self) -> bool:
         """Whether nobody listens to it yet, so that it gives way to others."""
 
     @property

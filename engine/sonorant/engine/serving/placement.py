@@ -140,7 +140,7 @@ class Placement:
         if not self._waiting:
             return
         self._pairs[0].set_waiting(True)  # before the look, or room that is freed now goes unnoticed
-        for stream in sorted(self._waiting, key=lambda stream: stream.is_batch):  # the others in order
+        for stream in sorted(self._waiting, key=lambda stream: stream.is_background):  # the others in order
             if self._verdicts.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]
                 if pair is not self._home[stream]:

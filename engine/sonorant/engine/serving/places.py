@@ -51,7 +51,7 @@ class Places:
         For new streams, the service has seen to that.
         """
         shares = Shares.of_engine(num_all)
-        if stream.is_batch:
+        if stream.is_background:
             return shares.kept
         is_anyones = not stream.caller or stream not in self.resting
         return 0 if is_anyones else shares.to_leave(self._of_caller[stream.caller] + 1)

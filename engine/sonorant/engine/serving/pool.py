@@ -251,7 +251,7 @@ class EnginePool:
         waits: bool = False,
         caller: int = 0,
         in_turn: bool = False,
-        batch: bool = False,
+        background: bool = False,
     ) -> EngineStream:
         """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises; see `Engine.open`.
 
@@ -264,14 +264,16 @@ class EnginePool:
         if index is None and waits and (back := [pair for pair in pairs if pair.comes_back]):
             emptiest = min(back, key=lambda pair: (pair.engine.is_standby, pair.engine.num_places))
             return emptiest.engine.open(
-                params, credit_frames, known_codes, waits=True, caller=caller, in_turn=in_turn, batch=batch
+                params, credit_frames, known_codes, waits=True, caller=caller, in_turn=in_turn, background=background
             )
         if index is None:
             states = " and ".join(sorted({pair.state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].engine.info.model} is {states}; try again later")
         if spare and sum(load.room for load in loads) <= spare:
             raise EngineOverloaded("all streams are in use, or kept for others; try again later")
-        return pairs[index].engine.open(params, credit_frames, known_codes, caller=caller, in_turn=in_turn, batch=batch)
+        return pairs[index].engine.open(
+            params, credit_frames, known_codes, caller=caller, in_turn=in_turn, background=background
+        )
 
     def info_for_codec(self, codec: str) -> EngineInfo:
         """Return the info of the first checkpoint with this codec. Raises CodecDiffers if there is none."""

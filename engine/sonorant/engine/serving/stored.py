@@ -23,7 +23,7 @@ class StoredStream:
 
     outlives_workers = True
     is_stored = True
-    is_batch = False
+    is_background = False
     caller = 0  # has no part in sharing out places
 
     def __init__(

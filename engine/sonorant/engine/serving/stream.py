@@ -50,10 +50,10 @@ class EngineStream:
         outlives_workers: bool = True,
         caller: int = 0,
         in_turn: bool = False,
-        is_batch: bool = False,
+        is_background: bool = False,
     ) -> None:
         """`known_codes` [frames, codebooks] are of frames made before; the stream begins after them. Slots are shared
-        out among callers; `caller` 0 is nobody in particular. `in_turn`, `is_batch`: see `Engine.open`."""
+        out among callers; `caller` 0 is nobody in particular. `in_turn`, `is_background`: see `Engine.open`."""
         self.stream_id = stream_id
         self.ended = False  # all is made; the last events may still wait here to be taken
         self.when_ended: Callable[[], None] | None = None  # called once, at the end
@@ -63,7 +63,7 @@ class EngineStream:
         self._params = params
         self.caller = caller
         self._in_turn = in_turn
-        self.is_batch = is_batch
+        self.is_background = is_background
         self._keeper = keeper
         self._checkpoint = checkpoint
         self._max_context = max_context
@@ -237,7 +237,7 @@ class EngineStream:
             None if self.text_times is None else self.text_times.go_on_at(self._num_frames),
             self.caller,
             self._in_turn and not self._was_heard,
-            self.is_batch,
+            self.is_background,
         )
         send(opening)
 

@@ -26,7 +26,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.talker.first_chunk import FirstChunkWait
-from sonorant.engine.talker.schedule.batch_limits import BatchLimits
+from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Runner, Stepping
 
@@ -125,8 +125,8 @@ def _load(
     step_s = runner.step_times() if device.type == "cuda" else {}
     if config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
         outbox.publish([speech_sample(runner.step, checkpoint, config)])
-    batch_limits = BatchLimits.of(config.talker.num_slots, on_cuda=device.type == "cuda")
-    scheduler = Scheduler(config, checkpoint, runner.num_pages, batch_limits=batch_limits)
+    background_limits = BackgroundLimits.of(config.talker.num_slots, on_cuda=device.type == "cuda")
+    scheduler = Scheduler(config, checkpoint, runner.num_pages, background_limits=background_limits)
     info = {
         "device": str(device),
         "threads": torch.get_num_threads(),

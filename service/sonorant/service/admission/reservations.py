@@ -121,7 +121,7 @@ class Reservation:
                 waits=self._follows or self._resumed or is_kept,
                 caller=self._all.caller_for_engine,
                 in_turn=self._resumed and not is_kept and is_heavy,
-                batch=self._is_background,
+                background=self._is_background,
             )
         except BaseException as error:
             permit.give_back()

@@ -107,7 +107,7 @@ def test_any_schedule(
         live = [stream_id for stream_id in made if stream_id not in reasons and stream_id not in STORED]
         for stream_id in ids:
             if stream_id not in made and (stream_id in STORED or len(live) < num_slots):
-                kind = {"is_stored": stream_id in STORED, "is_batch": stream_id in batch}
+                kind = {"is_stored": stream_id in STORED, "is_background": stream_id in batch}
                 decoder.send(begin_stream(stream_id, references[stream_id], **kind))
                 made[stream_id] = 0
                 live += [stream_id] * (stream_id not in STORED)

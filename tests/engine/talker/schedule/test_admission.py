@@ -1,10 +1,10 @@
-"""Interactive streams come first: batch streams wait behind them, and give up slots and pages for them."""
+"""Interactive streams come first: background streams wait behind them, and give up slots and pages for them."""
 
 import numpy as np
 
 from sonorant.engine.ipc.messages import BeginStream, CancelStream, EndStream, OpenStream, PushText
 from sonorant.engine.talker.schedule.admission import LENDS_AFTER_S
-from sonorant.engine.talker.schedule.batch_limits import BatchLimits
+from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from sonorant.engine.types import FinishReason
 from tests.engine.talker.hand_driven import Talker
 from tests.fakes import open_stream
@@ -14,17 +14,17 @@ HEAVY = 7  # a caller
 
 
 class Callers:
-    """They open streams; those from 100 on are batch streams. What yields is opened again, as the engine does it."""
+    """They open streams; those from 100 on are background streams. What yields is opened again, as by the engine."""
 
     def __init__(self, *, most_streams: int = 2, num_slots: int = 4, num_pages: int = 64) -> None:
-        limits = BatchLimits(most_streams, most_rows=100)
+        limits = BackgroundLimits(most_streams, most_rows=100)
         self.talker = Talker(
             num_slots=num_slots,
             num_pages=num_pages,
             max_context=1024,
             max_prefill_rows=1024,
             runaway_frames_per_token=0,
-            batch_limits=limits,
+            background_limits=limits,
         )
         self.yielded: list[int] = []
         self._openings: dict[int, OpenStream] = {}
@@ -41,7 +41,7 @@ class Callers:
                 known_codes=FRAMES[:num_known] if num_known else None,
                 trailing=(11,) * (16 * num_pages),
                 caller=caller,
-                is_batch=stream_id >= 100,
+                is_background=stream_id >= 100,
             )
             self.talker.send(self._openings[stream_id])
         return self.step()
@@ -119,7 +119,7 @@ def test_an_interactive_stream_that_grows_has_the_pages_of_batch_streams() -> No
     talker = Talker(num_slots=4, num_pages=32, max_context=512)
     talker.send(
         open_stream(1, num_rows=8, max_frames=500, credit_frames=500),
-        open_stream(100, num_rows=8, max_frames=500, text_ended=True, trailing=(11,) * 50, is_batch=True),
+        open_stream(100, num_rows=8, max_frames=500, text_ended=True, trailing=(11,) * 50, is_background=True),
     )
     talker.step()
     talker.send(PushText(1, (11,) * 200))
@@ -141,12 +141,12 @@ def test_a_heavy_caller_may_have_the_slots_of_batch_streams_but_not_those_that_i
 
 
 def test_a_batch_stream_has_the_slot_only_of_another_batch_stream_without_text() -> None:
-    talker = Talker(num_slots=2, batch_limits=BatchLimits(most_streams=1, most_rows=100))
-    talker.send(open_stream(1), open_stream(2), open_stream(100, is_batch=True))
+    talker = Talker(num_slots=2, background_limits=BackgroundLimits(most_streams=1, most_rows=100))
+    talker.send(open_stream(1), open_stream(2), open_stream(100, is_background=True))
     for _ in range(3):
         records = talker.step()
     assert (records, talker.scheduler.wait_s) == ([], None), "nobody lends it a slot"
-    talker.send(CancelStream(1), open_stream(101, is_batch=True))
+    talker.send(CancelStream(1), open_stream(101, is_background=True))
     talker.step()
     assert not talker.step()
     assert talker.scheduler.wait_s == LENDS_AFTER_S

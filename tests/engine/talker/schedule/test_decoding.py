@@ -21,7 +21,7 @@ def built(stream: Stream) -> DecodeRow:
 
 def stream_of(stream_id: int, num_text_ids: int, num_frames: int) -> Stream:
     """Every third one is a background stream."""
-    opened = open_stream(stream_id, min_frames=5, is_batch=stream_id % 3 == 0)
+    opened = open_stream(stream_id, min_frames=5, is_background=stream_id % 3 == 0)
     stream = Stream.opened(opened, frames_per_token=0, pad_id=PAD)
     stream.slot = stream_id % NUM_SLOTS
     stream.trailing = list(range(100, 100 + num_text_ids))

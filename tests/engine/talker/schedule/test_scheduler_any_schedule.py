@@ -22,7 +22,7 @@ from sonorant.engine.ipc.messages import (
     OpenStream,
     PushText,
 )
-from sonorant.engine.talker.schedule.batch_limits import BatchLimits
+from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
 from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint, reopened
@@ -70,7 +70,7 @@ streams = st.builds(
     num_reference_frames=st.integers(0, 2),
     voice=st.sampled_from([None, 1, 2]),
     caller=st.integers(0, 2),
-    is_batch=st.booleans(),
+    is_background=st.booleans(),
 )
 actions = st.lists(
     st.tuples(st.sampled_from(["open", "text", "end", "grant", "cancel", "die", *["step"] * 8]), st.integers(0, 5)),
@@ -79,7 +79,7 @@ actions = st.lists(
 )
 
 
-def new_talker(config: EngineConfig, num_pages: int, limits: BatchLimits) -> tuple[Scheduler, FakeTalkerRunner]:
+def new_talker(config: EngineConfig, num_pages: int, limits: BackgroundLimits) -> tuple[Scheduler, FakeTalkerRunner]:
     scheduler = Scheduler(config, CHECKPOINT, num_pages, FakeClock(), limits)
     return scheduler, FakeTalkerRunner(CHECKPOINT, config, num_pages)
 
@@ -91,7 +91,7 @@ def new_talker(config: EngineConfig, num_pages: int, limits: BatchLimits) -> tup
     num_slots=st.integers(1, 4),
     num_pages=st.integers(14, 30),
     max_prefill_rows=st.integers(1, 50),
-    limits=st.builds(BatchLimits, most_streams=st.integers(1, 4), most_rows=st.integers(0, 4)),
+    limits=st.builds(BackgroundLimits, most_streams=st.integers(1, 4), most_rows=st.integers(0, 4)),
 )
 def test_any_schedule(
     specs: list[dict[str, int]],
@@ -99,7 +99,7 @@ def test_any_schedule(
     num_slots: int,
     num_pages: int,
     max_prefill_rows: int,
-    limits: BatchLimits,
+    limits: BackgroundLimits,
 ) -> None:
     config = EngineConfig.of(
         model=CHECKPOINT.folder, num_slots=num_slots, page_size=4, max_prefill_rows=max_prefill_rows, max_context=64
@@ -110,16 +110,16 @@ def test_any_schedule(
     def step() -> None:
         plan = scheduler.next_step()
         check(plan.records)
-        # Whoever can go on goes on in every step, however long the prompts beside it are; of batch streams all or none.
+        # Streams that can go on do so in every step, however long the prompts beside are; of background all or none.
         live = [t for t in truths.values() if len(t.codes) > t.num_known and t.can_step and not t.end]
-        listened = [t for t in live if not t.command.is_batch]
+        listened = [t for t in live if not t.command.is_background]
         prompts = [truths[row.sampling.seed].command for row in plan.prefills]
-        if (listened and len(live) > limits.most_rows) or not all(prompt.is_batch for prompt in prompts):
-            assert not any(prompt.is_batch for prompt in prompts)
+        if (listened and len(live) > limits.most_rows) or not all(prompt.is_background for prompt in prompts):
+            assert not any(prompt.is_background for prompt in prompts)
             assert len(plan.decodes) == len(listened)
         else:
             assert len(plan.decodes) == len(live)
-        inside = [t for t in truths.values() if t.num_begins and not t.end and t.command.is_batch]
+        inside = [t for t in truths.values() if t.num_begins and not t.end and t.command.is_background]
         assert len(inside) <= limits.most_streams
         if plan.has_rows:
             check(scheduler.apply(plan, runner.step(plan.prefills, plan.decodes)))
@@ -174,7 +174,7 @@ def test_any_schedule(
                     assert not truth.is_paused and not truth.can_step, "flushed twice, or with more to come"
                     truth.is_paused = True
                 case EndStream(end=end) if end.reason is FinishReason.YIELDED:
-                    assert truth.command.is_batch and end.num_frames == len(truth.codes)
+                    assert truth.command.is_background and end.num_frames == len(truth.codes)
                     park(truth)
                 case EndStream():
                     truth.end = record

@@ -1,16 +1,16 @@
-"""Batch streams have rows where interactive ones leave time, and all of them or none make a frame."""
+"""Background streams have rows where interactive ones leave time, and all of them or none make a frame."""
 
 from sonorant.engine.ipc.messages import CancelStream, OpenStream
-from sonorant.engine.talker.schedule.batch_limits import BatchLimits
+from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from tests.engine.talker.hand_driven import Talker
 from tests.fakes import open_stream
 
-LIMITS = BatchLimits(most_streams=4, most_rows=5)
+LIMITS = BackgroundLimits(most_streams=4, most_rows=5)
 
 
 def opening(stream_id: int, *, num_rows: int = 1) -> OpenStream:
-    """Of a batch stream from 100 on."""
-    is_batch = stream_id >= 100
+    """Of a background stream from 100 on."""
+    is_background = stream_id >= 100
     return open_stream(
         stream_id,
         num_rows=num_rows,
@@ -18,13 +18,13 @@ def opening(stream_id: int, *, num_rows: int = 1) -> OpenStream:
         max_frames=60,
         credit_frames=60,
         ignore_eos=True,
-        is_batch=is_batch,
+        is_background=is_background,
     )
 
 
-def new_talker(*stream_ids: int, limits: BatchLimits = LIMITS, **config_fields: int) -> Talker:
+def new_talker(*stream_ids: int, limits: BackgroundLimits = LIMITS, **config_fields: int) -> Talker:
     """One whose streams make a frame in each step, if they may."""
-    talker = Talker(num_slots=8, num_pages=100, batch_limits=limits, **config_fields)
+    talker = Talker(num_slots=8, num_pages=100, background_limits=limits, **config_fields)
     for stream_id in stream_ids:
         talker.send(opening(stream_id))
         talker.step()
@@ -69,14 +69,14 @@ def test_batch_prompts_have_the_rows_that_are_left_of_the_limit() -> None:
 
 
 def test_batch_streams_alone_always_have_rows() -> None:
-    talker = new_talker(100, 101, 102, limits=BatchLimits(most_streams=4, most_rows=0))
+    talker = new_talker(100, 101, 102, limits=BackgroundLimits(most_streams=4, most_rows=0))
     assert stepped(talker) == ([], [100, 101, 102])
     talker.send(opening(103, num_rows=20))
     assert stepped(talker) == ([103], [100, 101, 102])
 
 
 def test_where_no_row_may_be_beside_interactive_ones_they_wait_and_go_on() -> None:
-    talker = new_talker(100, limits=BatchLimits(most_streams=4, most_rows=0))
+    talker = new_talker(100, limits=BackgroundLimits(most_streams=4, most_rows=0))
     talker.send(opening(101), opening(1))
     assert [stepped(talker) for _ in range(3)] == [([1], []), ([], [1]), ([], [1])]
     talker.send(CancelStream(1))

@@ -19,8 +19,8 @@ be passed on, and `urgent_batch` says what to decode beside that.
 * The stream whose listener runs dry first goes first. A waiting stream keeps its place and a served one moves back, so
   none waits forever.
 * A stream gets a slot as soon as it begins, if one is free: it is reset while the talker makes the first frame.
-* Nobody listens to a batch stream yet. Its chunks are as large as possible, and come when no other stream is due, or in
-  the calls of others. Only if one that has ended has the slot that another stream waits for, it goes first.
+* Nobody listens to a background stream yet. Its chunks are as large as possible, and come when no other stream is due,
+  or in the calls of others. An ended background stream goes first if another stream waits for its slot.
 * A stream that stays silent for too long is reported once, so that the service may end it.
 * The reference of a cloned voice is decoded for the state it leaves; its audio is not used. The state is kept, and a
   later stream in the same voice begins with a copy of it. When a stream goes on here after a restart, the frames that
@@ -108,7 +108,7 @@ class Batcher:
         self._references = KeptReferences(range(first_kept, first_kept + config.code2wav.kept_references))
         self._copies: list[tuple[int, int]] = []  # for the next plan
         self._streams: dict[int, Stream] = {}
-        self._num_listeners = 0  # streams without batch streams
+        self._num_listeners = 0  # streams without background streams
         self._due = DueStreams(GATHER * frame_s if self._bounds_calls else 0.0, clock)
         self._with_reference: dict[int, Stream] = {}  # streams that have a reference and no slot yet
         self._begun: dict[int, Stream] = {}  # streams whose first frame has not come
@@ -140,10 +140,10 @@ class Batcher:
     def _on_begin(self, record: BeginStream) -> None:
         if record.stream_id in self._streams:
             raise ValueError(f"stream {record.stream_id} began twice")
-        chunk_frames = self._sizes.largest if record.is_batch else self._sizes.wanted(0)
+        chunk_frames = self._sizes.largest if record.is_background else self._sizes.wanted(0)
         stream = Stream.begun(record, self._context.receptive_frames, chunk_frames, self._clock())
         self._streams[stream.stream_id] = self._begun[stream.stream_id] = stream
-        self._num_listeners += not stream.is_batch
+        self._num_listeners += not stream.is_background
         if stream.reference:
             self._with_reference[stream.stream_id] = stream
         self._file(stream)
@@ -214,7 +214,7 @@ class Batcher:
         new_slots = list[tuple[int, int]]()
         candidates = self._due.candidates(now, latest_s)
         if any(self._lacks_slot(stream) for stream in candidates):
-            candidates.sort(key=lambda stream: not (stream.is_batch and stream.end))
+            candidates.sort(key=lambda stream: not (stream.is_background and stream.end))
         sizes = list(map(self._size_of_next, candidates))
         max_rows: float = self._max_rows
         for stream, size in zip(candidates, sizes, strict=True):
@@ -250,13 +250,13 @@ class Batcher:
         return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), now, is_urgent=True)
 
     def _num_waiting(self, size: int, candidates: Sequence[Stream], sizes: Sequence[int]) -> int:
-        """How many streams wait for a call of this size; batch streams count only where nobody would wait for them."""
+        """How many streams wait for a call of this size; background streams count only while nobody listens."""
         waiting = [stream for stream, wanted in zip(candidates, sizes, strict=True) if wanted == size]
-        return sum(not (stream.is_batch and self._num_listeners) for stream in waiting)
+        return sum(not (stream.is_background and self._num_listeners) for stream in waiting)
 
     def _lacks_slot(self, stream: Stream) -> bool:
         """Whether an interactive stream waits for a slot."""
-        return stream.slot == NO_SLOT and not (stream.is_batch or stream.is_stored or self._slots.has_free(stream))
+        return stream.slot == NO_SLOT and not (stream.is_background or stream.is_stored or self._slots.has_free(stream))
 
     def _has_slot(self, stream: Stream, new_slots: list[tuple[int, int]]) -> bool:
         """Whether the stream has a slot; if need be, it gets a free one, which is added to `new_slots`."""
@@ -325,7 +325,7 @@ class Batcher:
         for stream, length in zip(batch, plan.lengths, strict=True):
             stream.dry_s = max(stream.dry_s, now) + length * self._frame_s
             stream.first_pending += length
-            if not stream.is_batch:
+            if not stream.is_background:
                 stream.chunk_frames = self._sizes.wanted(stream.num_decoded)
             stream.gathered_s = NEVER_S
             self._put_back(stream)
@@ -393,7 +393,7 @@ class Batcher:
         if stream.end is None or stream.pending or stream.is_decoding:
             return
         del self._streams[stream.stream_id]
-        self._num_listeners -= not stream.is_batch
+        self._num_listeners -= not stream.is_background
         self._with_reference.pop(stream.stream_id, None)
         self._begun.pop(stream.stream_id, None)
         self._slots.give_back(stream)

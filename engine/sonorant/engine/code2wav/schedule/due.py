@@ -22,10 +22,10 @@ class DueStreams:
         self.remove(stream)
         if not stream.pending or stream.is_decoding:
             return
-        is_first = stream.is_whole and not (stream.num_decoded or stream.is_batch)
+        is_first = stream.is_whole and not (stream.num_decoded or stream.is_background)
         if stream.num_unheard > 0 or stream.is_flushed or stream.end or is_first:
             self._due[stream.stream_id] = stream
-        elif stream.is_whole or (stream.num_decoded and not stream.is_batch):  # else no listener can run dry
+        elif stream.is_whole or (stream.num_decoded and not stream.is_background):  # else no listener can run dry
             self._early[stream.stream_id] = stream
             if stream.is_whole:
                 wait_s = 0.0 if is_alone else self._gather_s

@@ -15,7 +15,7 @@ NEVER_S = math.inf
 class Stream:
     stream_id: int
     times: tuple[float, ...]  # the times of FirstChunk that are known so far
-    # When the listener has nothing left to play; before the first chunk, when it began. For a batch stream never.
+    # When the listener has nothing left to play; before the first chunk, when it began. For a background stream never.
     dry_s: float
     first_heard: int  # frame number; frames before it are decoded for their state alone
     first_pending: int  # frame number of pending[0]; negative in the reference
@@ -24,7 +24,7 @@ class Stream:
     chunk_frames: int  # of the next chunk; it waits for as many, unless it is due earlier
     reference: bytes = b""  # the codes of the reference
     is_stored: bool = False
-    is_batch: bool = False
+    is_background: bool = False
     slot: int = NO_SLOT
     num_received: int = 0
     num_silent: int = 0  # consecutive silent frames, counted back from the last one decoded
@@ -44,7 +44,7 @@ class Stream:
         return cls(
             stream_id=record.stream_id,
             times=(record.opened_s, record.started_s),
-            dry_s=NEVER_S if record.is_batch else now_s,
+            dry_s=NEVER_S if record.is_background else now_s,
             first_heard=first_frame,
             first_pending=first_frame - len(pending),
             pending=pending,
@@ -53,7 +53,7 @@ class Stream:
             reference=past[: len(past) - first_frame].tobytes() if past is not None and has_reference else b"",
             num_received=first_frame,
             is_stored=record.is_stored,
-            is_batch=record.is_batch,
+            is_background=record.is_background,
         )
 
     @property

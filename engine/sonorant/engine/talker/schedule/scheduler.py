@@ -42,7 +42,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.talker.schedule.admission import Admission
-from sonorant.engine.talker.schedule.batch_limits import ONE_STREAM, BatchLimits
+from sonorant.engine.talker.schedule.background_limits import ONE_STREAM, BackgroundLimits
 from sonorant.engine.talker.schedule.faults import fault_of_ids, fault_of_stream
 from sonorant.engine.talker.schedule.limits import Suspects, end_at_limit, is_at_limit
 from sonorant.engine.talker.schedule.memory.capacity import Capacity
@@ -67,7 +67,7 @@ class Scheduler:
         checkpoint: Checkpoint,
         num_pages: int,
         clock: Callable[[], float] = time.monotonic,
-        batch_limits: BatchLimits = ONE_STREAM,
+        background_limits: BackgroundLimits = ONE_STREAM,
     ) -> None:
         talker = config.talker
         self._checkpoint = checkpoint
@@ -81,9 +81,9 @@ class Scheduler:
         # Each open stream is in `_streams`, and it waits or has rows to come; or it pauses (STARVED or BLOCKED), or its
         # last frame that it may make for now is being made.
         self._streams: dict[int, Stream] = {}
-        self._admission = Admission(self._capacity, talker.num_slots, num_pages, batch_limits.most_streams)
+        self._admission = Admission(self._capacity, talker.num_slots, num_pages, background_limits.most_streams)
         self._rows = StepRows(
-            talker.num_slots, checkpoint.text_ids.tts_pad, talker.max_prefill_rows, batch_limits.most_rows
+            talker.num_slots, checkpoint.text_ids.tts_pad, talker.max_prefill_rows, background_limits.most_rows
         )
         self._grown: dict[int, Stream] = {}  # those with pages that the runner does not know of
         self._records: list[FrameRecord] = []  # to be published with the next plan
@@ -273,8 +273,10 @@ class Scheduler:
         self._rows.prefill(stream)
         stream.started_s = now
         self._timed_text.begin(stream)
-        opened_s, first_frame, is_batch = stream.request.opened_s, stream.first_frame, stream.is_background
-        self._records.append(BeginStream(stream.stream_id, opened_s, now, stream.codes, first_frame, is_batch=is_batch))
+        opened_s, first_frame, is_background = stream.request.opened_s, stream.first_frame, stream.is_background
+        self._records.append(
+            BeginStream(stream.stream_id, opened_s, now, stream.codes, first_frame, is_background=is_background)
+        )
 
     # Changes of state
 

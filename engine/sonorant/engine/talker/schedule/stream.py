@@ -86,7 +86,7 @@ class Stream:
 
     @property
     def is_background(self) -> bool:
-        return self.request.is_batch
+        return self.request.is_background
 
     @property
     def first_frame(self) -> int:

@@ -1,4 +1,4 @@
-"""Nobody waits for the audio of batch streams: it comes in large chunks, when no other stream is due."""
+"""Nobody waits for the audio of background streams: it comes in large chunks, when no other stream is due."""
 
 import pytest
 
@@ -12,8 +12,8 @@ SERVED = (1, 2, 4, 8, 12)
 
 
 def batch_stream(stream_id: int, num_frames: int) -> list[BeginStream | FrameBatch]:
-    """A batch stream and its first frames."""
-    return [begin_stream(stream_id, is_batch=True), *(frames(index, stream_id) for index in range(num_frames))]
+    """A background stream and its first frames."""
+    return [begin_stream(stream_id, is_background=True), *(frames(index, stream_id) for index in range(num_frames))]
 
 
 @pytest.mark.parametrize("pass_sizes", [SERVED, range(1, 97)])
@@ -39,7 +39,7 @@ def test_a_flush_decodes_what_is_there() -> None:
 
 def test_whole_chunks_of_batch_streams_wait_a_little_for_one_another() -> None:
     decoder = Decoder(chunk_ramp=SERVED)
-    decoder.send(*(begin_stream(stream_id, is_batch=True) for stream_id in (1, 2, 3)))
+    decoder.send(*(begin_stream(stream_id, is_background=True) for stream_id in (1, 2, 3)))
     decoder.send(*(frames(index, 1, 3) for index in range(12)), *(frames(index, 2) for index in range(11)))
     assert decoder.chunks() == []
     decoder.send(frames(11, 2))
@@ -99,7 +99,7 @@ def test_while_somebody_listens_no_call_of_batch_streams_is_long() -> None:
         if not is_listened:
             decoder.send(end(40))
         ids = range(32)
-        decoder.send(*(begin_stream(stream_id, is_batch=True) for stream_id in ids))
+        decoder.send(*(begin_stream(stream_id, is_background=True) for stream_id in ids))
         decoder.send(*(frames(index, *ids) for index in range(12)))
         decoder.clock.now_s += 1
         decoder.turn()

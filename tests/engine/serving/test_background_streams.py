@@ -1,4 +1,4 @@
-"""Batch streams with real workers: they say the same as alone, leave places to others, and give way to them."""
+"""Background streams with real workers: they say the same as alone, leave places to others, and give way to them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -73,7 +73,7 @@ async def first_chunk(stream: EngineStream) -> PcmChunk:
 async def test_together_with_others_all_say_the_same_as_alone(engines: EnginePool) -> None:
     texts = (LONG, *TEXTS)
     alone = [await codes_of(engines, opened(engines, seed, text)) for seed, text in enumerate(texts)]
-    streams = [opened(engines, seed, text, batch=seed % 2 == 0) for seed, text in enumerate(texts)]
+    streams = [opened(engines, seed, text, background=seed % 2 == 0) for seed, text in enumerate(texts)]
     together = await asyncio.gather(*(codes_of(engines, stream) for stream in streams))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -93,24 +93,24 @@ async def test_where_others_take_all_slots_a_batch_stream_goes_on_behind_them(
     monkeypatch.setattr(runs, "_send", send_and_note)
     alone = await codes_of(engines, opened(engines, 0, LONG))
     sent.clear()
-    batch = opened(engines, 0, LONG, batch=True, credit_frames=12)
-    begun = await first_chunk(batch)
+    background = opened(engines, 0, LONG, background=True, credit_frames=12)
+    begun = await first_chunk(background)
     assert begun.num_frames == 12, "no small first chunk"
     others = [opened(engines, 1 + n, text, credit_frames=1) for n, text in enumerate(TEXTS)]
     firsts = [await first_chunk(stream) for stream in others]  # each has a slot, and keeps it for lack of credit
-    rest = asyncio.create_task(codes_of(engines, batch, begun))
+    rest = asyncio.create_task(codes_of(engines, background, begun))
     for stream, first in zip(others, firsts, strict=True):
         assert len(await codes_of(engines, stream, first)) > 1
     np.testing.assert_array_equal(await rest, alone)
     openings = [command for command in sent if isinstance(command, OpenStream) and command.sampling.seed == 0]
-    assert [opening.is_batch for opening in openings] == [True, True]
+    assert [opening.is_background for opening in openings] == [True, True]
     known = openings[1].known_codes
     assert known is not None and len(known) == 12
 
 
 @dataclass(eq=False)
 class FakeStream:
-    is_batch: bool
+    is_background: bool
     is_runnable: bool = True
     is_stored: bool = False
 
@@ -145,7 +145,11 @@ class FakePair:
 def test_interactive_streams_have_a_place_again_before_batch_streams() -> None:
     pair = FakePair()
     placement = Placement([cast("Pair", pair)], Verdicts(cast("Packets", None)))
-    batch, one, other = streams = [FakeStream(is_batch=True), FakeStream(is_batch=False), FakeStream(is_batch=False)]
+    background, one, other = streams = [
+        FakeStream(is_background=True),
+        FakeStream(is_background=False),
+        FakeStream(is_background=False),
+    ]
     for stream in streams:
         placement.add(cast("KeptStream", stream), cast("Pair", pair))
         placement.on_yielded(cast("KeptStream", stream))
@@ -154,4 +158,4 @@ def test_interactive_streams_have_a_place_again_before_batch_streams() -> None:
     assert pair.begun == [one, other]
     pair.room = 1
     placement.on_room()
-    assert pair.begun == [one, other, batch]
+    assert pair.begun == [one, other, background]
