@@ -210,7 +210,7 @@ async def listen(address: str, num_listeners: int, seconds: float) -> None:
 
 
 async def soak(args: argparse.Namespace) -> bool:
-    settings = (*shlex.split(args.server_arguments), "--encoder-idle-s", "5")
+    settings = shlex.split(args.server_arguments)
     with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder) / "log", *settings) as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             await Stub(channel).GetCapabilities(GetCapabilitiesRequest())

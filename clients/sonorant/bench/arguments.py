@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import json
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 from sonorant.bench import texts
 from sonorant.bench.client_processes import num_processes
 from sonorant.bench.loads import Load, Speech, Target
+from sonorant.bench.voices import TASKS, Voices, voices_in
 
 LISTENER_LEAD_MS = 2000  # default lead of paced loads
+_RUN = secrets.token_bytes(8)  # no recording of another run has the same bytes
 LISTENERS_PER_S = 100  # how fast the listeners of paced loads join, during the warm-up
 
 DESCRIPTION = """\
@@ -38,6 +41,7 @@ examples:
   sonorant bench --server gpu-host:50051 --closed 1 64 --open 20 100 --paced 1000 --frames 69 --json result.json
   sonorant bench --server-arguments "--model qwen3-tts-12hz-1.7b-customvoice --load-format dummy" --frames 69
   sonorant bench --server 127.0.0.1:50051 --openai http://127.0.0.1:8000/v1 --openai-model NAME --open 10 --repeats 3
+  sonorant bench --server 127.0.0.1:50051 --task clone --recordings 64 --closed 16 64
   sonorant bench --compare before.json after.json
 """
 
@@ -88,7 +92,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     speech.add_argument(
         "--words-per-s", type=_positive, default=0.0, metavar="X", help="send each text word by word, at this speed"
     )
-    speech.add_argument("--voice", default="", metavar="NAME")
+    speech.add_argument("--voice", default="", metavar="NAME", help="of a preset, for --task preset")
+    speech.add_argument(
+        "--task", choices=TASKS, default="preset", help="clone: from a recording in each request; default: %(default)s"
+    )
+    speech.add_argument(
+        "--recordings",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="recordings in rotation; default: each is sent once",
+    )
+    speech.add_argument(
+        "--recordings-dir", type=Path, metavar="DIR", help="recordings to send; default: they are made, 3 to 15 s long"
+    )
+    speech.add_argument("--recording-s", type=_positive, default=0.0, metavar="S", help="length of those that are made")
+    speech.add_argument("--design", default="A calm, warm voice.", metavar="TEXT", help="voice of --task design")
     speech.add_argument(
         "--max-lead-ms", type=int, metavar="N", help="see `sonorant say --help`; default: 0, for paced loads 2000"
     )
@@ -150,6 +169,10 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError("--paced needs a pace: give --max-lead-ms of more than 0")
     if args.openai and (args.max_wait_ms or args.batch):
         raise ValueError("--max-wait-ms and --batch are not for --openai, which has no such fields")
+    if args.task != "clone" and (args.recordings or args.recordings_dir or args.recording_s):
+        raise ValueError("--recordings, --recordings-dir and --recording-s are for --task clone")
+    if args.recordings_dir and args.recording_s:
+        raise ValueError("--recording-s is for recordings that are made, so not for --recordings-dir")
     if args.words_per_s and (args.paced or args.openai or args.rpc != "speak"):
         raise ValueError("--words-per-s is for closed and open loads by Speak; leave out --paced, --openai and --rpc")
 
@@ -189,13 +212,25 @@ def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], re
     return Speech(
         texts=texts.texts(language, args.text_length, args.seed + repeat),
         seed=args.seed + repeat,
-        voice=args.voice,
+        voices=_voices_of(args, load, repeat),
         language=language if language in languages else "",
         num_frames=args.frames,
         max_lead_ms=default_lead_ms if args.max_lead_ms is None else args.max_lead_ms,
         words_per_s=args.words_per_s,
         max_wait_ms=args.max_wait_ms,
         batch=args.batch,
+    )
+
+
+def _voices_of(args: argparse.Namespace, load: Load, repeat: int) -> Voices:
+    return Voices(
+        args.task,
+        name=args.voice if args.task == "preset" else "",
+        design=args.design if args.task == "design" else "",
+        num_recordings=args.recordings,
+        recording_s=args.recording_s,
+        files=voices_in(args.recordings_dir) if args.recordings_dir else (),
+        salt=hash((_RUN, str(load), repeat)),
     )
 
 
@@ -211,6 +246,10 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
     return value
+
+
+def _count(text: str) -> int:
+    return int(text) if text == "0" else _positive_int(text)
 
 
 def _positive_int(text: str) -> int:

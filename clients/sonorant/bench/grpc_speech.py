@@ -50,19 +50,19 @@ class GrpcSpeaker:
             raise UtteranceFailed(error.code.name, str(error)) from None
 
     async def _synthesize(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        listener = _listener(meter)
+        listener, config = _listener(meter), self._config(number)
         listener.text_sent()
         async for payload in next(self._clients).stream(
-            text, self._config(number), max_lead_ms=self._speech.max_lead_ms, scheduling=self._scheduling
+            text, config, max_lead_ms=self._speech.max_lead_ms, scheduling=self._scheduling
         ):
             listener.take(payload)
 
     async def _speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
         words = words_of(text) if self._speech.words_per_s else [text]
-        listener = _listener(meter)
+        listener, config = _listener(meter), self._config(number)
         listener.text_sent()
         async with next(self._clients).speak(
-            self._config(number),
+            config,
             max_lead_ms=self._speech.max_lead_ms,
             text=words[0],
             end=len(words) == 1,
@@ -114,8 +114,13 @@ class GrpcSpeaker:
 
     def _config(self, number: int) -> SynthesisConfig:
         speech = self._speech
+        voices = speech.voices
+        recording = voices.recording(number) if voices.task == "clone" else None
         config = synthesis_config(
-            voice=speech.voice,
+            voice=voices.name,
+            design=voices.design,
+            reference=recording.audio if recording else None,
+            transcript=recording.transcript if recording else "",
             language=speech.language,
             seed=(speech.seed + number) % 2**32,
             sample_rate_hz=SAMPLE_RATE_HZ,

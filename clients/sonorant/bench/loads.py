@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from sonorant.bench.voices import PRESET, Voices
+
 LoadKind = Literal["closed", "open", "paced"]
 Protocol = Literal["speak", "synthesize-stream", "openai"]
 
@@ -30,7 +32,7 @@ class Speech:
 
     texts: tuple[str, ...]
     seed: int
-    voice: str = ""
+    voices: Voices = PRESET
     language: str = ""
     num_frames: int = 0  # exact length in codec frames; 0 = the model decides
     max_lead_ms: int = 0  # 0 = as fast as the server can; never 0 in paced loads

@@ -26,6 +26,7 @@ class Outcome:
     window_audio_s: float  # audio that arrived within the measured time
     opening_s: float  # from `planned_s` until the text was sent; NaN if it never was
     report: PlaybackReport
+    was_sent: bool | None = None  # whether its recording was sent before; None without one
 
 
 @dataclass(slots=True)
@@ -146,7 +147,7 @@ class _Run:
         except TimeoutError:
             failure = UtteranceFailed("TIMEOUT", f"the utterance was not over after {self._share.timeout_s:g} s")
         finally:
-            self._record(planned_s, begun_s, counted, meter, failure)
+            self._record(planned_s, begun_s, counted, meter, failure, number=number)
         return failure is None
 
     async def _session(self, number: int, planned_s: float) -> None:
@@ -171,6 +172,7 @@ class _Run:
         meter: PlaybackMeter,
         failure: UtteranceFailed | None,
         until_s: float | None = None,
+        number: int | None = None,
     ) -> None:
         report = meter.report(until_s)
         if failure is None and not report.audio_s:
@@ -186,6 +188,7 @@ class _Run:
                 window_audio_s=meter.audio_between_s(self._begin_s, self._end_s),
                 opening_s=meter.text_sent_s - planned_s,
                 report=report,
+                was_sent=self._share.speech.voices.was_sent(number) if number is not None else None,
             )
         )
         self._num_unfinished -= counted

@@ -1,5 +1,6 @@
 """Speaks utterances through a server that streams PCM in answer to POST /v1/audio/speech. Needs aiohttp."""
 
+import base64
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -9,6 +10,7 @@ import aiohttp
 
 from sonorant.bench.loads import Speech, Target
 from sonorant.bench.speakers import UtteranceFailed
+from sonorant.bench.voices import Voices
 from sonorant.client.listening.playback import PlaybackMeter
 
 KEY_VARIABLE = "OPENAI_API_KEY"
@@ -28,10 +30,10 @@ async def openai_speaker(target: Target, speech: Speech) -> AsyncIterator["OpenA
 class OpenAiSpeaker:
     def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech) -> None:
         self._session = session
+        self._voices = speech.voices
         self._url = target.address.rstrip("/") + "/audio/speech"
         self._body = {
             "model": target.model,
-            "voice": speech.voice,
             "response_format": "pcm",  # 16-bit little-endian samples at 24 kHz, by the protocol
             "stream": True,
             "stream_format": "audio",  # bytes; without it, vLLM-Omni takes `stream` to mean server-sent events
@@ -40,9 +42,10 @@ class OpenAiSpeaker:
 
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
         odd_byte = b""
+        body = {**voice_fields(self._voices, number), **self._body, "input": text}
         try:
             meter.text_sent(time.monotonic())
-            async with self._session.post(self._url, json={**self._body, "input": text}) as response:
+            async with self._session.post(self._url, json=body) as response:
                 if response.status != 200:
                     raise UtteranceFailed(f"HTTP_{response.status}", (await response.text())[:MAX_ERROR_CHARS])
                 async for data in response.content.iter_any():
@@ -55,3 +58,15 @@ class OpenAiSpeaker:
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
         raise UtteranceFailed("UNSUPPORTED", "paced loads need sessions, which this protocol does not have")
+
+
+def voice_fields(voices: Voices, number: int) -> dict[str, object]:
+    """The voice of an utterance, in the fields of OpenAI's API and of vLLM-Omni."""
+    if voices.task == "clone":
+        recording = voices.recording(number)
+        data = base64.b64encode(recording.audio).decode()
+        told = {"ref_text": recording.transcript} if recording.transcript else {"x_vector_only_mode": True}
+        return {"task_type": "Base", "ref_audio": f"data:audio/wav;base64,{data}", **told}
+    if voices.task == "design":
+        return {"task_type": "VoiceDesign", "instructions": voices.design}
+    return {"voice": voices.name}

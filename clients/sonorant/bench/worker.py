@@ -25,6 +25,7 @@ from sonorant.bench.speakers import Speaker, UtteranceFailed
 async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
     loop = asyncio.get_running_loop()
     while (share := await loop.run_in_executor(None, receive, stdin)) is not None:
+        share.speech.voices.warm_up()
         try:
             async with _speaker(share) as speaker:
                 send(stdout, None)

@@ -119,7 +119,9 @@ def _remark(row: Row) -> str:
     failures = ", ".join(f"{count} {status}" for status, count in row["failures"].items())
     refused_ms = row.get("refused_ms_p95")
     refused = "" if refused_ms is None else f"refused after {refused_ms:g} ms (p95)"
-    return "; ".join(part for part in (failures, refused, row["client_verdict"]) if part)
+    seen = row.get("sent_before")
+    recordings = "" if seen is None else f"{seen:.0%} of the recordings came before"
+    return "; ".join(part for part in (failures, refused, recordings, row["client_verdict"]) if part)
 
 
 def _cell(value: Any) -> str:

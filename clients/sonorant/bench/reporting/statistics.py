@@ -28,6 +28,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
     underruns        share of utterances (paced: of sessions) in which that listener had to wait
     gap_ms           the longest of those waits, 0 without any; `gap_total_ms` is their sum
     c50, c100, c200  share without a wait of more than 50, 100, 200 ms
+    sent_before      share of utterances whose recording came with an earlier one of the load; None without recordings
     audio_s_per_s    audio of all utterances that arrived within the measured time, over that time
     client           how well the client itself kept up; see `client_verdict`
     """
@@ -80,6 +81,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
         "per_s": _rounded(len(good) / load.seconds),
         **_percentiles("audio_s", [report.audio_s for report in reports]),
         "mean_audio_s": _rounded(sum(report.audio_s for report in reports) / len(reports)) if reports else None,
+        "sent_before": share_of(each.was_sent for each in counted if each.was_sent is not None),
         "peak_in_flight": peak_in_flight(outcomes),
         "ttfa_ms_quantiles": [_rounded(percentile(ttfa_ms, q)) for q in range(101)] if ttfa_ms else [],
         "client": client,
