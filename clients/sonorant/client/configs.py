@@ -143,6 +143,8 @@ def _sampling(fields: Mapping[str, Any]) -> Sampling:
 def _selector(
     voice: str, design: str, reference: bytes | None, transcript: str, mix: VoiceMix | None
 ) -> VoiceSelector | None:
+    if reference is not None and not reference:
+        raise ValueError("reference is empty; give the bytes of a recording, or leave it out")
     if sum(map(bool, (voice, design, reference, mix))) > 1:
         raise ValueError("voice, design, reference and mix exclude each other; give one of them")
     if transcript and not reference:

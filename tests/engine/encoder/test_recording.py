@@ -1,14 +1,17 @@
+import contextlib
 import io
 import math
 import re
 import resource
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sonorant.engine.encoder import containers
 from sonorant.engine.encoder.recording import MAX_RECORDING_S, read_recording, read_upload
 from sonorant.engine.errors import InvalidRecording
 from tests.engine.encoder.recordings import audio_file, flac_that_claims, noise, spoken, wav_that_claims
@@ -93,8 +96,6 @@ def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:
     [
         (b"", "it is empty"),
         (b"hello world!", "begins with the bytes 68 65 6c 6c 6f"),
-        (b"\0\0\0\x1cftypM4A ", "is MP4 or M4A, which is not supported; give a WAV"),
-        (b"\x1aE\xdf\xa3\x01", "is WebM or Matroska"),
         (b"FORM\0\0\0\0AIFF", "is AIFF"),
     ],
 )
@@ -102,6 +103,71 @@ def test_wrong_types_are_named(begins: bytes, message: str) -> None:
     error = refusal(begins)
     assert error.reason == "RECORDING_UNREADABLE"
     assert message in str(error) and "give a WAV, FLAC, Ogg or MP3 file" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("begins", "message"),
+    [
+        (b"\0\0\0\x1cftypM4A ", "is MP4 or M4A, which is not supported; give a WAV"),
+        (b"\x1aE\xdf\xa3\x01", "is WebM or Matroska"),
+        (b"\xff\xf1\x50\x80", "is AAC"),
+    ],
+)
+def test_formats_that_need_pyav_are_named_without_it(
+    begins: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "object" not in str(refusal(begins))  # with it, these beginnings are damaged files
+    monkeypatch.setattr(containers, "can_read", lambda: False)
+    assert message in str(refusal(begins))
+
+
+@pytest.mark.parametrize(
+    ("kind", "codec", "rate_hz"), [("mp4", "aac", 44_100), ("webm", "libopus", 48_000), ("adts", "aac", 24_000)]
+)
+def test_what_phones_and_browsers_record(kind: str, codec: str, rate_hz: int) -> None:
+    data = recorded(kind, codec, rate_hz, 2.0)
+    recording = read_upload(data, RATE_HZ)
+    assert recording.info.duration_ms == pytest.approx(2000, abs=60)  # whole frames of the codec
+    assert (recording.info.sample_rate_hz, recording.info.channels) == (rate_hz, 1)
+    spectrum = np.abs(np.fft.rfft(recording.samples[RATE_HZ // 2 :][:RATE_HZ]))
+    assert int(spectrum.argmax()) == 440
+    long = refusal(recorded(kind, codec, rate_hz, 31.0))
+    assert long.reason == "RECORDING_TOO_LONG"
+    with contextlib.suppress(InvalidRecording):
+        read_upload(data[: len(data) // 2], RATE_HZ)
+
+
+def recorded(kind: str, codec: str, rate_hz: int, seconds: float) -> bytes:
+    """A tone of 440 Hz, as a phone or a browser would send it."""
+    file = io.BytesIO()
+    with av.open(file, "w", format=kind) as container:
+        stream = container.add_stream(codec, rate=rate_hz, layout="mono")
+        at = np.arange(round(seconds * rate_hz)) / rate_hz
+        tone = (0.3 * np.sin(2 * np.pi * 440 * at)).astype(np.float32)
+        frame = av.AudioFrame.from_ndarray(tone[None], format="fltp", layout="mono")
+        frame.sample_rate = rate_hz
+        fifo = av.AudioFifo()
+        fifo.write(frame)
+        while (part := fifo.read(960)) or (part := fifo.read()):
+            container.mux(stream.encode(part))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("num_bytes", [0, 0xFFFFFFFF])
+def test_a_wav_file_from_a_pipe_is_read_to_its_end(num_bytes: int) -> None:
+    assert read_upload(wav_that_claims(num_bytes, noise_bytes(2)), RATE_HZ).info.duration_ms == 2000
+    assert refusal(wav_that_claims(num_bytes, noise_bytes(31))).reason == "RECORDING_TOO_LONG"
+    assert refusal(wav_that_claims(num_bytes, b"")).reason == "RECORDING_TOO_SHORT"
+
+
+def test_errors_name_no_objects() -> None:
+    for kind in ("WAV", "FLAC", "OGG", "MP3"):
+        for at in (20, 200, 2000):
+            try:
+                read_upload(spoken(kind=kind)[:at], RATE_HZ)
+            except InvalidRecording as error:
+                assert "object" not in str(error) and "0x" not in str(error)
 
 
 @pytest.mark.parametrize("begins", [b"RIFF", b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"ID3", b"\xff\xfb"])

@@ -175,7 +175,7 @@ class VoiceFields(TextFields):
             if len(audio) != 1:
                 raise Refusal(400, f"{where}: send one recording, not {len(audio)}", param=where)
             (audio,) = audio
-        if not audio:
+        if audio is None:
             return None, ""
         if self.speaker_embedding:
             raise Refusal(400, "ref_audio and speaker_embedding exclude each other; send one of them", param=where)
@@ -220,6 +220,8 @@ class SpeechRequest(VoiceFields):
 
 
 def _recording(uri: str, where: str) -> bytes:
+    if not uri:
+        raise Refusal(400, f"{where}: empty; send a recording, or leave it out", param=where)
     head, comma, data = uri.partition(",")
     if not comma or not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
         raise Refusal(400, f"{where}: {ONLY_DATA}", param=where)
@@ -230,9 +232,12 @@ def _recording(uri: str, where: str) -> bytes:
             param=where,
         )
     try:
-        return _forgiving(data)
+        recording = _forgiving(data)
     except (binascii.Error, ValueError):
         raise Refusal(400, f"{where}: the part after the comma is not base64", param=where) from None
+    if not recording:
+        raise Refusal(400, f"{where}: empty; send a recording, or leave it out", param=where)
+    return recording
 
 
 def _forgiving(data: str) -> bytes:
