@@ -4,10 +4,7 @@ import asyncio
 from multiprocessing.connection import Connection
 
 from sonorant.engine import EngineConfig, PcmChunk
-from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.encoder.on_demand import OnDemandEncoder
-from sonorant.engine.encoder.wire import Want
-from tests.engine.encoder.recordings import spoken
+from sonorant.engine.owner.encoders import Encoders
 from tests.engine.one_engine import start_engine
 from tests.engine.speech import speech
 
@@ -33,12 +30,12 @@ def run_engine(config: EngineConfig, ready: Connection) -> None:
 
 
 def run_encoder(config: EngineConfig, ready: Connection) -> None:
-    """Have a recording encoded, send the encoder's pid, and wait."""
+    """Start what encodes recordings, send the pids of its processes, and wait."""
 
     async def main() -> None:
-        encoder = OnDemandEncoder(config, load_checkpoint(config.model))
-        await encoder.encode(spoken(), Want.NOTHING)
-        ready.send(encoder.pid)
+        encoders = Encoders([config])
+        await encoders.start()
+        ready.send([encoders.pid(0), *encoders.decoder_pids])
         await asyncio.sleep(60)
 
     asyncio.run(main())

@@ -199,13 +199,15 @@ class FakeEngine(FakeWorkers):
             raise EngineOverloaded(f"all {NUM_STORED} places for stored codes are in use; try again later")
         return FakeStored(self, deque(segments), credit_frames)
 
-    async def check_reference(self, audio: bytes) -> RecordingInfo:
+    async def check_reference(self, audio: bytes, *, caller: int = 0) -> RecordingInfo:
         """A recording is any bytes but b"bad", and lasts a millisecond a byte."""
         if audio == b"bad":
             raise InvalidRecording("RECORDING_UNREADABLE", "not a recording")
         return RecordingInfo(len(audio), -20.0, 24_000, 1)
 
-    async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
+    async def encode_reference(
+        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0
+    ) -> EncodedReference:
         """A function of the bytes."""
         recording = await self.check_reference(audio)
         self.num_encoded += 1

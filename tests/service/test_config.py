@@ -43,6 +43,8 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--drain-grace-s", "nan"], "seconds"),
         (["--num-slot", "4"], "--num-slot is not a setting; did you mean --num-slots?"),
         (["serve"], "serve is not a setting"),
+        (["--encoder-idle-s=5"], "the encoder of recordings runs as long as the server; leave it out"),
+        (["--max-queued-recordings", "4"], "set --max-recording-wait-s"),
         (["--phrases", "phrases.jsonl"], "--phrase-cache-bytes"),
         (["--enforce-eager", "yes"], "neither true nor false"),
     ],
@@ -231,6 +233,7 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
         ("[talker]\nnum_slot = 4", "did you mean num_slots?"),
         ("[talker]\ntalker_device = 'cpu'", "talker_device is not a setting here"),
         ("[talkers]\nnum_slots = 4", "talkers is not a setting here; did you mean talker?"),
+        ("[encoder]\nidle_s = 5", "idle_s is not a setting here; the encoder of recordings runs"),
         ("talker = 3", "[talker] must be a table"),
         ("[talker]\nnum_slots = 0", "num_slots: must be at least 1"),
         ("[talker]\nnum_slots = 1.5", "num_slots: '1.5' is not a whole number"),
@@ -258,7 +261,11 @@ def test_a_bad_file_ends_the_process_with_the_name_of_the_key(
 
 
 def test_a_variable_that_is_no_setting_ends_the_process(capsys: pytest.CaptureFixture[str]) -> None:
-    for variable, hint in (("SONORANT_NUM_SLOT", "SONORANT_NUM_SLOTS?"), ("SONORANT_METRICS_PORT", "is not a setting")):
+    for variable, hint in (
+        ("SONORANT_NUM_SLOT", "SONORANT_NUM_SLOTS?"),
+        ("SONORANT_METRICS_PORT", "is not a setting"),
+        ("SONORANT_ENCODER_IDLE_S", "runs as long as the server"),
+    ):
         with pytest.raises(SystemExit):
             parse_args([], {variable: "4"})
         assert hint in capsys.readouterr().err

@@ -19,8 +19,10 @@ from sonorant.engine.errors import (
     UnknownSpeaker,
     UnsupportedTask,
 )
+from sonorant.engine.fair_queue import FairQueue
 from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
 from sonorant.engine.ipc.shared_record import SharedRecord
+from sonorant.engine.lru_cache import LruCache
 from sonorant.engine.owner.shared_pairs import SharedPairs, shared_pairs
 from sonorant.engine.prompt.explain import Explanation
 from sonorant.engine.serving.engine import Engine, EngineStats
@@ -72,10 +74,12 @@ __all__ = [
     "EngineStream",
     "EngineUnavailable",
     "Explanation",
+    "FairQueue",
     "FinishReason",
     "Int16Array",
     "InvalidRecording",
     "InvalidSynthesis",
+    "LruCache",
     "MpsMode",
     "Need",
     "PairStats",

@@ -144,18 +144,20 @@ class Code2WavConfig:
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    # The default is the CPU, where encoding does not slow the streams on a GPU down.
-    device: str = setting("cpu", as_device, DEVICE, "where recordings of voices are encoded", flag="encoder_device")
+    device: str = setting(
+        "auto",
+        as_device,
+        DEVICE,
+        "where recordings of voices are encoded; auto: where the talker runs",
+        flag="encoder_device",
+    )
     threads: int = setting(
         0, as_count, "N", "CPU threads of the encoder; 0 = a quarter of the cores", flag="encoder_threads"
     )
-    max_queued_recordings: int = setting(
-        8, as_positive, "N", "recordings that may wait, including the one being encoded"
+    max_recording_wait_s: float = setting(
+        10.0, as_seconds, "S", "refuse a recording that would probably wait for longer until it is encoded"
     )
-    encode_timeout_s: float = setting(60.0, as_seconds, "S", "longest time to encode one recording")
-    idle_s: float = setting(
-        600.0, as_seconds, "S", "stop the encoder after it was idle for this long", flag="encoder_idle_s"
-    )
+    encode_timeout_s: float = setting(60.0, as_seconds, "S", "longest time to decode or to encode one recording")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +215,10 @@ class EngineConfig:
         return ""
 
     @property
+    def encoder_device(self) -> str:
+        return self.talker.device if self.encoder.device == "auto" else self.encoder.device
+
+    @property
     def max_streams(self) -> int:
         return self.talker.num_slots + self.talker.max_queued_streams
 
@@ -235,6 +241,6 @@ class EngineConfig:
             values["CUDA_MPS_PIPE_DIRECTORY"] = str(self.mps_pipe_directory)
         if stage == "code2wav" and self.code2wav.sm_percent:
             values["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(self.code2wav.sm_percent)
-        if stage == "code2wav" and self.code2wav.priority == "below-normal":
+        if stage == "encoder" or (stage == "code2wav" and self.code2wav.priority == "below-normal"):
             values["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # 0 is normal, the highest
         return values

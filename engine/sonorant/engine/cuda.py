@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from torch import Tensor
 from sonorant.engine.config import DtypeName
 from sonorant.engine.errors import EngineError
 from sonorant.engine.types import PassCounts
+
+T = TypeVar("T")
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -138,10 +140,7 @@ class Buckets:
         `stream`: where they will be replayed, if beside graphs of other pools. Libraries then use other memory as well.
         """
         inputs = upload(self.padding_rows(size), device)
-        self._function(inputs)  # compiles kernels and initializes libraries, neither of which can be captured
-        graph = torch.cuda.CUDAGraph()
-        with _without_collections(), torch.cuda.graph(graph, pool=pool, stream=stream):
-            outputs = self._function(inputs)
+        graph, outputs = captured(lambda: self._function(inputs), pool, stream)
         staged, copied = torch.from_numpy(self.padding_rows(size)).pin_memory(), torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._graphs[size] = _Graph(graph, inputs, outputs, staged, staged.numpy(), copied)
 
@@ -180,6 +179,17 @@ class _Graph:
         self.rows[:, num_rows:] = padding
         self.inputs.copy_(self.staged, non_blocking=True)
         self.copied.record()
+
+
+def captured(
+    function: Callable[[], T], pool: Any, stream: "torch.cuda.Stream | None" = None
+) -> tuple[torch.cuda.CUDAGraph, T]:
+    """Return a graph of what a function does, and the outputs that each replay fills. See `Buckets.capture`."""
+    function()  # compiles kernels and initializes libraries, neither of which can be captured
+    graph = torch.cuda.CUDAGraph()
+    with _without_collections(), torch.cuda.graph(graph, pool=pool, stream=stream):
+        outputs = function()
+    return graph, outputs
 
 
 @contextmanager

@@ -17,6 +17,7 @@ MANY_SLOTS = 512  # a card for so many computes CARD_PREFILL_ROWS prompt rows in
 TYPICAL_POSITIONS = 256  # KV positions that a typical stream needs: a prompt and 16 s of speech
 STATE_SHARE = 0.6  # share of the memory beside the weights that is for the streams' state
 WORKERS_BYTES = 4 * 2**30  # contexts, libraries, graphs and activations of a pair
+ENCODER_BYTES = 2 * 2**30  # the same of an encoder of recordings, with its weights
 
 # The share of a frame's duration that the workers may spend on making it; the rest is for prompts, first chunks and
 # chance.
@@ -51,7 +52,8 @@ def _chosen(asked: int, found: int) -> int:
 
 def slots_of(card: Card, checkpoint: Checkpoint, num_sharing: int) -> int:
     """Return how many streams a card has memory for if `num_sharing` pairs share it: a power of two."""
-    beside_weights = card.memory_bytes // num_sharing - _weights_bytes(checkpoint) - WORKERS_BYTES
+    encoder_bytes = ENCODER_BYTES if checkpoint.speaker_encoder is not None else 0
+    beside_weights = card.memory_bytes // num_sharing - _weights_bytes(checkpoint) - WORKERS_BYTES - encoder_bytes
     affordable = int(max(0, beside_weights) * STATE_SHARE) // _stream_bytes(checkpoint)
     power = 1 << max(affordable, 1).bit_length() - 1
     return max(SMALLEST_CARD_SLOTS, min(LARGEST_CARD_SLOTS, power))

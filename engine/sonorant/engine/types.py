@@ -11,6 +11,7 @@ Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 Float32Array = npt.NDArray[np.float32]
 
+MAX_RECORDING_S = 30.0  # of a voice to be cloned
 LARGEST_VALUE = 65504.0  # largest value in a speaker embedding: finite in every dtype that a talker computes in
 
 # Codec column of a prompt row: an id of the talker's codec embedding table (>= 0), or one of these.
@@ -83,12 +84,22 @@ class RecordingInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Where the time of a recording went, in seconds; all 0 for one that was known."""
+
+    waited_s: float = 0.0
+    decoded_s: float = 0.0
+    encoded_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class EncodedReference:
     """What a Base checkpoint makes of a recording: everything that cloning needs, except the words spoken in it."""
 
     x_vector: Float32Array  # [hidden]
     codes: Int16Array | None  # [frames, codebooks]
     recording: RecordingInfo
+    spent: Spent = Spent()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,11 @@ from sonorant.settings.sources import ConfigError, Sources
 CODEC_FRAMES_PER_S = 12.5
 LEAST_CREDIT_FRAMES = math.ceil(FRAME_DURATIONS_MS[-1] / 1000 * SPEEDS[1] * CODEC_FRAMES_PER_S) + 2
 
-SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, (f"{ENVIRONMENT_PREFIX}CLIENT_", f"{ENVIRONMENT_PREFIX}GATEWAY_"))
+GONE = {
+    "encoder_idle_s": "the encoder of recordings runs as long as the server; leave it out",
+    "max_queued_recordings": "recordings wait in turns of their callers; set --max-recording-wait-s",
+}
+SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, (f"{ENVIRONMENT_PREFIX}CLIENT_", f"{ENVIRONMENT_PREFIX}GATEWAY_"), GONE)
 _PLACES = {"device", "gpus"}
 _LEFT_OPEN = {setting.name: setting.default for setting in settings_of(EngineConfig)}
 

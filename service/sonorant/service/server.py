@@ -78,7 +78,7 @@ async def serve(
         if ledger is None:
             ledger = Ledger()
             parts.callback(ledger.close)
-        room = Room(ledger, num_callers, config.max_sessions, config.engine.encoder.max_queued_recordings)
+        room = Room(ledger, num_callers, config.max_sessions)
         sessions = room.sessions
         metrics, stalled, health = Metrics(), Stalled(), HealthServicer()
         metrics.api_keys_up.set_function(lambda: int(keys is None or keys.fault is None))
@@ -122,7 +122,7 @@ async def serve(
         engine = await parts.enter_async_context(start_engine(states.put_nowait))
         metrics.follow(engine)
         presets = Presets(engine.infos)
-        chooser = VoiceChooser(engine, presets, stored, room.recordings)
+        chooser = VoiceChooser(engine, presets, stored)
         parts.callback(announce, "stopped")
         tasks = await parts.enter_async_context(asyncio.TaskGroup())
         limits = of_fleet or room.limits

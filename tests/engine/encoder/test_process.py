@@ -1,27 +1,30 @@
-"""The encoder's loop over a socket, with encoders that do as they are told."""
+"""The loops of the processes over a socket: of the decoder, and of the encoder with one that does as it is told."""
 
 import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from io import BufferedRWPair
+from typing import Any
 
 import numpy as np
+import pytest
 
+from sonorant.engine.encoder import decoding as decoder
+from sonorant.engine.encoder import process
 from sonorant.engine.encoder.limits import memory_limit
-from sonorant.engine.encoder.process import DECODING_BYTES, serve
-from sonorant.engine.encoder.recording import MAX_RECORDING_S, RATES_HZ, read_upload
-from sonorant.engine.encoder.wire import Answer, Request, Want, read_answer, write_request
+from sonorant.engine.encoder.recording import RATES_HZ, read_upload
+from sonorant.engine.encoder.wire import Said, decoded, decoding, encoded, encoding, packed, read_answer
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
-from sonorant.engine.types import Float32Array, Int16Array
+from sonorant.engine.types import MAX_RECORDING_S, Float32Array, Int16Array, RecordingInfo
 from tests.engine.encoder.recordings import audio_file, noise, spoken
 
-Ask = Callable[[bytes, Want], Awaitable[object]]
+Ask = Callable[[Said, bytes], Awaitable[tuple[Any, bytes]]]
+INFO = RecordingInfo(1234, -20.5, 44100, 2)
 
 
 class Encoder:
-    sample_rate_hz = 24000
-
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.value = 1.0
@@ -36,17 +39,17 @@ class Encoder:
 
 
 @asynccontextmanager
-async def serving(encoder: Encoder) -> AsyncIterator[Ask]:
-    """Sends one recording at a time. Leaving the context closes the engine's side, so that the loop returns."""
+async def serving(serve: Callable[[BufferedRWPair], None]) -> AsyncIterator[Ask]:
+    """Sends one recording at a time. Leaving the context closes the owner's side, so that the loop returns."""
     ours, theirs = socket.socketpair()
     with theirs, theirs.makefile("rwb") as stream:
-        thread = threading.Thread(target=serve, args=(stream, encoder))
+        thread = threading.Thread(target=serve, args=(stream,))
         thread.start()
         reader, writer = await asyncio.open_unix_connection(sock=ours)
 
-        async def ask(audio: bytes, want: Want) -> object:
-            write_request(writer, Request(want, audio))
-            return await read_answer(reader, want, 8, 4)
+        async def ask(said: Said, data: bytes) -> tuple[Any, bytes]:
+            writer.write(packed(said, data))
+            return await read_answer(reader, 1_000_000)
 
         try:
             yield ask
@@ -57,38 +60,50 @@ async def serving(encoder: Encoder) -> AsyncIterator[Ask]:
             assert not thread.is_alive()
 
 
-async def test_each_recording_gets_what_was_asked_for() -> None:
-    async with serving(Encoder()) as ask:
-        for want, has_x_vector, has_codes in (
-            (Want.NOTHING, False, False),
-            (Want.X_VECTOR, True, False),
-            (Want.X_VECTOR_AND_CODES, True, True),
-        ):
-            answer = await ask(spoken(), want)
-            assert isinstance(answer, Answer)
-            assert (answer.x_vector is not None, answer.codes is not None) == (has_x_vector, has_codes)
+async def test_files_become_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(decoder.serve) as ask:
+        found = decoded(*await ask(decoding(24000), spoken()))
+        direct = read_upload(spoken(), 24000)
+        assert found.recording == direct.info and found.samples == direct.samples.tobytes()
+        with pytest.raises(InvalidRecording):
+            await ask(decoding(24000), b"nothing")
 
+        def fail(error: Exception) -> None:
+            def read(data: bytes, rate_hz: int) -> None:
+                raise error
 
-async def test_what_goes_wrong_with_one_recording_ends_with_it() -> None:
-    encoder = Encoder()
-    async with serving(encoder) as ask:
+            monkeypatch.setattr(decoder, "read_upload", read)
+
         for error, message in (
-            (RuntimeError("private"), r"could not be encoded (RuntimeError); give it as a WAV file"),
+            (RuntimeError("private"), r"could not be decoded \(RuntimeError\); give it as a WAV file"),
             (MemoryError(), "decoding it took too much memory"),
         ):
-            encoder.error = error
-            answer = await ask(spoken(), Want.X_VECTOR)
-            assert isinstance(answer, EncodingFailed)
-            assert message in str(answer) and "private" not in str(answer)
+            fail(error)
+            with pytest.raises(EncodingFailed, match=message):
+                await ask(decoding(24000), spoken())
+        monkeypatch.undo()
+        assert len(decoded(*await ask(decoding(16000), spoken())).samples) == 4 * 2 * 16000
+
+
+async def test_each_recording_gets_what_was_asked_for() -> None:
+    encoder = Encoder()
+    samples = noise(2).tobytes()
+    async with serving(lambda stream: process.serve(stream, encoder)) as ask:
+        for with_codes in (False, True):
+            answer = encoded(INFO, (await ask(encoding(with_codes), samples))[1], with_codes, 8, 4)
+            assert answer.x_vector is not None and (answer.codes is not None) == with_codes
+        encoder.error = RuntimeError("private")
+        with pytest.raises(EncodingFailed, match=r"could not be encoded \(RuntimeError\)"):
+            await ask(encoding(True), samples)
         encoder.error, encoder.value = None, np.nan
-        assert "not finite" in str(await ask(spoken(), Want.X_VECTOR))
-        assert isinstance(await ask(b"nothing", Want.X_VECTOR), InvalidRecording)
+        with pytest.raises(EncodingFailed, match="not finite"):
+            await ask(encoding(True), samples)
         encoder.value = 1.0
-        assert isinstance(await ask(spoken(), Want.X_VECTOR), Answer)
+        await ask(encoding(True), samples)
 
 
 def test_the_largest_recording_is_decoded_within_a_third_of_the_memory() -> None:
     rate_hz = RATES_HZ.stop - 1
     data = audio_file(np.repeat(noise(MAX_RECORDING_S, rate_hz)[:, None], 2, axis=1), rate_hz, subtype="FLOAT")
-    with memory_limit(DECODING_BYTES // 3):
+    with memory_limit(decoder.DECODING_BYTES // 3):
         assert len(read_upload(data, 24000).samples) == MAX_RECORDING_S * 24000

@@ -66,3 +66,22 @@ def test_dummy_weights_and_bfloat16_work(folder: Path) -> None:
     encoder = ReferenceEncoder(load_checkpoint(folder), config)
     assert np.isfinite(encoder.x_vector(noise(24000))).all()
     assert len(np.unique(encoder.codes(noise(24000)))) > 1
+
+
+@pytest.mark.parametrize("num_samples", [1280, 1921, 24000, 2 * 1920 + 1280, 48_000, 61_440, 61_439])
+def test_what_fills_a_recording_up_changes_nothing(folder: Path, encoder: ReferenceEncoder, num_samples: int) -> None:
+    """As on a GPU, where there are graphs of a few lengths; the last two have the longest, and one sample less."""
+    filled = ReferenceEncoder(load_checkpoint(folder), EngineConfig(model=folder))
+    filled.prepare(seconds=(1.6, 2.56))
+    for earlier in (noise(61_440), noise(num_samples)):  # nothing stays of the one before
+        filled.x_vector(earlier), filled.codes(earlier)
+    samples = noise(num_samples)
+    np.testing.assert_array_equal(filled.codes(samples), encoder.codes(samples))
+    np.testing.assert_allclose(filled.x_vector(samples), encoder.x_vector(samples), rtol=0, atol=1e-5)
+
+
+def test_one_longer_than_all_lengths_is_encoded_as_it_is(folder: Path, encoder: ReferenceEncoder) -> None:
+    filled = ReferenceEncoder(load_checkpoint(folder), EngineConfig(model=folder))
+    filled.prepare(seconds=(1,))
+    np.testing.assert_array_equal(filled.codes(noise(30_000)), encoder.codes(noise(30_000)))
+    np.testing.assert_array_equal(filled.x_vector(noise(30_000)), encoder.x_vector(noise(30_000)))

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from sonorant.service.access.api_keys import ANYONE
-from sonorant.service.admission.ledger import Kind, Ledger
-from sonorant.service.admission.permits import Permits
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotFound
 from sonorant.service.utterance.requests import (
     SpeakSpec,
@@ -24,11 +22,7 @@ from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
 
 
 def choose(voice: voice_pb2.VoiceSelector, engine: Any, path: str) -> VoiceChoice:
-    return asyncio.run(
-        VoiceChooser(engine, Presets(engine.infos), None, Permits(Kind.RECORDINGS, 8, lambda: 1, Ledger())).choose(
-            voice, path, ANYONE
-        )
-    )
+    return asyncio.run(VoiceChooser(engine, Presets(engine.infos), None).choose(voice, path, ANYONE))
 
 
 def check(engine: Any = None, *, non_streaming_default: bool | None = False, **config: Any) -> UtteranceSpec:

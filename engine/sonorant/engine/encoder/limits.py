@@ -1,5 +1,5 @@
-"""Limits for the encoder process: less processor time than the processes that speak, bounded memory for decoding, and
-no log lines from libraries about uploads."""
+"""Limits for the processes that decode and encode recordings: less processor time than those that speak, bounded memory
+for decoding, and no log lines from libraries about uploads."""
 
 import os
 import resource
@@ -8,10 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NICENESS = 15  # at most a tenth of a speaking process's share when both want the same core
-
-
-def lower_priority() -> None:
-    os.nice(NICENESS)
 
 
 @contextmanager

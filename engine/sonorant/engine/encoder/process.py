@@ -1,10 +1,12 @@
-"""The encoder process: takes one recording at a time and answers with what cloning its voice needs. Keeps nothing.
+"""The encoder process: takes the samples of one recording at a time and answers with what cloning its voice needs.
+Keeps nothing, and reads no files of strangers.
 
-If a recording cannot be used, the answer says so. If anything else goes wrong, only that recording fails and the
-process continues; if the process dies or hangs, the engine starts another.
+If anything goes wrong, only that recording fails and the process continues; if the process dies or hangs, the owner
+starts another.
 """
 
 import logging
+import os
 from collections.abc import Mapping
 from io import BufferedRWPair
 from multiprocessing.connection import Connection
@@ -14,24 +16,20 @@ import numpy as np
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.encoder.limits import lower_priority, memory_limit, silent_stderr
-from sonorant.engine.encoder.recording import read_upload
-from sonorant.engine.encoder.wire import Answer, Request, Want, read_request, write_answer
-from sonorant.engine.errors import EncodingFailed, InvalidRecording
+from sonorant.engine.encoder.limits import NICENESS
+from sonorant.engine.encoder.wire import answer, receive
+from sonorant.engine.errors import EncodingFailed
 from sonorant.engine.ipc.inherited import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
 from sonorant.engine.types import Float32Array, Int16Array
 
 log = logging.getLogger(__name__)
 
-DECODING_BYTES = 256 * 1024 * 1024  # the longest recording at the highest rate takes less than a third of it
+WARM_UP_S = 1.0  # on the CPU: the first recording initializes libraries
 
 
 class Encoder(Protocol):
     """The part of `sonorant.engine.model.reference.ReferenceEncoder` that is used here."""
-
-    @property
-    def sample_rate_hz(self) -> int: ...
 
     def x_vector(self, samples: Float32Array) -> Float32Array: ...
 
@@ -39,28 +37,26 @@ class Encoder(Protocol):
 
 
 def serve(stream: BufferedRWPair, encoder: Encoder) -> None:
-    """Answer requests until the engine is gone."""
-    while (request := read_request(stream)) is not None:
-        write_answer(stream, _answer(request, encoder))
+    """Answer requests until the owner is gone."""
+    while (request := receive(stream)) is not None:
+        said, data = request
+        arrays = _encoded(np.frombuffer(bytearray(data), np.float32), encoder, with_codes=bool(said["with_codes"]))
+        if isinstance(arrays, EncodingFailed):
+            answer(stream, arrays)
+        else:
+            answer(stream, {}, arrays)
 
 
-def _answer(request: Request, encoder: Encoder) -> Answer | InvalidRecording | EncodingFailed:
+def _encoded(samples: Float32Array, encoder: Encoder, *, with_codes: bool) -> bytes | EncodingFailed:
     try:
-        with memory_limit(DECODING_BYTES), silent_stderr():
-            recording = read_upload(request.audio, encoder.sample_rate_hz)
-        if request.want is Want.NOTHING:
-            return Answer(recording.info)
-        x_vector = encoder.x_vector(recording.samples)
+        x_vector = encoder.x_vector(samples)
         if not np.isfinite(x_vector).all():
             return EncodingFailed("the speaker encoder gave values that are not finite; give another recording")
-        codes = encoder.codes(recording.samples) if request.want is Want.X_VECTOR_AND_CODES else None
-        return Answer(recording.info, x_vector, codes)
-    except InvalidRecording as error:
-        return error
+        return x_vector.tobytes() + (encoder.codes(samples).tobytes() if with_codes else b"")
     except Exception as error:
-        log.exception("a recording of %d bytes could not be encoded", len(request.audio))
-        what = "decoding it took too much memory" if isinstance(error, MemoryError) else type(error).__name__
-        return EncodingFailed(f"the recording could not be encoded ({what}); give it as a WAV file, or give another")
+        log.exception("a recording of %d samples could not be encoded", len(samples))
+        what = type(error).__name__
+        return EncodingFailed(f"the recording could not be encoded ({what}); try again, or give another")
 
 
 def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
@@ -70,18 +66,29 @@ def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
         with end.socket, end.socket.makefile("rwb") as stream:
             serve(stream, encoder)
     except (BrokenPipeError, ConnectionResetError):
-        log.info("the engine is gone, encoder stops")
+        log.info("the owner is gone, encoder stops")
 
 
 def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
-    lower_priority()
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.cuda import use_device
+    from sonorant.engine.model.memory import check_fit, encoder_need, free_bytes
     from sonorant.engine.model.reference import ReferenceEncoder
 
     torch.set_num_threads(config.threads("encoder"))
-    device = use_device(config.encoder.device)
-    encoder = ReferenceEncoder(load_checkpoint(config.model), config)
-    encoder.load()
+    device = use_device(config.encoder_device)
+    checkpoint = load_checkpoint(config.model)
+    if (need := encoder_need(checkpoint, config)) is not None:
+        check_fit("encoder", need, free_bytes(device))
+    encoder = ReferenceEncoder(checkpoint, config)
+    if device.type == "cuda":
+        # Codes are the nearest of many entries: with the 10 bits of TF32 it would often be another one.
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+        encoder.prepare()
+    else:
+        os.nice(NICENESS)
+        encoder.load()
+        sound = np.random.default_rng(0).uniform(-0.1, 0.1, round(WARM_UP_S * encoder.sample_rate_hz))
+        _encoded(sound.astype(np.float32), encoder, with_codes=True)
     return encoder, {"device": str(device), "threads": torch.get_num_threads()}

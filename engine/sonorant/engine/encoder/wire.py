@@ -1,26 +1,28 @@
-"""The protocol between the engine and its encoder process, over a socket: a request, its answer, the next request.
+"""The protocol with the processes that decode and encode recordings, over a socket: a request, its answer, the next.
 
-The process decodes files from strangers, so its answers are not trusted: they are read as bounded lengths, JSON and
-numbers of known types, and never run code, as a pickle could.
+Each message is JSON and bytes: a file, samples or codes. The processes that decode read files from strangers, so what
+they answer is not trusted: it is read as bounded lengths, JSON and numbers of known types, and never runs code, as a
+pickle could.
 """
 
 import asyncio
 import json
 import struct
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from io import BufferedRWPair
+from typing import Any
 
 import numpy as np
 
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
-from sonorant.engine.types import Float32Array, Int16Array, RecordingInfo
+from sonorant.engine.types import MAX_RECORDING_S, Float32Array, Int16Array, RecordingInfo
 
-REQUEST = struct.Struct("<BxxxxxxxQ")  # Want, bytes of the recording that follows
-ANSWER = struct.Struct("<II")  # bytes of the JSON, bytes of the arrays that follow
+HEAD = struct.Struct("<II")  # bytes of the JSON, bytes that follow it
 MAX_TEXT_BYTES = 16 * 1024
 MAX_MESSAGE_CHARS = 1024
-MAX_ARRAY_BYTES = 64 * 1024  # those of the longest recording are a third of it
+MAX_CODES_BYTES = 64 * 1024  # the embedding and the codes of the longest recording are a third of it
 
 
 class Want(IntEnum):
@@ -32,9 +34,9 @@ class Want(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    want: Want
-    audio: bytes
+class Decoded:
+    recording: RecordingInfo
+    samples: bytes  # float32, mono, at the rate that was asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,60 +45,93 @@ class Answer:
     x_vector: Float32Array | None = None  # [hidden]
     codes: Int16Array | None = None  # [frames, codebooks]
 
-
-def write_request(writer: asyncio.StreamWriter, request: Request) -> None:
-    writer.write(REQUEST.pack(request.want, len(request.audio)))
-    writer.write(request.audio)
-
-
-def read_request(stream: BufferedRWPair) -> Request | None:
-    """Read the next request; return None when the engine is gone."""
-    header = stream.read(REQUEST.size)
-    if len(header) < REQUEST.size:
-        return None
-    want, num_bytes = REQUEST.unpack(header)
-    audio = stream.read(num_bytes)
-    return Request(Want(want), audio) if len(audio) == num_bytes else None
+    @property
+    def num_bytes(self) -> int:
+        """About as much memory as it takes."""
+        return 512 + sum(array.nbytes for array in (self.x_vector, self.codes) if array is not None)
 
 
-def write_answer(stream: BufferedRWPair, answer: Answer | InvalidRecording | EncodingFailed) -> None:
-    match answer:
-        case Answer(recording, x_vector, codes):
-            said: dict[str, object] = asdict(recording)
-            arrays = b"".join(array.tobytes() for array in (x_vector, codes) if array is not None)
-        case InvalidRecording(reason=reason):
-            said, arrays = {"reason": reason, "message": str(answer)[:MAX_MESSAGE_CHARS]}, b""
-        case EncodingFailed():
-            said, arrays = {"message": str(answer)[:MAX_MESSAGE_CHARS]}, b""
+Said = Mapping[str, Any]
+
+
+def packed(said: Said, data: bytes) -> bytes:
     text = json.dumps(said).encode()
-    stream.write(ANSWER.pack(len(text), len(arrays)) + text + arrays)
+    return HEAD.pack(len(text), len(data)) + text + data
+
+
+def receive(stream: BufferedRWPair) -> tuple[Said, bytes] | None:
+    """Read the next request; return None when the owner is gone."""
+    head = stream.read(HEAD.size)
+    if len(head) < HEAD.size:
+        return None
+    num_text_bytes, num_bytes = HEAD.unpack(head)
+    text, data = stream.read(num_text_bytes), stream.read(num_bytes)
+    return (json.loads(text), data) if len(data) == num_bytes else None
+
+
+def answer(stream: BufferedRWPair, said: Said | InvalidRecording | EncodingFailed, data: bytes = b"") -> None:
+    if isinstance(said, InvalidRecording):
+        said = {"reason": said.reason, "message": str(said)[:MAX_MESSAGE_CHARS]}
+    elif isinstance(said, EncodingFailed):
+        said = {"message": str(said)[:MAX_MESSAGE_CHARS]}
+    stream.write(packed(said, data))
     stream.flush()
 
 
-async def read_answer(
-    reader: asyncio.StreamReader, want: Want, hidden_size: int, num_codebooks: int
-) -> Answer | InvalidRecording | EncodingFailed:
-    """Read an answer. Raises ValueError if it is invalid, asyncio.IncompleteReadError if the encoder is gone."""
-    num_text_bytes, num_array_bytes = ANSWER.unpack(await reader.readexactly(ANSWER.size))
-    if num_text_bytes > MAX_TEXT_BYTES or num_array_bytes > MAX_ARRAY_BYTES:
-        raise ValueError(f"{num_text_bytes} and {num_array_bytes} bytes")
-    text, arrays = await reader.readexactly(num_text_bytes), await reader.readexactly(num_array_bytes)
+async def read_answer(reader: asyncio.StreamReader, max_bytes: int) -> tuple[Said, bytes]:
+    """Read an answer. Raises InvalidRecording or EncodingFailed if it is one, ValueError if it is none at all, and
+    asyncio.IncompleteReadError if the process is gone."""
+    num_text_bytes, num_bytes = HEAD.unpack(await reader.readexactly(HEAD.size))
+    if num_text_bytes > MAX_TEXT_BYTES or num_bytes > max_bytes:
+        raise ValueError(f"{num_text_bytes} and {num_bytes} bytes")
+    text, data = await reader.readexactly(num_text_bytes), await reader.readexactly(num_bytes)
     try:
         said = json.loads(text)
         if "reason" in said:
-            return InvalidRecording(str(said["reason"]), str(said["message"]))
+            raise InvalidRecording(str(said["reason"]), str(said["message"]))
         if "message" in said:
-            return EncodingFailed(str(said["message"]))
-        recording = RecordingInfo(
+            raise EncodingFailed(str(said["message"]))
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(repr(error)) from error
+    return said, data
+
+
+def decoding(rate_hz: int) -> Said:
+    """The request to decode a recording to this rate; the recording is with it."""
+    return {"rate_hz": rate_hz}
+
+
+def max_samples_bytes(rate_hz: int) -> int:
+    return 4 * (round(MAX_RECORDING_S * rate_hz) + 1)
+
+
+def told_recording(info: RecordingInfo) -> Said:
+    return asdict(info)
+
+
+def decoded(said: Said, samples: bytes) -> Decoded:
+    """Raises ValueError for an invalid answer."""
+    try:
+        info = RecordingInfo(
             int(said["duration_ms"]), float(said["level_dbfs"]), int(said["sample_rate_hz"]), int(said["channels"])
         )
-    except (KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(repr(error)) from error
-    if want is Want.NOTHING:
-        return Answer(recording)
+    if len(samples) % 4:
+        raise ValueError(f"{len(samples)} bytes of samples")
+    return Decoded(info, samples)
+
+
+def encoding(with_codes: bool) -> Said:
+    """The request to encode a recording; its samples are with it."""
+    return {"with_codes": with_codes}
+
+
+def encoded(recording: RecordingInfo, arrays: bytes, with_codes: bool, hidden_size: int, num_codebooks: int) -> Answer:
+    """Raises ValueError for an invalid answer."""
     # Copied to be writable: torch warns about read-only arrays.
     x_vector = np.frombuffer(arrays, "<f4", hidden_size).copy()
-    if want is Want.X_VECTOR:
+    if not with_codes:
         return Answer(recording, x_vector)
     codes = np.frombuffer(arrays, "<i2", offset=4 * hidden_size).reshape(-1, num_codebooks).copy()
     return Answer(recording, x_vector, codes)

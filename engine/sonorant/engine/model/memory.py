@@ -11,10 +11,14 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.codec.code2wav import Code2Wav
+from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.fp8 import fp8_bytes
+from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
+from sonorant.engine.types import MAX_RECORDING_S
 
 CUDA_BYTES = 2**30  # per worker on a GPU: context, libraries, graphs, first activations
+ENCODER_ACTIVATIONS = 4  # of its largest layer, at the same time
 PROMPT_POSITIONS = 512  # room for a prompt beside the frames
 
 
@@ -53,6 +57,21 @@ def code2wav_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
     values = sum(array.numel() for array in (state.tails, state.keys, state.values))
     weights = _num_values(decoder) * itemsize
     return MemoryNeed(find_device(config.code2wav.device), weights, values * itemsize, values * itemsize)
+
+
+def encoder_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed | None:
+    """None for a checkpoint that cannot clone."""
+    if checkpoint.speaker_encoder is None:
+        return None
+    device = find_device(config.encoder_device)
+    with torch.device("meta"):
+        codec, speaker = CodecEncoder(checkpoint.codec), SpeakerEncoder(checkpoint.speaker_encoder)
+    weights = (
+        4 * _num_values(codec) + _num_values(speaker) * compute_dtype(config.dtype, checkpoint.dtype, device).itemsize
+    )
+    num_filters = codec.encoder.layers[0].get_parameter("conv.weight").shape[0]
+    largest = 4 * round(MAX_RECORDING_S * checkpoint.codec.input_sample_rate) * num_filters
+    return MemoryNeed(device, weights, ENCODER_ACTIVATIONS * largest, ENCODER_ACTIVATIONS * largest)
 
 
 def kv_page_bytes(stack: TransformerConfig, page_size: int, dtype: torch.dtype) -> int:

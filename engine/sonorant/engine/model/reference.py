@@ -1,16 +1,21 @@
 """Encodes a recording for voice cloning: to a speaker embedding and to codec frames. Base checkpoints only.
 
 Owns both encoders, which are loaded when they are first needed. Encode once per voice, and outside the loops that serve
-streams: a recording would hold them up.
+streams: a recording would hold them up. One recording at a time: one of a few seconds keeps a GPU busy, and what speaks
+there gets its turn between two of them.
 """
 
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.cuda import compute_dtype, find_device
+from sonorant.engine.cuda import captured, compute_dtype, find_device
 from sonorant.engine.errors import InvalidSynthesis, UnsupportedTask
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.mel import HOP_SAMPLES, PADDING_SAMPLES, MelSpectrogram
@@ -19,6 +24,7 @@ from sonorant.engine.model.weights import TensorFile, init_random, load_module
 from sonorant.engine.types import Float32Array, Int16Array
 
 FIELD = "reference"
+USUAL_SECONDS = (*range(1, 17), 20, 25, 30)  # a recording is filled up to the next of these lengths on a GPU
 
 
 class ReferenceEncoder:
@@ -31,7 +37,9 @@ class ReferenceEncoder:
         self._config = config
         self._speaker = checkpoint.speaker_encoder
         self._mel = MelSpectrogram(self._speaker.sample_rate, self._speaker.mel_dim)
-        self._device = find_device(config.encoder.device)
+        self._device = find_device(config.encoder_device)
+        self._codec_lengths: _Lengths | None = None
+        self._speaker_lengths: _Lengths | None = None
 
     @property
     def sample_rate_hz(self) -> int:
@@ -40,6 +48,30 @@ class ReferenceEncoder:
     def load(self) -> None:
         """Load both encoders now, instead of when they are first needed. Raises CheckpointError."""
         _ = self._speaker_encoder, self._codec_encoder
+
+    def prepare(self, seconds: Sequence[float] = USUAL_SECONDS) -> None:
+        """Load both encoders, and run them once for each of these lengths: on a GPU, to capture CUDA graphs of them,
+        unless the settings want none. From now on, recordings are filled up to the next length. Raises CheckpointError.
+        """
+        codec, speaker, frame = self._codec_encoder, self._speaker_encoder, self._checkpoint.codec.encode_frame_samples
+        with_graphs = self._device.type == "cuda" and not self._config.enforce_eager
+        pool = torch.cuda.graph_pool_handle() if with_graphs else None
+        sizes = sorted({-(-round(each * self.sample_rate_hz) // frame) * frame for each in seconds})
+        mels = self._speaker.mel_dim
+        self._codec_lengths = _Lengths(
+            sizes, self._device, _dtype(codec.downsample.conv), (), lambda x, length: codec.encode(x[None], length)[0]
+        )
+        self._speaker_lengths = _Lengths(
+            [size // HOP_SAMPLES for size in sizes],
+            self._device,
+            _dtype(speaker.fc),
+            (mels,),
+            lambda x, length: speaker(x[None], length)[0],
+        )
+        for lengths in (self._codec_lengths, self._speaker_lengths):
+            lengths.run_all(pool)
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()  # of the runs before the captures
 
     @torch.inference_mode()
     def x_vector(self, samples: Float32Array) -> Float32Array:
@@ -56,19 +88,24 @@ class ReferenceEncoder:
                 f"at least {min_samples / self.sample_rate_hz:.3f} s; record a few seconds for a good voice",
             )
         mel = self._mel(torch.from_numpy(samples))
-        weight = encoder.fc.weight
-        embedding: Float32Array = encoder(mel[None].to(weight.device, weight.dtype))[0].float().cpu().numpy()
+        lengths = self._speaker_lengths
+        if lengths is not None and lengths.has(len(mel)):
+            found = lengths(mel)
+        else:
+            found = encoder(mel[None].to(self._device, _dtype(encoder.fc)))[0]
+        embedding: Float32Array = found.float().cpu().numpy()
         return embedding
 
     @torch.inference_mode()
     def codes(self, samples: Float32Array) -> Int16Array:
         """Return the codec frames [frames, codebooks] of mono samples at `sample_rate_hz`, an incomplete last frame
         included."""
-        encoder = self._codec_encoder
-        weight = encoder.downsample.conv.weight
-        codes: Int16Array = (
-            encoder(torch.from_numpy(samples).to(weight.device, weight.dtype)).to(torch.int16).cpu().numpy()
-        )
+        encoder, lengths, values = self._codec_encoder, self._codec_lengths, torch.from_numpy(samples)
+        if lengths is not None and lengths.has(len(samples)):
+            found = lengths(values)[: -(-len(samples) // encoder.frame_samples)]
+        else:
+            found = encoder(values.to(self._device, _dtype(encoder.downsample.conv)))
+        codes: Int16Array = found.to(torch.int16).cpu().numpy()
         return codes
 
     @cached_property
@@ -92,3 +129,60 @@ class ReferenceEncoder:
             init_random(module, self._device, dtype, self._config.seed)
         else:
             load_module(module, TensorFile(self._checkpoint.folder / file_name), prefix, self._device, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    graph: torch.cuda.CUDAGraph
+    outputs: Tensor
+
+
+class _Lengths:
+    """A function of one recording that runs only with a few lengths. What fills a recording up to the next one changes
+    nothing of the result, and as the shapes are few, a recording has the same result whatever came before it."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        device: torch.device,
+        dtype: torch.dtype,
+        features: tuple[int, ...],
+        function: Callable[[Tensor, Tensor], Tensor],
+    ) -> None:
+        """`function`: of x [size, *features] and the length [1] of the recording in it."""
+        self._sizes = sizes
+        self._function = function
+        self._input = torch.zeros((sizes[-1], *features), device=device, dtype=dtype)
+        self._length = torch.ones(1, device=device, dtype=torch.int64)
+        self._graphs: dict[int, _Graph] = {}
+
+    def has(self, length: int) -> bool:
+        return length <= self._sizes[-1]
+
+    @torch.inference_mode()
+    def run_all(self, pool: object) -> None:
+        """Run with each size, the largest first, and capture that if there is a pool. Graphs of a pool share memory."""
+        for size in reversed(self._sizes):
+            self._length.fill_(size)
+            if pool is None:
+                self._run(size)
+            else:
+                self._graphs[size] = _Graph(*captured(lambda size=size: self._run(size), pool))  # type: ignore[misc]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x: [length, *features]. The result lasts until the next call."""
+        size = self._sizes[bisect_left(self._sizes, len(x))]
+        self._input[: len(x)].copy_(x)
+        self._input[len(x) : size].zero_()
+        self._length.fill_(len(x))
+        if (graph := self._graphs.get(size)) is None:
+            return self._run(size)
+        graph.graph.replay()
+        return graph.outputs
+
+    def _run(self, size: int) -> Tensor:
+        return self._function(self._input[:size], self._length)
+
+
+def _dtype(module: torch.nn.Conv1d) -> torch.dtype:
+    return module.weight.dtype

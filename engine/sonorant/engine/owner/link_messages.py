@@ -6,6 +6,7 @@ from sonorant.engine.encoder.wire import Answer, Want
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.shared_bytes import SharedBytes
 from sonorant.engine.owner.board import Board
+from sonorant.engine.types import Spent
 from sonorant.engine.workers.seat import Facts, Seat
 from sonorant.engine.workers.state import EngineState
 
@@ -61,6 +62,7 @@ class Encoded:
 
     job: int
     answer: Answer | EngineError
+    spent: Spent
 
 
 # From a server process
@@ -97,6 +99,9 @@ class Encode:
     job: int  # a number that the server process uses once
     pair: int
     want: Want
+    caller: int  # whose turn it uses
+    holder: int  # who may get the result again without an encoding; 0: everybody
+    digest: bytes  # of the recording
     audio: SharedBytes
 
 

@@ -117,13 +117,15 @@ class SharedPairs:
         self._cleared: dict[tuple[int, int], asyncio.Future[None]] = {}  # by pair and server process
 
     async def start(self) -> None:
-        """Start all workers; return when they have loaded. Raises CheckpointError or EngineError if they cannot."""
+        """Start all workers and encoders; return when they have loaded. Raises CheckpointError or EngineError if they
+        cannot."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for pair in self._pairs:
                     tasks.create_task(pair.supervisor.start())
+                tasks.create_task(self._encoders.start())
         except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from None
+            raise _first(errors) from None
         self._has_started = True
         for connection in self._connections.values():
             self._welcome(connection)
@@ -270,6 +272,11 @@ class SharedPairs:
             case Broken(number, reason):
                 if self._pairs[number].state is EngineState.READY:
                     self._pairs[number].supervisor.report_down(reason)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _sent_end(seat: Seat, server: int) -> bool:

@@ -87,8 +87,8 @@ class OwnerLink:
                 self.verdicts.on_judged(number, culprit)
             case Released(stream_ids):
                 self.verdicts.on_release(stream_ids)
-            case Encoded(job, answer):
-                self.recordings.on_encoded(job, answer)
+            case Encoded():
+                self.recordings.on_encoded(message)
             case RoomFreed():
                 self._on_room()
 

@@ -305,13 +305,16 @@ class EnginePool:
             raise EngineUnavailable(f"the engine is {states}; try again later")
         return pairs[index].engine.open_stored(segments, past_codes, credit_frames)
 
-    async def encode_reference(self, audio: bytes, *, with_codes: bool) -> EncodedReference:
+    async def encode_reference(
+        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0
+    ) -> EncodedReference:
         """Encode a recording for cloning with the first Base checkpoint; see `Engine.encode_reference`."""
-        return await self._model(CLONING)[0].engine.encode_reference(audio, with_codes=with_codes)
+        engine = self._model(CLONING)[0].engine
+        return await engine.encode_reference(audio, with_codes=with_codes, caller=caller, holder=holder)
 
-    async def check_reference(self, audio: bytes) -> RecordingInfo:
+    async def check_reference(self, audio: bytes, *, caller: int = 0) -> RecordingInfo:
         """Check a recording as `encode_reference` does, and raise the same errors, but do not encode it."""
-        return await self._model(CLONING)[0].engine.check_reference(audio)
+        return await self._model(CLONING)[0].engine.check_reference(audio, caller=caller)
 
     def speaker_embedding(self, speaker: str) -> Float32Array:
         """Return the embedding [hidden] of a preset voice; see `Engine.speaker_embedding`."""

@@ -103,9 +103,12 @@ def _torch(examined: Examined) -> tuple[Verdict, str]:
 
 
 def _device_names(examined: Examined) -> list[str]:
-    """The devices of talkers and codecs, and those of encoders unless they are on the CPU, the default."""
-    names = [name for config in examined.configs for name in (config.talker.device, config.code2wav.device)]
-    return names + [config.encoder.device for config in examined.configs if config.encoder.device != "cpu"]
+    """The devices of talkers, codecs and encoders."""
+    return [
+        name
+        for config in examined.configs
+        for name in (config.talker.device, config.code2wav.device, config.encoder_device)
+    ]
 
 
 def _gpu(examined: Examined) -> tuple[Verdict, str]:
@@ -193,12 +196,15 @@ def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
 
 def _memory(examined: Examined) -> tuple[Verdict, str]:
     """Compare the memory that all workers on a device need with what is free there."""
-    from sonorant.engine.model.memory import MemoryNeed, code2wav_need, free_bytes, gib, talker_need
+    from sonorant.engine.model.memory import MemoryNeed, code2wav_need, encoder_need, free_bytes, gib, talker_need
 
     needs: list[MemoryNeed] = []
     for config in examined.configs:
         checkpoint = load_checkpoint(config.model)
         needs += [talker_need(checkpoint, config), code2wav_need(checkpoint, config)]
+    for config in {config.model: config for config in examined.configs}.values():  # one encoder for each checkpoint
+        if (need := encoder_need(load_checkpoint(config.model), config)) is not None:
+            needs.append(need)
     verdict, parts = Verdict.PASS, []
     for device in sorted({need.device for need in needs}, key=str):
         here = [need for need in needs if need.device == device]

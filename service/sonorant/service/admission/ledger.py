@@ -21,8 +21,7 @@ _ALL = 0  # the row of all callers, and the caller in a row that is free
 class Kind(IntEnum):
     SESSIONS = 0
     UPLOADS = 1
-    RECORDINGS = 2
-    UTTERANCES = 3  # which have a place in the engine; it has the limit
+    UTTERANCES = 2  # which have a place in the engine; it has the limit
 
 
 class Ledger:

@@ -11,10 +11,9 @@ MAX_UPLOADS = 16  # calls that bring a voice at the same time, of all callers to
 
 
 class Room:
-    def __init__(self, ledger: Ledger, num_callers: Callable[[], int], max_sessions: int, max_recordings: int) -> None:
+    def __init__(self, ledger: Ledger, num_callers: Callable[[], int], max_sessions: int) -> None:
         """`num_callers`: how many callers share what there is; see `Permits`."""
         self.num_callers = num_callers
         self.limits = HostLimits(ledger)
         self.sessions = Sessions(max_sessions, num_callers, ledger)
         self.uploads = Permits(Kind.UPLOADS, MAX_UPLOADS, num_callers, ledger)
-        self.recordings = Permits(Kind.RECORDINGS, max_recordings, num_callers, ledger)

@@ -13,8 +13,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from sonorant.engine import FairQueue
 from sonorant.service.calls import resets
-from sonorant.service.calls.fair_queue import FairQueue
 from sonorant.service.calls.resets import Resets
 from sonorant.service.errors import LimitReached
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from sonorant.service.calls.fair_queue import FairQueue
+from sonorant.engine import FairQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
-from sonorant.service.calls.fair_queue import FairQueue
+from sonorant.engine import FairQueue
 
 PER_TURN_S = 0.004  # of processor time
 MANY = 16  # events at the same time

@@ -13,8 +13,16 @@ from operator import attrgetter
 
 import numpy as np
 
-from sonorant.engine import FinishReason, Int16Array, PcmChunk, SamplingParams, StreamBudget, StreamEnd, SynthesisParams
-from sonorant.service.voices.cache import LruCache
+from sonorant.engine import (
+    FinishReason,
+    Int16Array,
+    LruCache,
+    PcmChunk,
+    SamplingParams,
+    StreamBudget,
+    StreamEnd,
+    SynthesisParams,
+)
 
 MAX_PHRASE_FRAMES = 250  # 20 s; longer texts are hardly said twice
 SPOKEN_SHARE = 4  # a quarter of the bytes is for phrases that are being spoken and may be kept

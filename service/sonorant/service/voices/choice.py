@@ -3,8 +3,6 @@
 Every choice names the checkpoint that speaks. The engine's encoder encodes recordings; results are cached.
 """
 
-import asyncio
-import hashlib
 import math
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -14,7 +12,6 @@ import numpy.typing as npt
 
 from sonorant.engine import (
     MAX_MIXED_VOICES,
-    EncodedReference,
     EngineInfo,
     EnginePool,
     InvalidRecording,
@@ -23,18 +20,14 @@ from sonorant.engine import (
     mix_embeddings,
 )
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.permits import Permits
 from sonorant.service.calls import context as call_context
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound, VoiceUnusable
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
-from sonorant.service.voices.cache import LruCache
 from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.requests import MAX_TRANSCRIPT_CHARS
 from sonorant.service.voices.store import VoiceAbout, VoiceTensors
 from sonorant.service.voices.stored import StoredVoices
 from sonorant.tts.v1 import voice_pb2
-
-REMEMBERED_RECORDINGS_BYTES = 16 * 1024 * 1024
 
 _LACKS_CLONING = "CHECKPOINT_LACKS_CLONING"
 
@@ -63,26 +56,12 @@ class VoiceChoice:
         return VoiceTensors(self.x_vector, self.reference_codes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    """An encoded recording in the cache."""
-
-    reference: EncodedReference
-
-    @property
-    def num_bytes(self) -> int:
-        return VoiceTensors(self.reference.x_vector, self.reference.codes).num_bytes
-
-
 class VoiceChooser:
-    def __init__(self, engine: EnginePool, presets: Presets, stored: StoredVoices | None, encodings: Permits) -> None:
-        """`stored`: None on a server that keeps no voices. `encodings`: for recordings to encode."""
-        self._encodings = encodings
+    def __init__(self, engine: EnginePool, presets: Presets, stored: StoredVoices | None) -> None:
+        """`stored`: None on a server that keeps no voices."""
         self._engine = engine
         self._presets = presets
         self._stored = stored
-        # Each caller has its own: the time of an answer would tell others that a recording was here before.
-        self._recordings: LruCache[tuple[str, bytes, bool], _Encoded] = LruCache(REMEMBERED_RECORDINGS_BYTES)
 
     async def choose(self, selector: voice_pb2.VoiceSelector, path: str, caller: Caller) -> VoiceChoice:
         """Return the voice that a selector asks for. `path`: the selector's path in its request.
@@ -108,19 +87,15 @@ class VoiceChooser:
 
     async def cloned(self, reference: voice_pb2.ReferenceAudio, path: str) -> VoiceChoice:
         info = self._for_recordings(reference, path)
-        with_codes = bool(reference.transcript)
-        audio = reference.audio
         caller = call_context.current().caller
-        key = caller.limit_key, await asyncio.to_thread(_digest, audio), with_codes
-        encoded = self._recordings.get(key)
-        if encoded is None:
-            try:
-                with self._encodings.take(caller):
-                    encoded = _Encoded(await self._engine.encode_reference(audio, with_codes=with_codes))
-            except InvalidRecording as error:
-                raise InvalidField(f"{path}.audio", str(error), error.reason) from error
-            self._recordings.put(key, encoded)
-        voice = encoded.reference
+        # With API keys, each key has its own: the time of an answer would tell others that a recording was here before.
+        holder = caller.number if caller.name else 0
+        try:
+            voice = await self._engine.encode_reference(
+                reference.audio, with_codes=bool(reference.transcript), caller=caller.number, holder=holder
+            )
+        except InvalidRecording as error:
+            raise InvalidField(f"{path}.audio", str(error), error.reason) from error
         return VoiceChoice(
             info,
             path,
@@ -134,7 +109,8 @@ class VoiceChooser:
         """Check a recording without encoding it: the choice has no embedding and no codes."""
         info = self._for_recordings(reference, path)
         try:
-            recording = await self._engine.check_reference(reference.audio)
+            caller = call_context.current().caller
+            recording = await self._engine.check_reference(reference.audio, caller=caller.number)
         except InvalidRecording as error:
             raise InvalidField(f"{path}.audio", str(error), error.reason) from error
         return VoiceChoice(info, path, transcript=reference.transcript, reference_audio_ms=recording.duration_ms)
@@ -273,7 +249,3 @@ def check_allowed(caller: Caller, voice_id: str, path: str) -> None:
     """Raise VoiceNotAllowed if the caller's key does not allow this voice; "" means a voice without an id."""
     if not caller.may_use(voice_id):
         raise VoiceNotAllowed(f"{path}: this API key allows only {', '.join(sorted(caller.voices or ()))}")
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()

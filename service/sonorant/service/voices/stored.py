@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from sonorant.engine import LruCache
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import VoiceNotFound
-from sonorant.service.voices.cache import LruCache
 from sonorant.service.voices.file import pack, unpack
 from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceAbout, VoiceLimits, VoiceStore, VoiceTensors
 

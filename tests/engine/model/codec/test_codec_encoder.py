@@ -84,7 +84,7 @@ def test_the_same_numbers(changes: dict[str, Any]) -> None:
     reference = Reference(dict(config.encoder), num_codebooks=4).eval()
     reference.load_state_dict(encoder.state_dict())
     samples = 0.1 * torch.randn(2, 20_011, generator=torch.Generator().manual_seed(0))
-    vectors = encoder.encoder_transformer(encoder.encoder(samples[:, None]).transpose(1, 2)).transpose(1, 2)
+    vectors = encoder.encoder_transformer(encoder.encoder(samples[:, None])[0].transpose(1, 2)).transpose(1, 2)
     torch.testing.assert_close(encoder.downsample(vectors), reference.embed(samples), rtol=0, atol=1e-5)
     codes = encoder.encode(samples)
     assert len(codes.unique()) > 20

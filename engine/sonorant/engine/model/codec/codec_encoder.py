@@ -39,10 +39,16 @@ class CodecEncoder(nn.Module):
         codes = self.encode(samples[None])
         return codes[0, : -(-len(samples) // self.frame_samples)]
 
-    def encode(self, samples: Tensor) -> Tensor:
-        """samples [recordings, num_samples] -> codes [recordings, frames, codebooks]."""
-        x = self.encoder(samples[:, None])
+    def encode(self, samples: Tensor, length: Tensor | None = None) -> Tensor:
+        """samples [recordings, num_samples] -> codes [recordings, frames, codebooks].
+
+        `length` [1]: only so many samples are the recording's; those behind it change none of its frames. Their number,
+        too, must then be one of whole frames.
+        """
+        x, length = self.encoder(samples[:, None], length)
         x = self.encoder_transformer(x.transpose(1, 2)).transpose(1, 2)
+        if length is not None:  # what is behind the end is the last vector again, as `downsample` pads
+            x = torch.where(_inside(x, length), x, x.index_select(2, length - 1))
         return self.quantizer.encode(self.downsample(x), self.num_codebooks)
 
 
@@ -62,12 +68,12 @@ class CausalConv(nn.Module):
     ) -> None:
         super().__init__()
         self.conv = nn.Conv1d(in_channels, out_channels, kernel, stride, dilation=dilation, bias=bias)
-        self._stride = stride
+        self.stride = stride
         self._num_past = (kernel - 1) * dilation + 1 - stride
         self._pad_mode = pad_mode
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(F.pad(x, (self._num_past, -x.shape[-1] % self._stride), self._pad_mode))
+        y: Tensor = self.conv(F.pad(x, (self._num_past, -x.shape[-1] % self.stride), self._pad_mode))
         return y
 
 
@@ -102,9 +108,19 @@ class Convolutions(nn.Module):
         layers += (nn.ELU(), CausalConv(channels, c.stack.hidden_size, c.last_kernel_size))
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.layers(x)
-        return y
+    def forward(self, x: Tensor, length: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """`length` [1]: of the recording, in samples; returned in vectors. Layers with a stride see zeros behind it."""
+        for layer in self.layers:
+            if length is not None and isinstance(layer, CausalConv) and layer.stride > 1:
+                x = x * _inside(x, length)
+                length = (length + layer.stride - 1) // layer.stride
+            x = layer(x)
+        return x, length
+
+
+def _inside(x: Tensor, length: Tensor) -> Tensor:
+    """Return which positions of x [recordings, channels, positions] are inside of the length [1]."""
+    return torch.arange(x.shape[2], device=x.device) < length
 
 
 class Transformer(nn.Module):

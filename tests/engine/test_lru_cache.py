@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.service.voices.cache import LruCache
+from sonorant.engine import LruCache
 
 
 @dataclass(frozen=True)

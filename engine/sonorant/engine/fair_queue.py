@@ -38,6 +38,19 @@ class FairQueue(Generic[T]):
             self._lines[who] = line
         return item
 
+    def num_ahead(self, who: str) -> int:
+        """Return how many items would go ahead of the next one that this caller pushes."""
+        own = len(self._lines.get(who, ()))
+        return own + sum(min(len(line), own + 1) for other, line in self._lines.items() if other != who)
+
+    def remove(self, item: T, who: str) -> None:
+        """Take out an item that was pushed for this caller alone."""
+        line = self._lines[who]
+        assert isinstance(line, deque)
+        line.remove(item)
+        if not line:
+            del self._lines[who]
+
     def drop(self) -> T:
         """Take the newest item of the longest line of the caller who has most."""
         who, line = max(self._lines.items(), key=lambda each: len(each[1]))

@@ -5,7 +5,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.service.calls.fair_queue import FairQueue
+from sonorant.engine import FairQueue
 
 NAMES = st.sampled_from("abc")
 
