@@ -44,6 +44,20 @@ def test_what_is_left_open_follows_from_the_slots(left_open: EngineConfig) -> No
     assert sizes(with_sizes(left_open, 2048)) == (2048, 1024, 1024, 128)
 
 
+def test_references_of_clones_are_kept_for_a_quarter_of_the_slots(left_open: EngineConfig) -> None:
+    def kept(slots: int | None, **asked: int) -> int:
+        config = left_open.but(**{"kept_references": AUTO, **asked})
+        return with_sizes(config, slots).code2wav.kept_references
+
+    assert (kept(None), kept(8), kept(1024), kept(1024, kept_references=3)) == (16, 16, 256, 3)
+
+
+def test_an_encoder_of_recordings_takes_memory_that_slots_could_have(large: Checkpoint) -> None:
+    base = load_checkpoint(resolve_model("qwen3-tts-12hz-1.7b-base"))
+    card = Card("a card", 11 * GIB)
+    assert slots_of(card, base, 1) < slots_of(card, large, 1)
+
+
 def test_what_is_asked_for_stays(left_open: EngineConfig) -> None:
     asked = left_open.but(num_slots=100, max_queued_streams=0)
     assert sizes(with_sizes(asked, 2048)) == (100, 0, 256, 100)

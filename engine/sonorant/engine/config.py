@@ -135,7 +135,12 @@ class Code2WavConfig:
         served=AUTO,
     )
     kept_references: int = setting(
-        16, as_count, "N", "references of cloned voices that stay decoded, so that the next utterance starts sooner"
+        16,
+        as_auto(as_count),
+        "auto|N",
+        "references of cloned voices that stay decoded, so that the next utterance starts sooner; auto: a quarter of "
+        "the number of slots, 16 at least",
+        served=AUTO,
     )
     stored_streams: int = setting(
         16, as_positive, "N", "streams of stored codes decoded at the same time; each has its own slot in Code2Wav"

@@ -11,6 +11,7 @@ from sonorant.settings import AUTO
 CPU_SLOTS = 32
 SMALLEST_CARD_SLOTS, LARGEST_CARD_SLOTS = 8, 2048
 MAX_CPU_DECODE_BATCH, MAX_CARD_DECODE_BATCH = 32, 128  # the codec is no faster with more rows than that
+LEAST_KEPT_REFERENCES = 16
 CPU_PREFILL_ROWS, CARD_PREFILL_ROWS = 256, 1024
 MANY_SLOTS = 512  # a card for so many computes CARD_PREFILL_ROWS prompt rows in a few milliseconds
 
@@ -42,6 +43,7 @@ def with_sizes(config: EngineConfig, card_slots: int | None) -> EngineConfig:
         num_slots=slots,
         max_queued_streams=_chosen(talker.max_queued_streams, slots if card_slots is None else slots // 2),
         max_prefill_rows=_chosen(talker.max_prefill_rows, prefill_rows),
+        kept_references=_chosen(config.code2wav.kept_references, max(LEAST_KEPT_REFERENCES, slots // 4)),
         max_decode_batch=_chosen(config.code2wav.max_decode_batch, min(most, slots)),
     )
 

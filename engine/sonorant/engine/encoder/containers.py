@@ -21,7 +21,7 @@ def blocks(data: bytes, demuxer: str) -> Iterator[tuple[int, Float32Array]]:
     import av
 
     try:
-        with av.open(io.BytesIO(data), format=demuxer) as container:
+        with av.open(io.BytesIO(data), "r", format=demuxer) as container:
             if not container.streams.audio:
                 raise InvalidRecording("RECORDING_UNREADABLE", "the recording has no sound track; record sound")
             planes = av.AudioResampler(format="fltp")
