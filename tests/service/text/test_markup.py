@@ -17,6 +17,7 @@ from sonorant.service.text.formats import TextFormat, WrittenAs
 from sonorant.service.text.markdown import Part
 from sonorant.service.text.reading import Reading
 from sonorant.service.text.ssml import MAX_DEPTH
+from tests.written_texts import lines
 
 DOC = Path(__file__).parents[3].joinpath("docs/text.md").read_text(encoding="utf-8")
 MARKDOWN = WrittenAs(TextFormat.MARKDOWN)
@@ -131,6 +132,18 @@ def test_any_cutting_of_ssml(text: str, chance: random.Random) -> None:
             read(SSML, text, cuts)
     else:
         assert read(SSML, text, cuts)[0] == whole
+
+
+def test_answers_of_language_models_are_read_the_same_in_any_cutting() -> None:
+    chance, answers = random.Random(3), "\n".join(lines(600))
+    for begin in range(0, len(answers), 2000):
+        text = answers[begin : begin + 2000]
+        cuts = sorted(chance.sample(range(len(text)), len(text) // chance.choice((1, 4, 50))))
+        assert read(WITHOUT, text, cuts)[0] == read(WITHOUT, text)[0]
+        said, reading = read(MARKDOWN, text, cuts)
+        assert said == read(MARKDOWN, text)[0]
+        lost = set(re.findall(r"[a-z]{4,}", text)) - set(re.findall(r"[a-z]{4,}", reading.said(text)))
+        assert lost <= {"python", "https", "class"}, "of a fence, an address and a tag; all else is said"
 
 
 @given(st.text(), st.sampled_from((MARKDOWN, WITHOUT)))
