@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from sonorant.client.speaking.journal import Journal
+from sonorant.service.text.segmenter import PARAGRAPH_PAUSE_MS
 from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, spoken
@@ -55,6 +56,22 @@ async def test_texts_that_come_in_pieces(mode: int, size: int) -> None:
         assert [TEXT[mark.text_start : mark.text_end] for mark in transcript.marks["u1"]] == TEXT.split()
         assert transcript.done["u1"].stats.spoken_chars == len(TEXT)
         assert ("u1", "flush_done") not in transcript.kinds
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize("gap", ["\n\n", "\r\n\r\n", "\n \n\n", "\u2029"])
+async def test_paragraphs_are_followed_by_a_pause(size: int, gap: str) -> None:
+    title, rest = "A title that takes as many characters as half a segment" + gap, "It was late."
+    pause = bytes(2 * 24 * PARAGRAPH_PAUSE_MS)
+    async with served(engine()) as server:
+        pieces = [say((title + rest)[start : start + size]) for start in range(0, len(title + rest), size)]
+        transcript = await speak(server.stub, [settings(), *pieces, end()])
+        assert transcript.pcm["u1"] == spoken(title, 7) + pause + spoken(rest, 7)
+        sentences = [say(f"One is here.{gap}Two are there. And three of them.")]
+        config = settings(text_policy={"mode": speak_pb2.COMMIT_MODE_SENTENCE})
+        transcript = await speak(server.stub, [config, *sentences, end()])
+        assert transcript.pcm["u1"].count(pause) == 1
+        assert transcript.pcm["u1"].startswith(spoken(f"One is here.{gap}", 7) + pause)
 
 
 async def test_limits_of_the_audio_count_over_the_whole_text() -> None:

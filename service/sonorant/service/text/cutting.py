@@ -23,11 +23,17 @@ _CLAUSE = re.compile(r"[,;:،؛，、；：–—]\s*\Z")
 _CLOSING = frozenset("'\"’”»›)]}」』》）.,;:!?…。！？，、；：")
 
 
+def ends_paragraph(text: str) -> bool:
+    """Whether a text ends with an empty line."""
+    return bool(_PARAGRAPH.search(text[-_SEEN_CHARS:]))
+
+
 class Cutter:
     def __init__(self, code: str, max_chars: int) -> None:
         """`code`: of the language, for ends of sentences."""
         self._code = code
         self._max_chars = max_chars
+        self.paragraphs: list[bool] = []  # whether a paragraph ends at each cut of the latest `split`
         self.restart()
 
     def restart(self) -> None:
@@ -38,6 +44,7 @@ class Cutter:
     def split(self, text: str) -> list[str]:
         """Take more text; return it in pieces, between which segments end. There is at least one; the first may be
         empty."""
+        self.paragraphs = []
         if self._num_chars + len(text) <= self._max_chars * _SENTENCE_SHARE:
             self._take(text)
             return [text]
@@ -47,6 +54,7 @@ class Cutter:
             if self._num_chars >= self._max_chars * _SENTENCE_SHARE and self._ends_before(char):
                 pieces.append(text[begin:index])
                 begin = index
+                self.paragraphs.append(ends_paragraph(self._before))
                 self.restart()
             self._take(char)
         return [*pieces, text[begin:]]
@@ -71,7 +79,7 @@ class Cutter:
         return self._num_chars >= self._max_chars + _MAX_WORD_CHARS
 
     def _ends_sentence(self, char: str) -> bool:
-        if _PARAGRAPH.search(self._before):
+        if ends_paragraph(self._before):
             return True
         if not ends_sentence(self._before):
             return False

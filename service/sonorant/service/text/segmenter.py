@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import check_characters, check_length, is_wide
-from sonorant.service.text.cutting import Cutter
+from sonorant.service.text.cutting import Cutter, ends_paragraph
 from sonorant.service.text.formats import PLAIN, WrittenAs
 from sonorant.service.text.pronunciations import Lexicon, Respeller
 from sonorant.service.text.reading import Reading
@@ -22,6 +22,7 @@ MAX_PAUSE_MS = 5000
 # How long to wait for more text, if the caller does not say: after the end of a sentence, and after other text.
 SENTENCE_DELAY_S = 0.3
 WORDS_DELAY_S = 2.0
+PARAGRAPH_PAUSE_MS = 300  # after a segment that ends with a paragraph, beside the silence with which the voice ends it
 _TAIL_CHARS = 32  # enough to see how a text ends
 
 
@@ -210,7 +211,9 @@ class Segmenter:
             self._uncommitted += sentence
             if self._begun or len(self._uncommitted) >= self._policy.first_chunk_min_chars:
                 whole, self._uncommitted = self._uncommitted, ""
-                events += self._text(whole) + self._end_segment(EndSegment())
+                events += self._text(whole) + self._end_segment(
+                    EndSegment(pause_ms=PARAGRAPH_PAUSE_MS if ends_paragraph(whole) else 0)
+                )
         return events
 
     def _rest(self) -> list[Event]:
@@ -221,8 +224,9 @@ class Segmenter:
         self._begun = True
         *whole, rest = self._cutter.split(text)
         events: list[Event] = []
-        for piece in whole:
-            events += [Text(piece, self._respeller.push(piece)), *self._end_of_segment(EndSegment())]
+        for piece, is_paragraph in zip(whole, self._cutter.paragraphs, strict=True):
+            end = EndSegment(pause_ms=PARAGRAPH_PAUSE_MS if is_paragraph else 0)
+            events += [Text(piece, self._respeller.push(piece)), *self._end_of_segment(end)]
         return [*events, Text(rest, self._respeller.push(rest))]
 
     def _end_segment(self, end: EndSegment) -> list[Event]:
