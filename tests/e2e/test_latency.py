@@ -15,6 +15,7 @@ def check(budget: LatencyBudget, stats: SynthesisStats) -> None:
     assert all(ms >= 0 for _, ms in parts(budget))
     for part in ("queue", "step", "frames_ring", "codec", "pcm_ring", "encode"):
         assert getattr(budget, f"{part}_ms") > 0, part
+    assert not (budget.recording_wait_ms or budget.recording_decode_ms or budget.recording_encode_ms)
     assert budget.opening_ms > 0, "it came with the call"
     whole_ms = sum(ms for _, ms in parts(budget)) - budget.opening_ms
     writing_ms = stats.first_audio_ms - whole_ms

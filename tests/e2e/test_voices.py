@@ -17,6 +17,7 @@ import pytest
 import soundfile
 
 from sonorant.client import InvalidRequest, ServerUnavailable, SpeechClient, SpeechError, synthesis_config, voice_mix
+from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from sonorant.tts.v1.voice_pb2 import Voice
 from tests.e2e.server_process import ServerProcess, scrape
@@ -133,6 +134,22 @@ async def test_presets_speak_as_the_official_package(stub: Any, index: int) -> N
     case = CASES[index]
     asked = synthesis(index, {"voice_id": case["speaker"]}) | {"instructions": case.get("instruct", "")}
     assert_official((await stub.Synthesize(SynthesizeRequest(text=case["text"], config=asked))).audio, index)
+
+
+async def test_a_clone_s_budget_says_what_its_recording_took_once(client: SpeechClient) -> None:
+    asked = synthesis_config(reference=wav(tone(1.7)), transcript="hello world again", max_frames=4)
+    first, again = [(await client.synthesize("hello", asked)).stats.first_audio_budget for _ in range(2)]
+    assert first.recording_decode_ms > 0 and first.recording_encode_ms > 0 and first.recording_wait_ms >= 0
+    assert not (again.recording_wait_ms or again.recording_decode_ms or again.recording_encode_ms)
+    assert first.opening_ms > 0 and again.opening_ms > 0
+
+
+async def test_twelve_new_recordings_at_once_are_all_spoken(client: SpeechClient) -> None:
+    def clone(number: int) -> SynthesisConfig:
+        return synthesis_config(reference=wav(tone(1.2 + number / 100)), transcript="hello world again", max_frames=4)
+
+    clips = await asyncio.gather(*(client.synthesize("hello", clone(number)) for number in range(12)))
+    assert all(len(clip.audio) for clip in clips)
 
 
 async def test_mixes(client: SpeechClient, tmp_path: Path) -> None:

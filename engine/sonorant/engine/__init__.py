@@ -35,6 +35,7 @@ from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp
 from sonorant.engine.shares import Shares
 from sonorant.engine.types import (
+    NOTHING_SPENT,
     EncodedReference,
     FinishReason,
     Int16Array,
@@ -42,6 +43,7 @@ from sonorant.engine.types import (
     PcmChunk,
     RecordingInfo,
     SamplingParams,
+    Spent,
     StreamBudget,
     StreamEnd,
     SynthesisParams,
@@ -55,6 +57,7 @@ __all__ = [
     "AUTO",
     "BUILTIN_VOICE_DIR",
     "MAX_MIXED_VOICES",
+    "NOTHING_SPENT",
     "PROMPT_ROW_BUCKETS",
     "ROW_BUCKETS",
     "STEP_S_BUCKETS",
@@ -90,6 +93,7 @@ __all__ = [
     "SharedPairs",
     "SharedRecord",
     "Shares",
+    "Spent",
     "StoredStream",
     "StreamBudget",
     "StreamEnd",

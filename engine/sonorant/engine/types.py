@@ -92,6 +92,9 @@ class Spent:
     encoded_s: float = 0.0
 
 
+NOTHING_SPENT = Spent()
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedReference:
     """What a Base checkpoint makes of a recording: everything that cloning needs, except the words spoken in it."""
@@ -99,7 +102,7 @@ class EncodedReference:
     x_vector: Float32Array  # [hidden]
     codes: Int16Array | None  # [frames, codebooks]
     recording: RecordingInfo
-    spent: Spent = Spent()
+    spent: Spent = NOTHING_SPENT
 
 
 @dataclass(frozen=True, slots=True)

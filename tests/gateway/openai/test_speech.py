@@ -154,6 +154,9 @@ async def test_recordings_are_cloned_and_links_never_followed() -> None:
             status, error = await door.refusal(TEXT, ref_audio=link)
             assert (status, error["param"]) == (400, "ref_audio") and "only data: URIs" in error["message"]
         assert (await door.refusal(TEXT, ref_audio="data:audio/wav;base64,***"))[0] == 400
+        for empty in ("", "data:audio/wav;base64,", [""]):  # never the default voice
+            status, error = await door.refusal(TEXT, ref_audio=empty)
+            assert (status, error["param"]) == (400, "ref_audio") and "ref_audio: empty" in error["message"]
         head, _, data = uri.partition(",")
         broken = "\r\n".join(data[at : at + 20] for at in range(0, len(data), 20))
         for written in (broken, data.rstrip("="), data.replace("=", "%3D").replace("+", "%2B"), f" {data}\n"):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsonorant/tts/v1/latency.proto\x12\x0fsonorant.tts.v1\"\xe5\x01\n\rLatencyBudget\x12\x12\n\nopening_ms\x18\x0b \x01(\x02\x12\x0f\n\x07text_ms\x18\x01 \x01(\x02\x12\x10\n\x08queue_ms\x18\x02 \x01(\x02\x12\x12\n\nprefill_ms\x18\x03 \x01(\x02\x12\x0f\n\x07step_ms\x18\x04 \x01(\x02\x12\x16\n\x0e\x66rames_ring_ms\x18\x05 \x01(\x02\x12\x15\n\rcodec_wait_ms\x18\x06 \x01(\x02\x12\x10\n\x08\x63odec_ms\x18\x07 \x01(\x02\x12\x13\n\x0bpcm_ring_ms\x18\x08 \x01(\x02\x12\x11\n\tencode_ms\x18\t \x01(\x02\x12\x0f\n\x07hold_ms\x18\n \x01(\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dsonorant/tts/v1/latency.proto\x12\x0fsonorant.tts.v1\"\xba\x02\n\rLatencyBudget\x12\x12\n\nopening_ms\x18\x0b \x01(\x02\x12\x19\n\x11recording_wait_ms\x18\x0c \x01(\x02\x12\x1b\n\x13recording_decode_ms\x18\r \x01(\x02\x12\x1b\n\x13recording_encode_ms\x18\x0e \x01(\x02\x12\x0f\n\x07text_ms\x18\x01 \x01(\x02\x12\x10\n\x08queue_ms\x18\x02 \x01(\x02\x12\x12\n\nprefill_ms\x18\x03 \x01(\x02\x12\x0f\n\x07step_ms\x18\x04 \x01(\x02\x12\x16\n\x0e\x66rames_ring_ms\x18\x05 \x01(\x02\x12\x15\n\rcodec_wait_ms\x18\x06 \x01(\x02\x12\x10\n\x08\x63odec_ms\x18\x07 \x01(\x02\x12\x13\n\x0bpcm_ring_ms\x18\x08 \x01(\x02\x12\x11\n\tencode_ms\x18\t \x01(\x02\x12\x0f\n\x07hold_ms\x18\n \x01(\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sonorant.tts.v1.latency_pb2
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LATENCYBUDGET']._serialized_start=51
-  _globals['_LATENCYBUDGET']._serialized_end=280
+  _globals['_LATENCYBUDGET']._serialized_end=365
 # @@protoc_insertion_point(module_scope)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from sonorant.service.calls.context import CallContext
-from sonorant.service.operations.latency import parts
+from sonorant.service.operations.latency import OF_CALLS, parts
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.tracing import Tracer, add_steps, end_span
 from sonorant.tts.v1 import audio_pb2, latency_pb2, synthesis_pb2
@@ -133,7 +133,7 @@ class CallRecord:
 
     def _first_audio(self, utterance: _Utterance, budget: latency_pb2.LatencyBudget, at_ns: int) -> None:
         for part, ms in parts(budget):
-            if ms or part != "opening":  # most utterances of a session open no call
+            if ms or part not in OF_CALLS:
                 self._metrics.budget_s[part].observe(ms / 1000)
         if utterance.span is not None:
             add_steps(utterance.span, parts(budget), at_ns)

@@ -2,22 +2,34 @@
 
 from collections.abc import Iterator
 
-from sonorant.engine import StreamBudget
+from sonorant.engine import NOTHING_SPENT, Spent, StreamBudget
 from sonorant.tts.v1 import latency_pb2
 
+OF_CALLS = ("opening", "recording_wait", "recording_decode", "recording_encode")  # 0 for most utterances
 PARTS: tuple[str, ...] = tuple(field.name.removesuffix("_ms") for field in latency_pb2.LatencyBudget.DESCRIPTOR.fields)
 
 
 def latency_budget(
-    first_text_s: float, engine: StreamBudget, encode_s: float, sent_s: float, arrived_s: float | None = None
+    first_text_s: float,
+    engine: StreamBudget,
+    encode_s: float,
+    sent_s: float,
+    arrived_s: float | None = None,
+    recording: Spent = NOTHING_SPENT,
 ) -> latency_pb2.LatencyBudget:
     """Return the budget. `engine`: of the stream that was heard first; `encode_s`: a duration; `arrived_s`: when the
-    call arrived with which the text came. All times are of one clock.
+    call arrived with which the text came; `recording`: what its recording took. All times are of one clock.
     """
+    if arrived_s is None:
+        recording = NOTHING_SPENT
+    recording_s = recording.waited_s + recording.decoded_s + recording.encoded_s
     text_s = engine.opened_s - first_text_s
     hold_s = sent_s - engine.opened_s - engine.total_s - encode_s
     return latency_pb2.LatencyBudget(
-        opening_ms=0.0 if arrived_s is None else (first_text_s - arrived_s) * 1000,
+        opening_ms=0.0 if arrived_s is None else max(0.0, first_text_s - arrived_s - recording_s) * 1000,
+        recording_wait_ms=recording.waited_s * 1000,
+        recording_decode_ms=recording.decoded_s * 1000,
+        recording_encode_ms=recording.encoded_s * 1000,
         text_ms=text_s * 1000,
         queue_ms=engine.queue_s * 1000,
         prefill_ms=engine.prefill_s * 1000,

@@ -9,7 +9,16 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sonorant.engine import EngineInfo, EnginePool, InvalidSynthesis, SamplingParams, SynthesisParams, UnsupportedTask
+from sonorant.engine import (
+    NOTHING_SPENT,
+    EngineInfo,
+    EnginePool,
+    InvalidSynthesis,
+    SamplingParams,
+    Spent,
+    SynthesisParams,
+    UnsupportedTask,
+)
 from sonorant.service.audio.formats import check_audio, decimal
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import InvalidField, NotServed
@@ -89,6 +98,7 @@ class UtteranceSpec:
     lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
     written_as: WrittenAs = PLAIN
     scheduling: Scheduling = AT_ONCE
+    recording: Spent = NOTHING_SPENT  # what encoding its recording took
     instructions: str = ""  # those that the model follows; a designed voice has its description instead
 
     @property
@@ -272,6 +282,7 @@ def check_synthesis(
         warnings=tuple(warnings),
         lexicon=check_pronunciations(config.pronunciations, f"{path}.pronunciations"),
         written_as=_written_as(config, default_format, path),
+        recording=choice.spent,
         instructions=instruct,
     )
 

@@ -81,7 +81,12 @@ class Statistics:
         if self._budget is not None or self._engine_budget is None:
             return None
         self._budget = latency_budget(
-            self._first_text_s, self._engine_budget, self._encode_s, self._clock(), self._arrived_s
+            self._first_text_s,
+            self._engine_budget,
+            self._encode_s,
+            self._clock(),
+            self._arrived_s,
+            self._state.spec.recording,
         )
         return self._budget
 

@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from sonorant.engine import (
     MAX_MIXED_VOICES,
+    NOTHING_SPENT,
     EngineInfo,
     EnginePool,
     InvalidRecording,
     InvalidSynthesis,
     Need,
+    Spent,
     mix_embeddings,
 )
 from sonorant.service.access.api_keys import Caller
@@ -45,6 +47,7 @@ class VoiceChoice:
     reference_codes: npt.NDArray[np.int16] | None = None  # [frames, codebooks]
     transcript: str = ""  # of the reference; "" without codes
     reference_audio_ms: int = 0
+    spent: Spent = NOTHING_SPENT  # on encoding its recording
 
     @property
     def is_complete(self) -> bool:
@@ -103,6 +106,7 @@ class VoiceChooser:
             reference_codes=voice.codes,
             transcript=reference.transcript,
             reference_audio_ms=voice.recording.duration_ms,
+            spent=voice.spent,
         )
 
     async def check_recording(self, reference: voice_pb2.ReferenceAudio, path: str) -> VoiceChoice:
