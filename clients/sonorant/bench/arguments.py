@@ -65,6 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--openai-body", type=_json_object, default={}, metavar="JSON", help="more fields for requests to --openai"
     )
 
+    servers.add_argument(
+        "--keys", type=Path, metavar="FILE", help="API keys, one in a line: callers share them, in turns"
+    )
+    servers.add_argument("--tls", action="store_true", help="call Sonorant servers with TLS")
+    servers.add_argument(
+        "--tls-ca", type=Path, metavar="FILE", help="with TLS: PEM file of the authority that the server's is signed by"
+    )
+
     loads = parser.add_argument_group("loads (default: --closed 1 4)")
     loads.add_argument("--closed", type=_positive_int, nargs="+", default=[], metavar="N")
     loads.add_argument("--open", type=_positive, nargs="+", default=[], metavar="R")
@@ -163,6 +171,11 @@ def check(args: argparse.Namespace) -> None:
             raise ValueError(f"{path.parent} is not a folder, {path.name} cannot be written there")
     if args.plot and importlib.util.find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib: pip install 'sonorant[bench]'")
+    for path in (args.keys, args.tls_ca):
+        if path is not None and not path.is_file():
+            raise ValueError(f"{path} is not a file")
+    if args.keys and not _keys_of(args):
+        raise ValueError(f"{args.keys} has no keys; put one in each line")
     if args.openai and args.paced:
         raise ValueError("--paced needs sessions, which --openai does not have; leave one of them out")
     if args.paced and args.max_lead_ms == 0:
@@ -195,11 +208,15 @@ def processes_of(args: argparse.Namespace, load: Load) -> int:
 
 def targets_of(args: argparse.Namespace) -> list[Target]:
     """The servers given by address, which run already."""
-    extra_body = tuple(args.openai_body.items())
+    extra_body, keys = tuple(args.openai_body.items()), _keys_of(args)
     return [
-        *(Target(args.rpc, address, num_connections=args.connections) for address in args.server),
-        *(Target("openai", url, args.openai_model, extra_body) for url in args.openai),
+        *(Target(args.rpc, address, "", (), args.connections, keys, args.tls, args.tls_ca) for address in args.server),
+        *(Target("openai", url, args.openai_model, extra_body, keys=keys, ca=args.tls_ca) for url in args.openai),
     ]
+
+
+def _keys_of(args: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(args.keys.read_text(encoding="ascii").split()) if args.keys else ()
 
 
 def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], repeat: int) -> Speech:

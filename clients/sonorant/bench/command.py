@@ -15,6 +15,7 @@ from google.protobuf.json_format import MessageToDict
 
 from sonorant.bench.arguments import check, loads_of, processes_of, speech_of, targets_of
 from sonorant.bench.client_processes import ClientProcesses, client_processes
+from sonorant.bench.grpc_speech import access_to
 from sonorant.bench.loads import Load, Target
 from sonorant.bench.reporting import report
 from sonorant.bench.reporting.environment import config_hash, environment
@@ -115,7 +116,7 @@ async def _describe(target: Target) -> dict[str, Any]:
     """The capabilities that a server reports."""
     if target.protocol == "openai":
         return {"model": target.model}
-    async with SpeechClient(target.address) as client:
+    async with SpeechClient(target.address, access_to(target, (target.keys or ("",))[0])) as client:
         capabilities = await client.capabilities()
     described: dict[str, Any] = MessageToDict(capabilities, preserving_proto_field_name=True)
     return described

@@ -6,9 +6,11 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from sonorant.bench.loads import Speech, Target
 from sonorant.bench.speakers import SAMPLE_RATE_HZ, UtteranceFailed
+from sonorant.client.access import Access
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import scheduling, synthesis_config
 from sonorant.client.errors import SpeechError, from_status
@@ -19,16 +21,28 @@ from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, Utteran
 
 
 @asynccontextmanager
-async def grpc_speaker(target: Target, speech: Speech) -> AsyncIterator["GrpcSpeaker"]:
-    """Connect and yield a speaker. Raises UtteranceFailed if the server cannot be reached."""
+async def grpc_speaker(target: Target, speech: Speech, keys: Sequence[str] = ()) -> AsyncIterator["GrpcSpeaker"]:
+    """Connect and yield a speaker, with a connection for each key at least. Raises UtteranceFailed if the server cannot
+    be reached."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(SpeechClient(target.address)) for _ in range(target.num_connections)]
+        keys_of_clients = itertools.islice(itertools.cycle(keys or [""]), max(target.num_connections, len(keys)))
+        clients = [
+            await stack.enter_async_context(SpeechClient(target.address, access_to(target, key)))
+            for key in keys_of_clients
+        ]
         try:
             for client in clients:
                 await client.capabilities()
         except SpeechError as error:
             raise UtteranceFailed(error.code.name, str(error)) from None
         yield GrpcSpeaker(clients, speech, whole_text=target.protocol == "synthesize-stream")
+
+
+def access_to(target: Target, key: str) -> Access:
+    """As the environment says, with what was given on the command line."""
+    access = Access.from_environment()
+    tls, ca = access.tls or target.tls or target.ca is not None, target.ca or access.ca
+    return replace(access, api_key=key or access.api_key, tls=tls, ca=ca)
 
 
 class GrpcSpeaker:

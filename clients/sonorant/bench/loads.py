@@ -1,6 +1,7 @@
 """The values that describe a benchmark: load, speech, target and each process's share. They are sent to processes."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from sonorant.bench.voices import PRESET, Voices
@@ -50,6 +51,9 @@ class Target:
     model: str = ""  # name in requests; openai only
     extra_body: tuple[tuple[str, object], ...] = ()  # more fields of requests; openai only
     num_connections: int = 1  # of each client process; not for openai
+    keys: tuple[str, ...] = ()  # API keys, shared out over the callers; without any, as the environment says
+    tls: bool = False  # not for openai, whose URL says so; the environment may switch it on, too
+    ca: Path | None = None  # PEM of the authority that signed the server's certificate
 
     def __str__(self) -> str:
         return f"{self.protocol} {self.address}"
@@ -66,3 +70,9 @@ class Share:
     max_in_flight: int  # utterances of this process, in an open loop
     index: int
     num_shares: int
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The API keys of this process: every `num_shares`-th, or one that others have, too."""
+        keys = self.target.keys
+        return keys[self.index :: self.num_shares] or keys[self.index % max(1, len(keys)) :][:1]

@@ -2,8 +2,9 @@
 
 import base64
 import os
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -18,19 +19,19 @@ MAX_ERROR_CHARS = 300
 
 
 @asynccontextmanager
-async def openai_speaker(target: Target, speech: Speech) -> AsyncIterator["OpenAiSpeaker"]:
-    key = os.environ.get(KEY_VARIABLE)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    connector = aiohttp.TCPConnector(limit=0)  # the load limits the number of connections
+async def openai_speaker(target: Target, speech: Speech, keys: Sequence[str] = ()) -> AsyncIterator["OpenAiSpeaker"]:
+    trusted = ssl.create_default_context(cafile=target.ca) if target.ca else True
+    connector = aiohttp.TCPConnector(limit=0, ssl=trusted)  # the load limits the number of connections
     timeout = aiohttp.ClientTimeout(total=None)  # and the time
-    async with aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout) as session:
-        yield OpenAiSpeaker(session, target, speech)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        yield OpenAiSpeaker(session, target, speech, keys or [os.environ.get(KEY_VARIABLE, "")])
 
 
 class OpenAiSpeaker:
-    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech) -> None:
+    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech, keys: Sequence[str]) -> None:
         self._session = session
         self._voices = speech.voices
+        self._headers = [{"Authorization": f"Bearer {key}"} if key else {} for key in keys]
         self._url = target.address.rstrip("/") + "/audio/speech"
         self._body = {
             "model": target.model,
@@ -45,7 +46,8 @@ class OpenAiSpeaker:
         body = {**voice_fields(self._voices, number), **self._body, "input": text}
         try:
             meter.text_sent(time.monotonic())
-            async with self._session.post(self._url, json=body) as response:
+            headers = self._headers[number % len(self._headers)]
+            async with self._session.post(self._url, json=body, headers=headers) as response:
                 if response.status != 200:
                     raise UtteranceFailed(f"HTTP_{response.status}", (await response.text())[:MAX_ERROR_CHARS])
                 async for data in response.content.iter_any():

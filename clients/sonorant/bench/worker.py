@@ -51,10 +51,10 @@ async def _speaker(share: Share) -> AsyncIterator[Speaker]:
             from sonorant.bench.openai_speech import openai_speaker  # aiohttp is an extra
         except ImportError:
             raise UtteranceFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
-        async with openai_speaker(share.target, share.speech) as over_http:
+        async with openai_speaker(share.target, share.speech, share.keys) as over_http:
             yield over_http
     else:
-        async with grpc_speaker(share.target, share.speech) as over_grpc:
+        async with grpc_speaker(share.target, share.speech, share.keys) as over_grpc:
             yield over_grpc
 
 

@@ -15,6 +15,8 @@ from sonorant.bench.command import over_limit_notes
 from sonorant.bench.loads import Load
 from sonorant.cli.main import parser
 from tests.e2e.server_process import ServerProcess
+from tests.service.certificates import Certificates
+from tests.service.keys import ADA, BOB, table
 
 LOADS = (
     "--closed",
@@ -84,6 +86,22 @@ async def test_all_loads_measured_compared_and_plotted(server: ServerProcess, tm
 async def test_texts_that_the_server_does_not_speak_are_refused(server: ServerProcess) -> None:
     status, _, log = await bench("--server", server.address, "--text-language", "chinese")
     assert status == 1 and "does not speak chinese; it speaks english" in log
+
+
+async def test_callers_share_keys_and_call_with_tls(tmp_path: Path) -> None:
+    """Each key has one session at a time here, so two speakers with one key would be refused."""
+    Certificates(tmp_path)
+    names = {"ada": ADA, "bob": BOB}
+    (tmp_path / "keys.toml").write_text("".join(table(name, key, "max_sessions = 1") for name, key in names.items()))
+    (tmp_path / "keys").write_text("\n".join(names.values()))
+    tls = ("--tls-certificate", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
+    with ServerProcess(tmp_path / "log", "--api-keys", str(tmp_path / "keys.toml"), *tls) as secured:
+        caller = ("--server", secured.address, "--tls-ca", str(tmp_path / "ca.pem"))
+        load = ("--paced", "2", "--paced-seconds", "2", "--warm-up-s", "0.5", "--frames", "6", "--processes", "2")
+        status, printed, log = await bench(*caller, *load, "--keys", str(tmp_path / "keys"))
+        assert status == 0, printed + log
+        status, _, log = await bench(*caller, *load)
+        assert status == 1 and "UNAUTHENTICATED" in log
 
 
 async def test_without_a_server_there_is_one_line_of_error() -> None:
