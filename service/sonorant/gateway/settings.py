@@ -13,7 +13,9 @@ from typing import Any
 from sonorant.client import __version__
 from sonorant.client.configs import TEXT_FORMATS
 from sonorant.settings import (
+    AUTO,
     as_address,
+    as_auto,
     as_choice,
     as_list,
     as_positive,
@@ -43,7 +45,12 @@ class GatewayConfig:
         None, as_address, "HOST:PORT", "where to serve Wyoming, for Home Assistant; without it Wyoming is not served"
     )
     wyoming_key: str = setting("", str, "KEY", "API key for all Wyoming callers; the protocol has no keys of its own")
-    processes: int = setting(1, as_positive, "N", "gateway processes that share the port")
+    processes: int = setting(
+        AUTO,
+        as_auto(as_positive),
+        "auto|N",
+        "gateway processes that share the port; auto: one for each 2 cores, at most 8",
+    )
     default_format: str = setting(
         "mp3",
         as_choice(*FORMATS),

@@ -7,6 +7,7 @@ of JSON, what happens.
 import asyncio
 import json
 import logging
+import os
 import pickle
 import signal
 import sys
@@ -22,6 +23,15 @@ log = logging.getLogger(__name__)
 START_DELAYS_S = (0.0, 1.0, 2.0, 5.0)
 HEALTHY_AFTER_S = 60.0  # a process that lived for so long begins to count anew
 STOP_TIMEOUT_S = 20.0  # beyond what calls get; afterwards a process is killed
+
+
+# The workers, gRPC's threads and the rest of the machine need cores, too.
+CORES_PER_PROCESS, MOST_PROCESSES = 2, 8
+
+
+def processes_of_cores() -> int:
+    """Return how many processes that serve the same a machine has room for."""
+    return min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) // CORES_PER_PROCESS))
 
 
 class ProcessEnded(Exception):

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from sonorant.engine import AUTO, SharedPairs, find_card, shared_pairs
 from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_port
-from sonorant.hosting.children import Children, ProcessEnded, start_module
+from sonorant.hosting.children import Children, ProcessEnded, processes_of_cores, start_module
 from sonorant.hosting.process import ORPHAN_GRACE_S, Signals, announce
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.handed import Handed
@@ -31,9 +31,6 @@ from sonorant.service.settings import ServiceConfig
 from sonorant.service.utterance.receipts import ReceiptKeyError, read_key
 
 log = logging.getLogger(__name__)
-
-# If `processes` is AUTO, on a GPU. The workers, gRPC's threads and the rest of the machine need cores, too.
-CORES_PER_PROCESS, MOST_PROCESSES = 2, 8
 
 
 def run(config: ServiceConfig) -> int:
@@ -88,7 +85,7 @@ def number_of(config: ServiceConfig) -> int:
         return config.processes
     if not any(find_card(engine.talker.device) for engine in config.engines):
         return 1
-    return min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) // CORES_PER_PROCESS))
+    return processes_of_cores()
 
 
 def own_config(config: ServiceConfig, number: int, address: str) -> ServiceConfig:

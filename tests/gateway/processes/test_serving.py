@@ -14,11 +14,13 @@ import pytest
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
 from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.processes import serving
 from sonorant.gateway.processes.serving import Gateway
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.upstream.servers import Servers
+from tests.cutting_proxy import CuttingProxy
 from tests.gateway.gateway_process import GatewayProcess
-from tests.gateway.harness import gateway
+from tests.gateway.harness import gateway, gateway_to
 from tests.service.certificates import Certificates
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
@@ -249,3 +251,17 @@ async def test_the_document_names_every_path_and_every_field() -> None:
     assert "/openapi.json" in page and "http" not in page.replace("HTTP", ""), "nothing comes from elsewhere"
     refs = set(re.findall(r'"#/components/schemas/(\w+)"', str(api).replace("'", '"')))
     assert refs <= set(api["components"]["schemas"])
+
+
+async def test_a_server_of_several_processes_gets_several_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "processes_of_cores", lambda: 8)
+    assert [serving.connections_of(number) for number in (1, 8, 100)] == [32, 4, 1]
+    async with served(FakeEngine()) as server, CuttingProxy(int(server.address.rpartition(":")[2])) as proxy:
+        target = f"127.0.0.1:{proxy.port}"
+        async with Servers([target], Access(), 3) as servers:
+            await eventually(lambda: [each.serving for each in servers.all], [True] * 3)
+            assert proxy.num_connections == 3
+        async with gateway_to(server, servers=(target,), processes=8) as door:
+            async with door.http.get("/ready") as response:
+                assert (await response.json())["servers"] == [{"target": target, "serving": True}]
+            assert await door.speak(SAID) == (200, spoken(SAID, seed=1))

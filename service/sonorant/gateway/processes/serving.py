@@ -17,6 +17,7 @@ from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.context import CATALOGS, CONNECTIONS, METRICS
 from sonorant.gateway.wyoming.door import WyomingDoor
 from sonorant.hosting.addresses import listening_socket
+from sonorant.hosting.children import processes_of_cores
 from sonorant.hosting.process import announce
 from sonorant.hosting.tls import ServerContext, TlsFiles
 
@@ -24,7 +25,15 @@ log = logging.getLogger(__name__)
 
 READ_BYTES = 32 * 1024  # of a body, that wait to be read; and one chunk for each 16 of them
 LINGER_S = 2.0  # how long to wait for the rest of a body that nobody reads
+CONNECTIONS_OF_PROCESS = 4
 KEEPALIVE_S = 75.0  # how long a connection may have no request, or one with incomplete headers
+
+
+def connections_of(num_processes: int) -> int:
+    """Return how many connections each of so many gateway processes has to a server: all together four for each process
+    that a server on such a machine has, as Linux spreads them by chance."""
+    wanted = processes_of_cores()
+    return 1 if wanted == 1 else max(1, CONNECTIONS_OF_PROCESS * wanted // max(1, num_processes))
 
 
 class Gateway:
@@ -55,7 +64,8 @@ class Gateway:
                 context = self._certificates.context
                 following = asyncio.create_task(self._certificates.follow())
                 stack.callback(following.cancel)
-            servers = await stack.enter_async_context(Servers(config.servers, self._access))
+            num_connections = connections_of(config.processes)
+            servers = await stack.enter_async_context(Servers(config.servers, self._access, num_connections))
             metrics = Metrics()
             if self._certificates is not None:
                 self._certificates.on_read(metrics.certificate_expires_s.set)

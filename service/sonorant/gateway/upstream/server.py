@@ -1,4 +1,4 @@
-"""One gRPC server behind the gateway."""
+"""One connection to a gRPC server behind the gateway."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ class Server:
     voices: VoiceServiceStub
     serving: bool = False
     running: int = 0  # our calls that are being spoken
+    is_first: bool = True  # of the connections to this target
     health_metadata: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def count(self, call: Any) -> Any:

@@ -35,11 +35,12 @@ READINESS = "readiness"  # the health name that says whether to send calls to a 
 class Servers:
     """All servers. Use it as a context: while it is open, it follows the health of every server."""
 
-    def __init__(self, targets: Sequence[str], access: Access) -> None:
-        """`access`: TLS, and the key for health checks if they need one; calls carry the callers' own keys."""
+    def __init__(self, targets: Sequence[str], access: Access, num_connections: int = 1) -> None:
+        """`access`: TLS, and the key for health checks if they need one; calls carry the callers' own keys.
+        `num_connections`: to each target, which may be several processes on one port; calls are spread over them."""
         bare = Access("", access.tls, access.ca, access.certificate, access.key)
         metadata = (("authorization", f"Bearer {access.api_key}"),) if access.api_key else ()
-        self.all = [_server(target, bare, metadata) for target in targets]
+        self.all = [_server(target, bare, metadata, number) for number in range(num_connections) for target in targets]
         self._watching: list[asyncio.Task[None]] = []
         self._searches = asyncio.Semaphore(MAX_SEARCHES)
 
@@ -136,14 +137,16 @@ def _nobody() -> Refusal:
     return Refusal(503, message, code="server_unavailable", retry_after_s=HEALTH_RETRY_S)
 
 
-def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str], ...]) -> Server:
-    channel = access.channel(target)
+def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str], ...], number: int) -> Server:
+    """`number`: of the connection to this target."""
+    channel = access.channel(target, second=number > 0)
     return Server(
         target,
         channel,
         TextToSpeechServiceStub(channel),
         VoiceServiceStub(channel),
         health_metadata=health_metadata,
+        is_first=number == 0,
     )
 
 
@@ -181,10 +184,13 @@ async def _follow(server: Server, on_answer: Callable[[], None]) -> None:
 def _tell(server: Server, serving: bool) -> None:
     if serving != server.serving:
         server.serving = serving
-        log.info("the server at %s %s", server.target, "is ready" if serving else "is not ready")
+        level = logging.INFO if server.is_first else logging.DEBUG
+        log.log(level, "the server at %s %s", server.target, "is ready" if serving else "is not ready")
 
 
 def _tell_silent(server: Server) -> None:
+    if not server.is_first:
+        return
     log.warning(
         "nobody has answered at %s for %g s: does a server run there (--server), and do both use TLS "
         "(SONORANT_CLIENT_TLS) or neither? The gateway keeps trying",

@@ -14,7 +14,10 @@ async def health(request: web.Request) -> web.Response:
 async def ready(request: web.Request) -> web.Response:
     draining = request.app[DRAINING].is_set()
     serves = request.app[SERVERS].serving and not draining
-    servers = [{"target": server.target, "serving": server.serving} for server in request.app[SERVERS].all]
+    serving: dict[str, bool] = {}
+    for server in request.app[SERVERS].all:  # a target may have several connections
+        serving[server.target] = serving.get(server.target, False) or server.serving
+    servers = [{"target": target, "serving": each} for target, each in serving.items()]
     return web.json_response({"ready": serves, "draining": draining, "servers": servers}, status=200 if serves else 503)
 
 
