@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-pythons test-slow test-doors test-chart test-gpu fuzz audit sbom lint format proto bench train-voice judge-voice judge-clones check
+.PHONY: help setup demo serve test test-pythons test-slow test-kernels test-doors test-chart test-gpu fuzz audit sbom lint format proto bench train-voice judge-voice judge-clones check
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -50,6 +50,9 @@ test-pythons: ## run the quick tests with the other Pythons that are here, each 
 
 test-slow: setup ## run the slow tests that need no GPU
 	@$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not gpu' $(ARGS)
+
+test-kernels: setup ## compile every GPU kernel for every supported card, without a GPU (minutes)
+	@$(BIN)/python -m pytest -m slow tests/engine/kernels/test_every_card.py $(ARGS)
 
 test-doors: setup ## test the gateway with stock clients, in environments of their own (ARGS="frameworks")
 	@$(BIN)/python -m tests.gateway.stock.run $(ARGS)

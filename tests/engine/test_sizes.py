@@ -2,17 +2,18 @@
 
 import pytest
 
+from sonorant.engine.card.card import GIB, Card
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.sizes import Card, listeners, slots_of, with_sizes
+from sonorant.engine.sizes import allowed_bytes, listeners, missing_bytes, slots_of, with_sizes
 from sonorant.settings import AUTO
 
-GIB = 2**30
+LARGE, SMALL = "qwen3-tts-12hz-1.7b-customvoice", "qwen3-tts-12hz-0.6b-customvoice"
 
 
 @pytest.fixture(scope="module")
 def large() -> Checkpoint:
-    return load_checkpoint(resolve_model("qwen3-tts-12hz-1.7b-customvoice"))
+    return load_checkpoint(resolve_model(LARGE))
 
 
 @pytest.fixture
@@ -27,15 +28,33 @@ def sizes(config: EngineConfig) -> tuple[int, int, int, int]:
     return talker.num_slots, talker.max_queued_streams, talker.max_prefill_rows, config.code2wav.max_decode_batch
 
 
-@pytest.mark.parametrize("memory_gib, slots", [(12, 64), (24, 256), (48, 512), (80, 1024), (141, 2048), (288, 2048)])
-def test_slots_follow_from_the_memory_of_the_card(large: Checkpoint, memory_gib: int, slots: int) -> None:
-    assert slots_of(Card("a card", memory_gib * GIB), large, 1) == slots
+@pytest.mark.parametrize(
+    "model, memory_gib, slots",
+    [
+        *[(LARGE, 8, 8), (LARGE, 12, 64), (LARGE, 16, 128), (LARGE, 24, 256), (LARGE, 48, 512)],
+        *[(LARGE, 79, 1024), (LARGE, 140, 2048), (LARGE, 288, 2048)],
+        *[(SMALL, 6, 8), (SMALL, 8, 32), (SMALL, 12, 64), (SMALL, 16, 128), (SMALL, 24, 256)],
+    ],
+)
+def test_slots_follow_from_the_memory_that_may_be_taken(model: str, memory_gib: int, slots: int) -> None:
+    checkpoint = load_checkpoint(resolve_model(model))
+    assert slots_of(memory_gib * GIB, checkpoint) == slots
+    assert not missing_bytes(memory_gib * GIB, checkpoint, EngineConfig(checkpoint.folder))
 
 
-def test_pairs_share_a_card(large: Checkpoint) -> None:
-    card = Card("a card", 80 * GIB)
-    assert slots_of(card, large, 2) == 512
-    assert slots_of(card, large, 1000) == 8  # as few as there can be; the workers say what is missing
+def test_too_little_memory_is_missing_and_a_shorter_context_needs_less(large: Checkpoint) -> None:
+    config = EngineConfig(large.folder)
+    missing = missing_bytes(6 * GIB, large, config)
+    assert 0 < missing < GIB
+    assert missing_bytes(6 * GIB + missing, large, config) == 0
+    assert missing_bytes(6 * GIB, large, config.but(max_context=1024)) < missing
+
+
+def test_what_may_be_taken_is_what_is_free_and_allowed() -> None:
+    card = Card.of("a card", (9, 0), 80 * GIB, 30 * GIB)
+    assert allowed_bytes(card, 0) == 30 * GIB
+    assert allowed_bytes(card, 12) == 12 * GIB
+    assert allowed_bytes(card, 40) == 30 * GIB
 
 
 def test_what_is_left_open_follows_from_the_slots(left_open: EngineConfig) -> None:
@@ -54,8 +73,7 @@ def test_references_of_clones_are_kept_for_a_quarter_of_the_slots(left_open: Eng
 
 def test_an_encoder_of_recordings_takes_memory_that_slots_could_have(large: Checkpoint) -> None:
     base = load_checkpoint(resolve_model("qwen3-tts-12hz-1.7b-base"))
-    card = Card("a card", 11 * GIB)
-    assert slots_of(card, base, 1) < slots_of(card, large, 1)
+    assert slots_of(11 * GIB, base) < slots_of(11 * GIB, large)
 
 
 def test_what_is_asked_for_stays(left_open: EngineConfig) -> None:

@@ -91,7 +91,7 @@ def test_every_field_is_a_setting() -> None:
     stages = [field.type for field in fields(EngineConfig) if is_dataclass(field.type)]
     kinds = (Pairs, EngineConfig, ServiceConfig, *stages)
     others = {field.name for kind in kinds for field in fields(kind) if not field.metadata and field.type not in stages}
-    assert others == {"model", "mps_pipe_directory", "engines", "is_standby", "receipt_key"}
+    assert others == {"model", "mps_pipe_directory", "engines", "is_standby", "memory_bytes", "receipt_key"}
     assert len(stages) == 3
 
 

@@ -3,6 +3,7 @@
 Importing this package does not load torch: the model runs in worker processes, which `shared_pairs` starts.
 """
 
+from sonorant.engine.card.driver import find_card
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.checkpoint.embeddings import MAX_MIXED_VOICES, mix_embeddings
 from sonorant.engine.config import EngineConfig, MpsMode
@@ -49,7 +50,6 @@ from sonorant.engine.types import (
     SynthesisParams,
 )
 from sonorant.engine.workers.auto import sized
-from sonorant.engine.workers.card import find_card
 from sonorant.engine.workers.state import EngineState
 from sonorant.settings import AUTO
 

@@ -12,6 +12,7 @@ from sonorant.settings import (
     as_choice,
     as_count,
     as_device,
+    as_gib,
     as_percent,
     as_positive,
     as_ramp,
@@ -31,6 +32,8 @@ PriorityName = Literal["normal", "below-normal"]
 WeightsName = Literal["auto", "fp8"]
 StageName = Literal["talker", "code2wav", "encoder"]
 MpsMode = Literal["auto", "true", "false"]
+
+CACHE_MANAGER = "sonorant.engine.kernels.cache:KernelCache"  # for Triton
 
 
 def device_with_gpus(name: str) -> str:
@@ -189,11 +192,18 @@ class EngineConfig:
     enforce_eager: bool = setting(
         False, as_switch, "true|false", "launch CUDA kernels one by one, without graphs: slower, for debugging"
     )
+    gpu_memory_gib: float = setting(
+        0.0,
+        as_gib,
+        "N",
+        "GiB of each GPU's memory that the server may take, of what is free when it starts; 0 = all that is free",
+    )
     hang_timeout_s: float = setting(60.0, as_seconds, "S", "replace a worker that is busy with one step for longer")
     start_timeout_s: float = setting(600.0, as_seconds, "S", "longest time for the workers to load the model")
     talker: TalkerConfig = TalkerConfig()
     code2wav: Code2WavConfig = Code2WavConfig()
     encoder: EncoderConfig = EncoderConfig()
+    memory_bytes: int = 0  # of the GPU, that this pair may take; 0: not known, or on the CPU
     is_standby: bool = False  # loaded, but idle until another pair of its model goes down
     mps_pipe_directory: Path | None = None  # of the MPS daemon to use; None: the environment's daemon, if any
 

@@ -77,7 +77,9 @@ def compute_dtype(wanted: DtypeName, on_disk: str, device: torch.device) -> torc
 def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:
     """Copy an array to the device without waiting for it. On the CPU, the result shares the array's memory."""
     tensor = torch.from_numpy(array)
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if device.type == "cpu" else tensor.to(device)
 
 
 def download(tensor: Tensor) -> Tensor:
@@ -143,6 +145,10 @@ class Buckets:
         graph, outputs = captured(lambda: self._function(inputs), pool, stream)
         staged, copied = torch.from_numpy(self.padding_rows(size)).pin_memory(), torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._graphs[size] = _Graph(graph, inputs, outputs, staged, staged.numpy(), copied)
+
+    def run(self, size: int, device: torch.device) -> None:
+        """Run the bucket of this size on padding rows, without a graph."""
+        self._function(upload(self.padding_rows(size), device))
 
     def padding_rows(self, count: int) -> npt.NDArray[np.int64]:
         """[columns, count]"""

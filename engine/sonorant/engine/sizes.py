@@ -2,8 +2,8 @@
 times how many listeners can be served. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from sonorant.engine.card.card import GIB, Card
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.config import EngineConfig
 from sonorant.settings import AUTO
@@ -17,20 +17,26 @@ MANY_SLOTS = 512  # a card for so many computes CARD_PREFILL_ROWS prompt rows in
 
 TYPICAL_POSITIONS = 256  # KV positions that a typical stream needs: a prompt and 16 s of speech
 STATE_SHARE = 0.6  # share of the memory beside the weights that is for the streams' state
-WORKERS_BYTES = 4 * 2**30  # contexts, libraries, graphs and activations of a pair
-ENCODER_BYTES = 2 * 2**30  # the same of an encoder of recordings, with its weights
+WORKERS_BYTES = 4 * GIB  # contexts, libraries, graphs and activations of a pair with many slots
+LEAST_WORKERS_BYTES = 2.5 * GIB  # the same with few slots, with the codec's weights
+ENCODER_BYTES = 2 * GIB  # those of an encoder of recordings, with its weights
 
 # The share of a frame's duration that the workers may spend on making it; the rest is for prompts, first chunks and
 # chance.
 USABLE_TIME = 0.7
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A GPU, with what the sizes depend on."""
+def allowed_bytes(card: Card, gpu_memory_gib: float) -> int:
+    """Return how much of a card's memory the server may take: what is free, and no more than it was allowed (0: all
+    of it)."""
+    return min(card.free_bytes, int(gpu_memory_gib * GIB)) if gpu_memory_gib else card.free_bytes
 
-    name: str
-    memory_bytes: int
+
+def missing_bytes(memory_bytes: int, checkpoint: Checkpoint, config: EngineConfig) -> int:
+    """Return how much memory a pair lacks to start at all and to speak the longest stream; 0 if it has enough."""
+    longest = 2 * config.talker.max_context * _kv_values(checkpoint.talker.stack)
+    needed = _weights_bytes(checkpoint) + LEAST_WORKERS_BYTES + longest + _encoder_bytes(checkpoint)
+    return max(0, int(needed) - memory_bytes)
 
 
 def with_sizes(config: EngineConfig, card_slots: int | None) -> EngineConfig:
@@ -52,13 +58,16 @@ def _chosen(asked: int, found: int) -> int:
     return found if asked == AUTO else asked
 
 
-def slots_of(card: Card, checkpoint: Checkpoint, num_sharing: int) -> int:
-    """Return how many streams a card has memory for if `num_sharing` pairs share it: a power of two."""
-    encoder_bytes = ENCODER_BYTES if checkpoint.speaker_encoder is not None else 0
-    beside_weights = card.memory_bytes // num_sharing - _weights_bytes(checkpoint) - WORKERS_BYTES - encoder_bytes
+def slots_of(memory_bytes: int, checkpoint: Checkpoint) -> int:
+    """Return how many streams a pair has room for that may take so much of a card's memory: a power of two."""
+    beside_weights = memory_bytes - _weights_bytes(checkpoint) - WORKERS_BYTES - _encoder_bytes(checkpoint)
     affordable = int(max(0, beside_weights) * STATE_SHARE) // _stream_bytes(checkpoint)
     power = 1 << max(affordable, 1).bit_length() - 1
     return max(SMALLEST_CARD_SLOTS, min(LARGEST_CARD_SLOTS, power))
+
+
+def _encoder_bytes(checkpoint: Checkpoint) -> int:
+    return ENCODER_BYTES if checkpoint.speaker_encoder is not None else 0
 
 
 def _stream_bytes(checkpoint: Checkpoint) -> int:

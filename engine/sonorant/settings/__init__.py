@@ -145,6 +145,7 @@ def _below(limit: float, what: str) -> Callable[[str], float]:
 
 as_share = _below(1, "a number between 0 and 1")
 as_seconds = _below(86_400, "a number of seconds between 0 and 86400")
+as_gib = _below(10_000, "a number of GiB, such as 12; leave it out for all that is free")
 
 
 def as_ramp(text: str) -> tuple[int, ...]:

@@ -27,7 +27,8 @@ GONE = {
     "encoder_idle_s": "the encoder of recordings runs as long as the server; leave it out",
     "max_queued_recordings": "recordings wait in turns of their callers; set --max-recording-wait-s",
 }
-SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, (f"{ENVIRONMENT_PREFIX}CLIENT_", f"{ENVIRONMENT_PREFIX}GATEWAY_"), GONE)
+_OTHERS = ("CLIENT_", "GATEWAY_", "PRETEND_")  # variables of other programs, and of tests
+SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, [ENVIRONMENT_PREFIX + name for name in _OTHERS], GONE)
 _PLACES = {"device", "gpus"}
 _LEFT_OPEN = {setting.name: setting.default for setting in settings_of(EngineConfig)}
 

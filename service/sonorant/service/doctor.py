@@ -42,11 +42,16 @@ def run(config: ServiceConfig, num_processes: int) -> int:
 
 
 def examine(config: ServiceConfig, num_processes: int) -> Iterator[Finding]:
-    config = config.with_sizes(sized(config.engines))
     engine_is_fit = True
-    for finding in _engine(config):
-        engine_is_fit = engine_is_fit and finding.verdict != Verdict.FAIL
-        yield finding
+    try:
+        config = config.with_sizes(sized(config.engines))
+    except EngineError as error:  # the card cannot be used, or has too little memory
+        engine_is_fit = False
+        yield Finding(Verdict.FAIL, "gpu", str(error))
+    else:
+        for finding in _engine(config):
+            engine_is_fit = engine_is_fit and finding.verdict != Verdict.FAIL
+            yield finding
     yield _processes(num_processes)
     yield Finding(Verdict.PASS, "grpc", f"grpcio {grpc.__version__}, protobuf {version('protobuf')}")
     yield _opus()

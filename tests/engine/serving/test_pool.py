@@ -343,12 +343,6 @@ def test_the_workers_of_all_pairs_share_the_cores(custom_voice: Path, monkeypatc
     assert (shared.threads("talker"), shared.threads("code2wav")) == (3, 8)
 
 
-def test_the_talkers_of_a_gpu_share_its_memory(custom_voice: Path) -> None:
-    devices = ("cuda", "cuda:0", "auto", "cuda:1")
-    configs = [config(custom_voice).but(talker_device=device, kv_memory_share=0.6) for device in devices]
-    assert [round(c.talker.kv_memory_share, 6) for c in prepared._sharing(configs)] == [0.2, 0.2, 0.2, 0.6]
-
-
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_starting_can_be_cancelled(custom_voice: Path, has_begun: bool) -> None:
     """Cancelled before any worker has started, or when one has."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from sonorant.engine.card.device import card_name
 from sonorant.engine.checkpoint.config import (
     BUILTIN_VOICE_DIR,
     Checkpoint,
@@ -68,7 +69,7 @@ def main() -> None:
     )
     started_s = time.perf_counter()
     runner = Code2WavRunner(checkpoint, config)
-    where = torch.cuda.get_device_name() if torch.cuda.is_available() and args.device != "cpu" else "CPU"
+    where = card_name() if torch.cuda.is_available() and args.device != "cpu" else "CPU"
     print(f"{where}, torch {torch.__version__}, {args.dtype}, {'eager' if args.enforce_eager else 'default'}: ", end="")
     print(f"ready in {time.perf_counter() - started_s:.1f} s")
     print(f"{'rows':>5} {'frames':>6} {'ms/call':>9} {'audio-s/s':>10}")

@@ -1,21 +1,22 @@
 """Kernels in CUDA C++, for what Triton cannot express. NVRTC, which torch brings along, compiles them when they are
 first needed; the code is kept in Triton's cache folder for later starts.
 
-Such kernels always overlap with their neighbours (`sonorant.engine.kernels.overlap`), so they need a GPU of compute
-capability 9 or higher. `is_usable` says whether they can run.
+Such kernels always overlap with their neighbours (`sonorant.engine.kernels.overlap`), so they need a card with
+dependent launch. `offers` says whether a card has all that one needs.
 """
 
 import ctypes
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from triton.runtime.cache import get_cache_manager
+
+from sonorant.engine.card.device import card_of
 
 try:
     from cuda.bindings import driver, nvrtc
@@ -25,14 +26,17 @@ except ImportError:  # a torch for the CPU, or one that does not need these bind
     HAS_BINDINGS = False
 
 
-def is_usable(x: Tensor) -> bool:
-    """Return whether a kernel can work on `x`."""
-    return HAS_BINDINGS and x.is_cuda and _capability(x.device)[0] >= 9
-
-
-def has_warpgroups(x: Tensor) -> bool:
-    """Return whether a kernel with matrix instructions of warpgroups can work on `x`: only Hopper GPUs have them."""
-    return HAS_BINDINGS and x.is_cuda and _capability(x.device)[0] == 9
+def offers(x: Tensor, *, shared_bytes: int = 0, clusters: bool = False, warpgroups: bool = False) -> bool:
+    """Return whether the card of `x` has what a kernel needs, which may be so much shared memory for a block, clusters
+    of blocks, or matrix instructions of warpgroups."""
+    card = card_of(x.device) if HAS_BINDINGS else None
+    return (
+        card is not None
+        and card.has_dependent_launch
+        and card.shared_bytes >= shared_bytes
+        and (card.has_clusters or not clusters)
+        and (card.has_warpgroups or not warpgroups)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,30 @@ class CudaKernel:
         _checked(driver.cuLaunchKernelEx(config, self.function, (values, tuple(map(_type, arguments))), 0))
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a kernel is compiled from, and what it needs."""
+
+    file: str
+    macros: tuple[tuple[str, int], ...]
+    shared_bytes: int
+    architecture: str
+
+    def compile(self) -> bytes:
+        return compiled(self.file, dict(self.macros), self.architecture)
+
+
+class Unlaunched(CudaKernel):
+    """A kernel that is only listed."""
+
+    def launch(self, *arguments: Tensor | int | float) -> None:
+        """Do nothing."""
+
+
+# While kernels are listed and not run (`sonorant.engine.kernels.listing`): those that were asked for.
+listed: list[Source] | None = None
+
+
 def load(
     file: str,
     macros: Mapping[str, int],
@@ -80,9 +108,13 @@ def load(
     shared_bytes: int = 0,
 ) -> CudaKernel:
     """Return the kernel that a file of this package defines under the file's name, compiled with these macros."""
-    major, minor = _capability(device)
+    card = card_of(device)
+    assert card is not None, "`offers` says so"
+    if listed is not None:
+        listed.append(Source(file, tuple(macros.items()), shared_bytes, card.architecture))
+        return Unlaunched(None, blocks, threads, blocks_per_cluster, shared_bytes)
     name = Path(file).stem
-    code = compiled(file, macros, f"sm_{major}{minor}a")
+    code = compiled(file, macros, card.architecture)
     function = _checked(driver.cuModuleGetFunction(_checked(driver.cuModuleLoadData(code)), name.encode()))
     size = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     _checked(driver.cuFuncSetAttribute(function, size, shared_bytes))
@@ -136,11 +168,7 @@ def _type(argument: Tensor | int | float) -> Any:
     return ctypes.c_float if isinstance(argument, float) else ctypes.c_int
 
 
-@cache
 def num_multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-@cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
+    card = card_of(device)
+    assert card is not None, "`offers` says so"
+    return card.multiprocessors

@@ -4,15 +4,14 @@ The cost of a launch and of the first reads of weights is then hidden behind the
 `launch_dependents` first, and `wait` before it reads anything but weights. That includes the results of kernels further
 back: the kernel before may itself have started early. `wait` returns once all earlier kernels have ended.
 
-Needs a GPU of compute capability 9 or higher and a Triton that supports it. Otherwise OVERLAP is False, and kernels
+Needs a card with dependent launch and a Triton that supports it. Otherwise OVERLAP is False, and kernels
 start one after the other as usual.
 """
 
-from functools import cache
-
-import torch
 import triton
 from torch import Tensor
+
+from sonorant.engine.card.device import card_of
 
 try:
     from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
@@ -33,11 +32,7 @@ except ImportError:  # an older Triton
 
 def overlap(x: Tensor) -> dict[str, bool]:
     """Return the arguments that turn overlap on or off in the launch of a kernel that works on `x`."""
-    if x.is_cuda and _is_supported(x.device):
+    card = card_of(x.device) if _IS_KNOWN else None
+    if card is not None and card.has_dependent_launch:
         return {"OVERLAP": True, "launch_pdl": True}
     return {"OVERLAP": False}
-
-
-@cache
-def _is_supported(device: torch.device) -> bool:
-    return _IS_KNOWN and torch.cuda.get_device_capability(device)[0] >= 9

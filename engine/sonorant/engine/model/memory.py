@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from sonorant.engine.card.device import free_bytes as device_free_bytes
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
@@ -19,6 +20,7 @@ from sonorant.engine.types import MAX_RECORDING_S
 
 CUDA_BYTES = 2**30  # per worker on a GPU: context, libraries, graphs, first activations
 ENCODER_ACTIVATIONS = 4  # of its largest layer, at the same time
+UNLIMITED = 2**63  # bytes
 PROMPT_POSITIONS = 512  # room for a prompt beside the frames
 
 
@@ -74,6 +76,16 @@ def encoder_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed | N
     return MemoryNeed(device, weights, ENCODER_ACTIVATIONS * largest, ENCODER_ACTIVATIONS * largest)
 
 
+def allowed_beside_weights(checkpoint: Checkpoint, config: EngineConfig) -> int:
+    """Return how much of a GPU's memory the pair may take beside what its workers need in any case, in bytes."""
+    if not config.memory_bytes:
+        return UNLIMITED
+    talker = talker_need(checkpoint, config)
+    others = [code2wav_need(checkpoint, config), encoder_need(checkpoint, config)]
+    needed = sum(other.total for other in others if other is not None and other.device == talker.device)
+    return max(0, config.memory_bytes - talker.weights - CUDA_BYTES - needed)
+
+
 def kv_page_bytes(stack: TransformerConfig, page_size: int, dtype: torch.dtype) -> int:
     return stack.num_layers * 2 * page_size * stack.num_kv_heads * stack.head_dim * dtype.itemsize
 
@@ -89,7 +101,7 @@ def num_pages(checkpoint: Checkpoint, config: EngineConfig) -> tuple[int, int]:
 
 def free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        return device_free_bytes(device)
     (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
     return int(line.split()[1]) * 1024
 

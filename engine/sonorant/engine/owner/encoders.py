@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
+from sonorant.engine.workers.card import find_card
+
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.encodings import Encodings, Upload
@@ -11,7 +13,6 @@ from sonorant.engine.encoder.wire import Answer
 from sonorant.engine.errors import EngineError
 from sonorant.engine.owner.link_messages import Encode, Encoded
 from sonorant.engine.types import Spent
-from sonorant.engine.workers.card import find_card
 
 
 class Encoders:

@@ -22,6 +22,7 @@ from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.ring import MACHINES, Ring
 from sonorant.engine.tools.compiler import CannotCompile, check_compiler
+from sonorant.engine.workers.ahead import cache_folder, noted, wanted_by
 from sonorant.engine.workers.auto import sizes_text
 from sonorant.engine.workers.mps import this_machine
 from sonorant.engine.workers.mps_plan import Sharing, plan_mps
@@ -59,6 +60,7 @@ def examine(examined: Examined) -> Iterator[Finding]:
         ("torch", _torch),
         ("gpu", _gpu),
         ("compiler", _compiler),
+        ("kernels", _kernels),
         ("mps", _mps),
         ("sizes", _sizes),
     ):
@@ -114,6 +116,8 @@ def _device_names(examined: Examined) -> list[str]:
 def _gpu(examined: Examined) -> tuple[Verdict, str]:
     import torch
 
+    from sonorant.engine.card.card import GIB
+    from sonorant.engine.card.device import card_of, free_bytes
     from sonorant.engine.cuda import find_device, why_no_device
 
     names = _device_names(examined)
@@ -130,12 +134,13 @@ def _gpu(examined: Examined) -> tuple[Verdict, str]:
         if device.type == "cpu":
             parts.append("cpu")
             continue
-        properties = torch.cuda.get_device_properties(device)
-        free, total = (size / 2**30 for size in torch.cuda.mem_get_info(device))
+        card = card_of(device)
+        assert card is not None
+        if card.why_unfit:
+            return Verdict.FAIL, card.why_unfit
+        free, total = free_bytes(device) / GIB, card.memory_bytes / GIB
         torch.ones(1, device=device).add_(1).item()  # a driver too old for this torch fails here
-        parts.append(
-            f"{device} {properties.name} (sm_{properties.major}{properties.minor}), {free:.1f} of {total:.1f} GiB free"
-        )
+        parts.append(f"{device} {card.name} ({card.architecture}), {free:.1f} of {total:.1f} GiB free")
     return Verdict.PASS, f"{'; '.join(parts)}; {driver}"
 
 
@@ -158,6 +163,18 @@ def _compiled() -> tuple[Verdict, str]:
         return Verdict.PASS, "the C functions for small models on the CPU are there"
     how = "install gcc (Debian: gcc libc6-dev), then install sonorant-server again"
     return Verdict.WARN, f"none at installation, so small models take several times as long on the CPU; {how}"
+
+
+def _kernels(examined: Examined) -> tuple[Verdict, str]:
+    wanted = wanted_by(examined.configs)
+    if not wanted:
+        return Verdict.PASS, "no GPU, so none are compiled"
+    found = [noted(each) for each in wanted]
+    done = [f"{each.num_kernels} were compiled in {each.seconds:.0f} s" for each in found if each is not None]
+    if len(done) == len(found):
+        return Verdict.PASS, f"{', '.join(done)}; they are in {cache_folder()}"
+    cores = len(os.sched_getaffinity(0))
+    return Verdict.WARN, f"the first start with these settings compiles them, on {cores} cores, into {cache_folder()}"
 
 
 def _mps(examined: Examined) -> tuple[Verdict, str]:

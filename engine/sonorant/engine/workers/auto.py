@@ -3,31 +3,61 @@
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import replace
 
+from sonorant.engine.card.card import GIB, Card
+from sonorant.engine.card.driver import find_card
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.config import EngineConfig
-from sonorant.engine.errors import CheckpointError
-from sonorant.engine.sizes import slots_of, with_sizes
-from sonorant.engine.workers.card import find_card
+from sonorant.engine.config import EngineConfig, device_with_gpus
+from sonorant.engine.errors import CheckpointError, EngineError
+from sonorant.engine.sizes import SMALLEST_CARD_SLOTS, allowed_bytes, missing_bytes, slots_of, with_sizes
 
 log = logging.getLogger(__name__)
 
 
 def sized(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """Return `configs` with a number for every AUTO, and log the numbers. Blocks for some milliseconds."""
-    found = []
-    cards = [find_card(config.talker.device) for config in configs]
-    devices = ["cuda:0" if config.talker.device in ("auto", "cuda") else config.talker.device for config in configs]
-    for config, card, device in zip(configs, cards, devices, strict=True):
-        card_slots = None
-        if card is not None:
-            with suppress(CheckpointError):  # the workers will report it
-                card_slots = slots_of(card, load_checkpoint(config.model), devices.count(device))
-        found.append(with_sizes(config, card_slots))
-        if found[-1] != config:
-            log.info("sizes for %s: %s", "the CPU" if card is None else card.name, sizes_text(found[-1]))
+    """Return `configs` with a number for every AUTO and the memory that each pair may take, and log the numbers. Blocks
+    for some milliseconds. Raises EngineError for a card that cannot be used, or has too little memory."""
+    devices = [device_with_gpus(config.talker.device) for config in configs]
+    cards = {device: find_card(device) for device in dict.fromkeys(devices)}
+    return [
+        _for_the_cpu(config) if card is None else _for_card(config, card, devices.count(device))
+        for config, device in zip(configs, devices, strict=True)
+        for card in [cards[device]]
+    ]
+
+
+def _for_the_cpu(config: EngineConfig) -> EngineConfig:
+    found = with_sizes(config, None)
+    if found != config:
+        log.info("sizes for the CPU: %s", sizes_text(found))
     return found
+
+
+def _for_card(config: EngineConfig, card: Card, num_sharing: int) -> EngineConfig:
+    """`num_sharing`: pairs on this card, which share its memory evenly."""
+    if card.why_unfit:
+        raise EngineError(card.why_unfit)
+    memory_bytes = allowed_bytes(card, config.gpu_memory_gib) // num_sharing
+    try:
+        checkpoint = load_checkpoint(config.model)
+    except CheckpointError:  # the workers will report it
+        return with_sizes(config, SMALLEST_CARD_SLOTS)
+    room = f"{_gib(memory_bytes)} of {card.name} ({_gib(card.free_bytes)} of its {_gib(card.memory_bytes)} are free"
+    room += f", --gpu-memory-gib is {config.gpu_memory_gib:g}" if config.gpu_memory_gib else ""
+    room += f", for {num_sharing} pairs)" if num_sharing > 1 else ")"
+    if missing := missing_bytes(memory_bytes, checkpoint, config):
+        raise EngineError(
+            f"{checkpoint.name} needs {_gib(memory_bytes + missing)} and may take {room}: stop other programs on the "
+            "GPU, allow more with --gpu-memory-gib, or use fewer pairs, a smaller checkpoint or a lower --max-context"
+        )
+    found = replace(with_sizes(config, slots_of(memory_bytes, checkpoint)), memory_bytes=memory_bytes)
+    log.info("sizes for %s: %s", room, sizes_text(found))
+    return found
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / GIB:.1f} GiB"
 
 
 def threads_per_worker(configs: Sequence[EngineConfig]) -> int:

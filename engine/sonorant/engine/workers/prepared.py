@@ -6,8 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
-from sonorant.engine.config import EngineConfig, MpsMode, device_with_gpus
+from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import CheckpointError
+from sonorant.engine.workers.ahead import compiling
 from sonorant.engine.workers.auto import sized, threads_per_worker
 from sonorant.engine.workers.mps import mps_for, this_machine
 
@@ -21,24 +22,16 @@ async def prepared(configs: Sequence[EngineConfig], mps: MpsMode) -> AsyncIterat
     _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
     configs = _sharing(await asyncio.to_thread(sized, configs))
     machine = await asyncio.to_thread(this_machine)
-    async with mps_for(mps, configs, machine) as folder:
+    async with mps_for(mps, configs, machine) as folder, compiling(configs):
         yield [
             dataclasses.replace(config, mps_pipe_directory=folder or config.mps_pipe_directory) for config in configs
         ]
 
 
 def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """Share the machine among the pairs. If no number of threads is set, all workers together get one per core. Talkers
-    on the same GPU share its memory: each would otherwise count all of it as its own."""
+    """If no number of threads is set, let all workers together have one per core."""
     threads = threads_per_worker(configs)
-    devices = [device_with_gpus(config.talker.device) for config in configs]
-    return [
-        config.but(
-            cpu_threads=config.cpu_threads or threads,
-            kv_memory_share=config.talker.kv_memory_share / devices.count(device),
-        )
-        for config, device in zip(configs, devices, strict=True)
-    ]
+    return [config.but(cpu_threads=config.cpu_threads or threads) for config in configs]
 
 
 def _check_same_codec(checkpoints: Sequence[Checkpoint]) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.kernels.codec.codec_layers import Convolution, Snake
-from sonorant.engine.kernels.cuda_code import CudaKernel, has_warpgroups, load, num_multiprocessors
+from sonorant.engine.kernels.cuda_code import CudaKernel, load, num_multiprocessors, offers
 
 PIECE = 8  # channels that lie next to each other
 WINDOW_CHANNELS = 64  # that are fetched at once
@@ -134,7 +134,7 @@ def pack_parameters(bias: Tensor, activation: Snake) -> Tensor:
 
 
 def _is_usable(matrix: Tensor) -> bool:
-    return matrix.dtype == torch.float16 and has_warpgroups(matrix)
+    return matrix.dtype == torch.float16 and offers(matrix, shared_bytes=SHARED_BYTES, warpgroups=True)
 
 
 def _fill_gpu(num_tiles: int, x: Tensor) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sonorant.engine.kernels.codec.codec_layers import PRODUCT_CHANNELS, Convolution, Snake
 from sonorant.engine.kernels.codec.packed_convolution import eights_of_a_thread, pack_parameters
-from sonorant.engine.kernels.cuda_code import CudaKernel, has_warpgroups, load, num_multiprocessors
+from sonorant.engine.kernels.cuda_code import CudaKernel, load, num_multiprocessors, offers
 
 CHANNELS, TAPS = 96, 7
 PIECE = 8  # channels that lie next to each other
@@ -37,7 +37,8 @@ class ResidentUnit:
         first, second = convolutions
         matrix = first.matrix
         is_known = matrix.shape == (TAPS * CHANNELS, CHANNELS) and matrix.dtype == torch.float16
-        if not is_known or not has_warpgroups(matrix):
+        needed = shared_bytes(first.dilation, taps is not None)
+        if not is_known or not offers(matrix, shared_bytes=needed, warpgroups=True):
             return None
         columns = eights_of_a_thread(CHANNELS).to(matrix.device)
         matrices = [matrix[:, columns], second.matrix[columns][:, columns]]

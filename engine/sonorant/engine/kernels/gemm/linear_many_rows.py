@@ -10,7 +10,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sonorant.engine.kernels.cuda_code import CudaKernel, has_warpgroups, load
+from sonorant.engine.kernels.cuda_code import CudaKernel, load, offers
 from sonorant.engine.kernels.gemm.linear_row import Norm
 
 MAX_ROWS = 64
@@ -93,11 +93,13 @@ class Product:
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     """Return whether `linear_many_rows` can do this product, and is the fastest for its number of rows."""
-    if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16) or not has_warpgroups(x):
+    if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16):
         return False
     size_out, size_in = weight.shape
     tiling = Tiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu)
-    return tiling is not None and x.is_contiguous() and weight.is_contiguous()
+    if tiling is None or not (x.is_contiguous() and weight.is_contiguous()):
+        return False
+    return offers(x, shared_bytes=shared_bytes(tiling, size_in), clusters=True, warpgroups=True)
 
 
 def linear_many_rows(

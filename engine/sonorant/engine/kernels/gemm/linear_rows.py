@@ -9,7 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from sonorant.engine.kernels.cuda_code import CudaKernel, is_usable, load
+from sonorant.engine.kernels.cuda_code import CudaKernel, load, offers
 from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
 from sonorant.engine.kernels.gemm.linear_row import Norm
 
@@ -20,6 +20,7 @@ BLOCKS_WANTED = 128  # an H100 or H200 has 132 multiprocessors
 TILES_BYTES = 96 * 1024  # of weights under way in a block: two blocks fit on a multiprocessor
 MAX_SPLIT = 4
 BARRIER_BYTES = 16
+MOST_SHARED_BYTES = 99 * 1024  # of any tiling, see `_shared_bytes`
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,12 @@ class Product:
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     """Return whether `linear_rows` can do this product, and is the fastest."""
-    if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16) or not is_usable(x):
+    if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16):
         return False
     size_out, size_in = weight.shape
     tiling = Tiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu, may_split=False)
-    return tiling is not None and x.is_contiguous() and weight.is_contiguous()
+    is_fit = tiling is not None and x.is_contiguous() and weight.is_contiguous()
+    return is_fit and offers(x, shared_bytes=MOST_SHARED_BYTES, clusters=True)
 
 
 def linear_rows(

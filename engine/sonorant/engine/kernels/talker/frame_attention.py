@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from sonorant.engine.kernels.cuda_code import CudaKernel, is_usable, load
+from sonorant.engine.kernels.cuda_code import CudaKernel, load, offers
 from sonorant.engine.kernels.overlap import launch_dependents, overlap, wait
 from sonorant.engine.kernels.talker.attention import FAR_BELOW, HeadNorm, _norm_and_rotate
 
@@ -31,7 +31,7 @@ def frame_attention(qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *
     heads = len(norm.weight) - kv_heads
     out = qkv.new_empty(len(qkv), heads * dim)
     is_known = dim == 128 and heads == 2 * kv_heads and kv_heads % WARPS == 0 and num_positions <= MAX_POSITIONS
-    if is_known and qkv.dtype in (torch.bfloat16, torch.float16) and is_usable(qkv):
+    if is_known and qkv.dtype in (torch.bfloat16, torch.float16) and offers(qkv):
         kernel = _kernel(num_streams, kv_heads, num_positions, position == 1, qkv.dtype == torch.float16, qkv.device)
         kernel.launch(qkv, norm.weight, norm.cos, norm.sin, keys, values, out, position, norm.eps, dim**-0.5)
         return out

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sonorant.engine.card.device import free_bytes
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import (
@@ -29,7 +30,7 @@ from sonorant.engine.cuda import (
     wait_for_work_so_far,
     work_so_far,
 )
-from sonorant.engine.kernels.cuda_code import HAS_BINDINGS, is_usable
+from sonorant.engine.kernels.cuda_code import HAS_BINDINGS, offers
 from sonorant.engine.kernels.gemm.linear import linear
 from sonorant.engine.kernels.talker.attention import Places, Watch, paged_attention
 from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
@@ -103,11 +104,11 @@ class FusedSteps:
         self._max_context = config.talker.max_context
 
         rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, torch.float32)
-        is_fp8 = config.talker.weights == "fp8" and is_usable(self._codec_table)  # nothing else reads the bytes
+        is_fp8 = config.talker.weights == "fp8" and offers(self._codec_table)  # nothing else reads the bytes
         if device.type == "cuda" and config.talker.weights == "fp8" and not is_fp8:
             log.warning(
-                "talker_weights fp8 makes no frame faster here: that takes a GPU of compute capability 9 or higher "
-                "and the package cuda-bindings"
+                "talker_weights fp8 makes no frame faster here: that takes a card with dependent launch "
+                "(compute capability 9.0 or later) and the package cuda-bindings"
             )
         self._stack = FusedStack(talker.model.layers, talker.model.norm, rotary, is_fp8=is_fp8)
         self._norm = fused_norm(talker.model.norm)
@@ -227,15 +228,21 @@ class FusedSteps:
         return times_s
 
     def _capture(self) -> None:
-        began_s, free_before = time.monotonic(), torch.cuda.mem_get_info(self._device)[0]
+        began_s, free_before = time.monotonic(), free_bytes(self._device)
         pool = torch.cuda.graph_pool_handle()
         kinds = (self._mixed, self._decode, self._sample, self._begin)
         captures = sorted(((size, i) for i, kind in enumerate(kinds) for size in kind.sizes), reverse=True)
         for size, i in captures:  # the largest first: smaller ones then fit into its memory
             kinds[i].capture(size, self._device, pool)
         torch.cuda.synchronize(self._device)
-        taken = (free_before - torch.cuda.mem_get_info(self._device)[0]) / 2**20
+        taken = (free_before - free_bytes(self._device)) / 2**20
         log.info("%d CUDA graphs in %.1f s, %d MiB", len(captures), time.monotonic() - began_s, taken)
+
+    def run_all(self, device: torch.device) -> None:
+        """Run every kind of step on padding rows, with every number of rows, the smallest first."""
+        kinds = (self._mixed, self._decode, self._sample, self._begin)
+        for size, i in sorted((size, i) for i, kind in enumerate(kinds) for size in kind.sizes):
+            kinds[i].run(size, device)
 
     # What the graphs hold. All padding rows have the padding slot; nothing reads what they write there.
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sonorant.engine.card.device import free_bytes
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import upload
@@ -140,9 +141,9 @@ def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch
     return min(wanted, affordable)
 
 
-def memory_budget_bytes(device: torch.device, cuda_share: float) -> int:
-    """How many bytes all pages together may take. `cuda_share`: of the GPU memory that the weights leave free."""
+def memory_budget_bytes(device: torch.device, cuda_share: float, allowed_bytes: int) -> int:
+    """How many bytes all pages together may take. `cuda_share`: of the GPU memory that the weights leave free and that
+    may be taken, which is `allowed_bytes` at most."""
     if device.type == "cuda":
-        free_bytes, _ = torch.cuda.mem_get_info(device)
-        return int(free_bytes * cuda_share)
+        return int(min(free_bytes(device), allowed_bytes) * cuda_share)
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)

@@ -17,6 +17,7 @@ from sonorant.engine.cpu.model import fits
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.model.alignment import AlignmentHead, find_alignment_head
 from sonorant.engine.model.fp8 import round_weights
+from sonorant.engine.model.memory import allowed_beside_weights
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.verify import verify_checkpoint
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
@@ -51,8 +52,9 @@ class TalkerRunner:
         device = find_device(config.talker.device)
         dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
         talker = _load(checkpoint, config, device, dtype)
+        allowed_bytes = allowed_beside_weights(checkpoint, config)
         self.num_pages = fitting_num_pages(
-            checkpoint, config, dtype, memory_budget_bytes(device, config.talker.kv_memory_share)
+            checkpoint, config, dtype, memory_budget_bytes(device, config.talker.kv_memory_share, allowed_bytes)
         )
         self._cache = KVCache(
             checkpoint.talker.stack,

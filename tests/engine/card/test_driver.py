@@ -6,14 +6,24 @@ from typing import Any
 
 import pytest
 
+from sonorant.engine.card import driver
+from sonorant.engine.card.card import GIB, Card
 from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.sizes import Card
-from sonorant.engine.workers import auto, card
+from sonorant.engine.errors import EngineError
+from sonorant.engine.workers import auto
 from sonorant.settings import AUTO
 
-GIB = 2**30
-CARDS = {"0": ("Large", 141 * GIB), "1": ("Small", 24 * GIB), "GPU-beef": ("Named", 80 * GIB)}
+CARDS = {
+    name: Card.of(text, capability, total_gib * GIB, free_gib * GIB, multiprocessors=132)
+    for name, text, capability, total_gib, free_gib in [
+        ("0", "Large", (9, 0), 141, 141),
+        ("1", "Small", (8, 9), 24, 24),
+        ("2", "Shared", (9, 0), 80, 8),
+        ("3", "Old", (7, 5), 16, 16),
+        ("GPU-beef", "Named", (9, 0), 80, 80),
+    ]
+}
 
 
 class Nvml:
@@ -32,11 +42,19 @@ class Nvml:
         return self._choose(uuid.decode())
 
     def nvmlDeviceGetMemoryInfo(self, _handle: Any, memory: Any) -> int:
-        memory._obj.total = self._found[1]
+        memory._obj.total, memory._obj.free = self._found.memory_bytes, self._found.free_bytes
+        return 0
+
+    def nvmlDeviceGetCudaComputeCapability(self, _handle: Any, major: Any, minor: Any) -> int:
+        major._obj.value, minor._obj.value = self._found.capability
         return 0
 
     def nvmlDeviceGetName(self, _handle: Any, text: Any, _size: Any) -> int:
-        text.value = self._found[0].encode()
+        text.value = self._found.name.encode()
+        return 0
+
+    def nvmlDeviceGetNumGpuCores(self, _handle: Any, cores: Any) -> int:
+        cores._obj.value = 16896
         return 0
 
     def _choose(self, name: str) -> int:
@@ -49,8 +67,8 @@ class Nvml:
 @pytest.fixture(autouse=True)
 def _driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr(card, "DEVICES", tmp_path)
-    monkeypatch.setattr(card, "_torch_has_cuda", lambda: True)
+    monkeypatch.setattr(driver, "DEVICES", tmp_path)
+    monkeypatch.setattr(driver, "_torch_has_cuda", lambda: True)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: Nvml())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -69,18 +87,18 @@ def _driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_card_of_a_device(device: str, visible: str | None, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if visible:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert card.find_card(device) == Card(name, dict(CARDS.values())[name])
+    assert driver.find_card(device) == next(card for card in CARDS.values() if card.name == name)
 
 
 @pytest.mark.parametrize("device, visible", [("cpu", "0"), ("auto", ""), ("auto", "-1"), ("cuda:1", "0")])
 def test_no_card(device: str, visible: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert card.find_card(device) is None
+    assert driver.find_card(device) is None
 
 
 def test_a_card_that_nothing_is_told_of_is_taken_for_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-unknown")
-    found = card.find_card("auto")
+    found = driver.find_card("auto")
     assert found is not None and found.memory_bytes == 16 * GIB
 
 
@@ -94,3 +112,31 @@ def test_a_pair_on_the_cpu_has_the_sizes_of_the_cpu() -> None:
     config = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=AUTO, max_decode_batch=AUTO, talker_device="cpu")
     (found,) = auto.sized([config])
     assert (found.talker.num_slots, found.code2wav.max_decode_batch) == (32, 32)
+
+
+def test_a_card_shared_with_another_program_gives_sizes_for_what_is_free(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    config = EngineConfig.of(resolve_model("qwen3-tts-12hz-1.7b-customvoice"), num_slots=AUTO, talker_device="cuda:2")
+    (found,) = auto.sized([config])
+    assert (found.talker.num_slots, found.memory_bytes) == (8, 8 * GIB)
+    assert "8.0 GiB of Shared (8.0 GiB of its 80.0 GiB are free): num_slots 8" in caplog.text
+
+
+def test_a_server_takes_no_more_than_it_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    model = resolve_model("qwen3-tts-12hz-1.7b-customvoice")
+    config = EngineConfig.of(model, num_slots=AUTO, talker_device="cuda:0", gpu_memory_gib=24.0)
+    found = auto.sized([config, config])
+    assert [(each.talker.num_slots, each.memory_bytes) for each in found] == [(64, 12 * GIB)] * 2
+    assert "--gpu-memory-gib is 24, for 2 pairs)" in caplog.text
+
+
+def test_what_is_missing_is_told_before_anything_is_loaded() -> None:
+    config = EngineConfig.of(resolve_model("qwen3-tts-12hz-1.7b-customvoice"), gpu_memory_gib=4.0)
+    with pytest.raises(EngineError, match=r"needs 6\.\d GiB and may take 4.0 GiB of Large .*allow more"):
+        auto.sized([config])
+
+
+def test_a_card_on_which_nothing_runs_is_refused() -> None:
+    with pytest.raises(EngineError, match=r"Old has compute capability 7\.5"):
+        auto.sized([EngineConfig.of(BUILTIN_VOICE_DIR, talker_device="cuda:3")])

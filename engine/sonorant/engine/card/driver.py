@@ -8,12 +8,12 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from sonorant.engine.sizes import Card
+from sonorant.engine.card.card import GIB, Card, pretended
 
 log = logging.getLogger(__name__)
 
 DEVICES = Path("/dev")
-_ASSUMED = Card("a GPU that the driver does not describe, taken to have 16 GiB", 16 * 2**30)
+_ASSUMED = Card.of("a GPU that the driver does not describe, taken to have 16 GiB", (8, 0), 16 * GIB)
 
 
 class _Memory(ctypes.Structure):
@@ -29,7 +29,7 @@ def find_card(device: str) -> Card | None:
     names = [name.strip() for name in (visible or "").split(",") if name.strip()]
     if names and index >= len(names):
         return None
-    return _ask(names[index] if names else str(index)) or _ASSUMED
+    return pretended(_ask(names[index] if names else str(index)) or _ASSUMED)
 
 
 def _torch_has_cuda() -> bool:
@@ -59,6 +59,13 @@ def _ask(name: str) -> Card | None:
         if failed or nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)):
             return None
         nvml.nvmlDeviceGetName(handle, text, ctypes.c_uint(len(text)))
-        return Card(text.value.decode(errors="replace"), memory.total)
+        major, minor = ctypes.c_int(8), ctypes.c_int(0)
+        nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
+        cores = ctypes.c_uint(0)
+        if (count := getattr(nvml, "nvmlDeviceGetNumGpuCores", None)) is not None:  # of newer drivers
+            count(handle, ctypes.byref(cores))
+        multiprocessors = cores.value // (64 if (major.value, minor.value) == (8, 0) else 128)
+        found = text.value.decode(errors="replace")
+        return Card.of(found, (major.value, minor.value), memory.total, memory.free, max(1, multiprocessors))
     finally:
         nvml.nvmlShutdown()

@@ -1,0 +1,111 @@
+"""Has the kernels of worker pairs compiled on all cores while the workers load, so that these find them.
+
+A process of its own lists and compiles them (`sonorant.engine.tools.kernels`); workers do not wait for it, and compile
+what is not there yet. What was compiled is noted beside the code, so that the next start need not look.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import os
+import pickle
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from sonorant.engine.card.card import Card
+from sonorant.engine.card.driver import find_card
+from sonorant.engine.config import EngineConfig
+
+log = logging.getLogger(__name__)
+
+MODULE = "sonorant.engine.tools.kernels"
+KERNELS = Path(__file__).parents[1] / "kernels"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Kernels to compile: those of a pair with these settings on this card."""
+
+    config: EngineConfig
+    card: Card
+
+    def note(self) -> Path:
+        """The file that says what was compiled, and how long that took; there once everything was."""
+        sources = [path.read_bytes() for path in sorted(KERNELS.rglob("*")) if path.suffix in (".py", ".cu", ".cuh")]
+        config, card = self.config, self.card
+        sizes = (config.model, config.dtype, config.talker, config.code2wav.dtype, config.code2wav.chunk_ramp)
+        offers = (card.architecture, card.multiprocessors, card.shared_bytes, card.has_clusters, card.capability)
+        made_with = [_version(name) for name in ("torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc")]
+        key = repr((sources, sizes, config.code2wav.max_decode_batch, offers, made_with))
+        return cache_folder() / f"sonorant-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    num_kernels: int
+    seconds: float
+
+
+def wanted_by(configs: Sequence[EngineConfig]) -> list[Wanted]:
+    """Return whose kernels differ. `configs`: with a number for every AUTO. Blocks for some milliseconds."""
+    wanted: dict[Path, Wanted] = {}
+    for config in configs:
+        if (card := find_card(config.talker.device)) is not None:
+            each = Wanted(config, card)
+            wanted.setdefault(each.note(), each)
+    return list(wanted.values())
+
+
+def noted(wanted: Wanted) -> Noted | None:
+    """Return what was noted about these kernels; None if they have not all been compiled."""
+    with suppress(OSError, ValueError, TypeError):
+        return Noted(**json.loads(wanted.note().read_text()))
+    return None
+
+
+def note(wanted: Wanted, about: Noted) -> None:
+    with suppress(OSError):  # the next start looks again
+        wanted.note().write_text(json.dumps(asdict(about)))
+
+
+def cache_folder() -> Path:
+    """Triton's."""
+    named = os.environ.get("TRITON_CACHE_DIR")
+    return Path(named) if named else Path(os.environ.get("TRITON_HOME", Path.home())) / ".triton" / "cache"
+
+
+@asynccontextmanager
+async def compiling(configs: Sequence[EngineConfig]) -> AsyncIterator[None]:
+    """Inside the block, kernels that are not there yet are being compiled."""
+    missing = [each for each in await asyncio.to_thread(wanted_by, configs) if noted(each) is None]
+    if not missing:
+        yield
+        return
+    # In a session of its own, so that all its processes can be ended together.
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", MODULE, "--wanted"), stdin=PIPE, stdout=DEVNULL, start_new_session=True
+    )
+    assert process.stdin is not None
+    with suppress(OSError, RuntimeError):  # it has ended already
+        process.stdin.write(pickle.dumps(missing))
+        process.stdin.close()
+    log.info("compiling kernels on %d cores, for the first start with these settings", len(os.sched_getaffinity(0)))
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+def _version(name: str) -> str:
+    with suppress(PackageNotFoundError):
+        return version(name)
+    return ""

@@ -1,0 +1,49 @@
+"""What is to be compiled ahead, and that it is noted once everything was."""
+
+from pathlib import Path
+
+import pytest
+
+from sonorant.engine.card.card import GIB, Card
+from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.workers import ahead
+from sonorant.engine.workers.ahead import Noted, Wanted, compiling, note, noted
+
+CARD = Card.of("a card", (9, 0), 80 * GIB, multiprocessors=132)
+CONFIG = EngineConfig(BUILTIN_VOICE_DIR)
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+def test_what_was_compiled_is_known_for_the_same_kernels_only() -> None:
+    wanted, done = Wanted(CONFIG, CARD), Noted(150, 41.5)
+    assert noted(wanted) is None
+    note(wanted, done)
+    assert noted(wanted) == done
+    assert noted(Wanted(CONFIG.but(num_slots=4), CARD)) is None
+    assert noted(Wanted(CONFIG, Card.of("another card", (8, 9), 80 * GIB, multiprocessors=132))) is None
+
+
+def test_a_note_that_cannot_be_read_or_written_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = Wanted(CONFIG, CARD)
+    wanted.note().write_text("{")
+    assert noted(wanted) is None
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "not" / "there"))
+    note(wanted, Noted(1, 1.0))
+    assert noted(wanted) is None
+
+
+def test_pairs_with_the_same_kernels_are_compiled_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "find_card", lambda device: None if device == "cpu" else CARD)
+    configs = [CONFIG, CONFIG, CONFIG.but(num_slots=4), CONFIG.but(talker_device="cpu")]
+    assert [each.config for each in ahead.wanted_by(configs)] == [CONFIG, configs[2]]
+
+
+async def test_nothing_is_started_where_nothing_is_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MODULE", "no.such.module")
+    async with compiling([CONFIG.but(talker_device="cpu")]):
+        pass
