@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import ssl
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -265,3 +266,25 @@ async def test_a_server_of_several_processes_gets_several_connections(monkeypatc
             async with door.http.get("/ready") as response:
                 assert (await response.json())["servers"] == [{"target": target, "serving": True}]
             assert await door.speak(SAID) == (200, spoken(SAID, seed=1))
+
+
+async def test_a_caller_who_comes_back_resumes_its_tls_session(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    files = certificates.files()
+    trust = ssl.create_default_context(cafile=tmp_path / "ca.pem")
+    tls = {"tls_certificate": files.certificate, "tls_key": files.key, "trust": trust}
+    async with served(FakeEngine()) as server, gateway_to(server, **tls) as door:
+        port = int(door.url.rpartition(":")[2])
+
+        def visit(session: ssl.SSLSession | None) -> tuple[ssl.SSLSession | None, bool | None]:
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+                trust.wrap_socket(plain, server_hostname="localhost", session=session) as secured,
+            ):
+                secured.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert secured.recv(100).startswith(b"HTTP/1.1 200")  # and the session before it
+                return secured.session, secured.session_reused
+
+        session, is_resumed = await asyncio.to_thread(visit, None)
+        assert not is_resumed
+        assert (await asyncio.to_thread(visit, session))[1]
