@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from sonorant.engine.workers.card import find_card
-
+from sonorant.engine.card.driver import find_card
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.encodings import Encodings, Upload

@@ -88,6 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         max_queued_streams=AUTO,
         max_prefill_rows=AUTO,
         max_decode_batch=AUTO,
+        kept_references=AUTO,
         code2wav_dtype="auto",
     )
     config = with_sizes(left_open, slots_of(card.memory_bytes, load_checkpoint(folder)))
