@@ -5,7 +5,6 @@ On torch's meta device there is no card, unless one is assumed: kernels are then
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 
 import torch
@@ -29,8 +28,8 @@ def _found(device: torch.device) -> Card:
 def _asked(device: torch.device) -> Card:
     properties = torch.cuda.get_device_properties(device)
     free, total = torch.cuda.mem_get_info(device)
-    card = Card.of(properties.name, (properties.major, properties.minor), total, free, properties.multi_processor_count)
-    return pretended(replace(card, shared_bytes=properties.shared_memory_per_block_optin))
+    capability = properties.major, properties.minor
+    return pretended(Card.of(properties.name, capability, total, free, properties.multi_processor_count))
 
 
 def free_bytes(device: torch.device) -> int:

@@ -15,7 +15,7 @@ from triton.runtime.cache import FileCacheManager
 log = logging.getLogger(__name__)
 
 
-class KernelCache(FileCacheManager):
+class KernelCache(FileCacheManager):  # type: ignore[misc]  # Triton has no types
     """What is in a folder that cannot be written to, or is full, is still read from there."""
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
@@ -26,12 +26,12 @@ class KernelCache(FileCacheManager):
 
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
         try:
-            return super().put(data, filename, binary)
+            return str(super().put(data, filename, binary))
         except OSError as error:
             _tell(self.cache_dir, error)
-            self.cache_dir = os.path.join(_own_folder(), self.key)
+            self.cache_dir: str = os.path.join(_own_folder(), self.key)
             os.makedirs(self.cache_dir, exist_ok=True)
-            return super().put(data, filename, binary)
+            return str(super().put(data, filename, binary))
 
 
 @cache

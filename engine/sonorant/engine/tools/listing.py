@@ -84,10 +84,8 @@ class _Launches:
         self._run = JITFunction.run
 
     def run(self, function: Any, *arguments: Any, grid: Any, warmup: bool, **more: Any) -> None:
-        seen = tuple(
-            _Pointer(x.dtype, x.storage_offset() * x.itemsize) if isinstance(x, Tensor) else x for x in arguments
-        )
-        named = {name: _Pointer(x.dtype, 0) if isinstance(x, Tensor) else x for name, x in more.items()}
+        seen = tuple(map(_seen, arguments))
+        named = {name: _seen(value) for name, value in more.items()}
         kinds = [
             _kind(value, is_special=parameter.name not in function.do_not_specialize)
             for value, parameter in zip(seen, function.params, strict=False)
@@ -103,7 +101,7 @@ class _Launches:
 
 
 def _seen(value: Any) -> Any:
-    return _Pointer(value.dtype, value.storage_offset() * value.itemsize) if isinstance(value, Tensor) else value
+    return _Pointer(value.dtype, int(value.storage_offset()) * value.itemsize) if isinstance(value, Tensor) else value
 
 
 def _kind(value: Any, *, is_special: bool) -> object:
