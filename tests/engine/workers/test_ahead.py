@@ -24,6 +24,7 @@ def test_what_was_compiled_is_known_for_the_same_kernels_only() -> None:
     assert noted(wanted) is None
     note(wanted, done)
     assert noted(wanted) == done
+    assert noted(Wanted(CONFIG.but(talker_device="cuda:1", hang_timeout_s=1.0), CARD)) == done
     assert noted(Wanted(CONFIG.but(num_slots=4), CARD)) is None
     assert noted(Wanted(CONFIG, Card.of("another card", (8, 9), 80 * GIB, multiprocessors=132))) is None
 

@@ -39,11 +39,14 @@ class Wanted:
     def note(self) -> Path:
         """The file that says what was compiled, and how long that took; there once everything was."""
         sources = [path.read_bytes() for path in sorted(KERNELS.rglob("*")) if path.suffix in (".py", ".cu", ".cuh")]
-        config, card = self.config, self.card
-        sizes = (config.model, config.dtype, config.talker, config.code2wav.dtype, config.code2wav.chunk_ramp)
+        config, card, talker, codec = self.config, self.card, self.config.talker, self.config.code2wav
+        sizes = (
+            *(config.model, config.dtype, talker.weights, talker.num_slots, talker.max_prefill_rows),
+            *(talker.page_size, talker.max_context, codec.dtype, codec.chunk_ramp, codec.max_decode_batch),
+        )
         offers = (card.architecture, card.multiprocessors, card.shared_bytes, card.has_clusters, card.capability)
         made_with = [_version(name) for name in ("torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc")]
-        key = repr((sources, sizes, config.code2wav.max_decode_batch, offers, made_with))
+        key = repr((sources, sizes, offers, made_with))
         return cache_folder() / f"sonorant-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 
