@@ -101,7 +101,7 @@ async def test_callers_share_keys_and_call_with_tls(tmp_path: Path) -> None:
         status, printed, log = await bench(*caller, *load, "--keys", str(tmp_path / "keys"))
         assert status == 0, printed + log
         status, _, log = await bench(*caller, *load)
-        assert status == 1 and "UNAUTHENTICATED" in log
+        assert status == 1 and "an API key is needed" in log
 
 
 async def test_without_a_server_there_is_one_line_of_error() -> None:
