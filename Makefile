@@ -52,7 +52,7 @@ test-slow: setup ## run the slow tests that need no GPU
 	@$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not gpu' $(ARGS)
 
 test-kernels: setup ## compile every GPU kernel for every supported card, without a GPU (minutes)
-	@$(BIN)/python -m pytest -m slow tests/engine/kernels/test_every_card.py $(ARGS)
+	@$(BIN)/python -m pytest tests/engine/kernels/every_card.py $(ARGS)
 
 test-doors: setup ## test the gateway with stock clients, in environments of their own (ARGS="frameworks")
 	@$(BIN)/python -m tests.gateway.stock.run $(ARGS)
