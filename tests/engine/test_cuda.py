@@ -1,9 +1,10 @@
 import ctypes
+from pathlib import Path
 
 import pytest
 import torch
 
-from sonorant.engine.cuda import compute_dtype, find_device
+from sonorant.engine.cuda import compute_dtype, find_device, zeros
 from sonorant.engine.errors import EngineError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -41,3 +42,17 @@ def test_number_formats() -> None:
     assert compute_dtype("auto", "float32", CUDA) == torch.float32
     assert compute_dtype("bfloat16", "float32", CPU) == torch.bfloat16
     assert compute_dtype("float32", "bfloat16", CUDA) == torch.float32
+
+
+def test_zeros_take_no_memory_until_they_are_written() -> None:
+    def resident_mib() -> int:
+        (line,) = (each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmRSS:"))
+        return int(line.split()[1]) // 1024
+
+    before = resident_mib()
+    made = zeros((3, 100, 2**20), torch.device("cpu"), torch.bfloat16)
+    assert made.shape == (3, 100, 2**20)
+    assert resident_mib() - before < 100  # of 600
+    made[1] = 1
+    assert resident_mib() - before >= 200
+    assert not made[2, 99].any()

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,6 +73,13 @@ def compute_dtype(wanted: DtypeName, on_disk: str, device: torch.device) -> torc
     if wanted != "auto":
         return _DTYPES[wanted]
     return torch.float32 if device.type == "cpu" else _DTYPES.get(on_disk, torch.bfloat16)
+
+
+def zeros(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Like torch.zeros, but on the CPU memory takes none until it is written."""
+    if device.type != "cpu":
+        return torch.zeros(*shape, device=device, dtype=dtype)
+    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(*shape)
 
 
 def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:

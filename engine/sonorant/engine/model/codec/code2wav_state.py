@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import CodecDecoderConfig
+from sonorant.engine.cuda import zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,9 @@ class CodecState:
         kept = (num_slots, stack.num_layers, stack.num_kv_heads, config.sliding_window - 1, stack.head_dim)
         return cls(
             torch.zeros(num_slots, dtype=torch.int64, device=device),
-            torch.zeros(num_slots, tail_size, device=device, dtype=dtype),
-            torch.zeros(kept, device=device, dtype=dtype),
-            torch.zeros(kept, device=device, dtype=dtype),
+            zeros((num_slots, tail_size), device, dtype),
+            zeros(kept, device, dtype),
+            zeros(kept, device, dtype),
         )
 
     def gather(self, slots: Tensor) -> "CodecState":

@@ -11,7 +11,7 @@ from torch import Tensor
 from sonorant.engine.card.device import free_bytes
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.cuda import upload
+from sonorant.engine.cuda import upload, zeros
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.attention import PagedRows
 from sonorant.engine.model.memory import kv_page_bytes, num_pages
@@ -47,7 +47,7 @@ class KVCache:
         dtype: torch.dtype,
     ) -> None:
         shape = (stack.num_layers, 2, (num_pages + 1) * page_size, stack.num_kv_heads, stack.head_dim)
-        self.storage = torch.zeros(shape, device=device, dtype=dtype)
+        self.storage = zeros(shape, device, dtype)
         self.page_size = page_size
         self.padding_page = num_pages
         self._first_position: list[int | None] = [None] * (num_slots + 1)  # of slots whose pages are consecutive
