@@ -29,7 +29,7 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["auto", "float32", "tf32", "float16"]  # bfloat16 costs audible noise
 CODEC_FORMATS = ("float32", "tf32", "float16")
 PriorityName = Literal["normal", "below-normal"]
-WeightsName = Literal["auto", "fp8"]
+WeightsName = Literal["auto", "fp8", "int8"]
 StageName = Literal["talker", "code2wav", "encoder"]
 MpsMode = Literal["auto", "true", "false"]
 
@@ -49,9 +49,10 @@ class TalkerConfig:
     # The embeddings, heads and projections of the codes stay as they are: a frame reads few of them.
     weights: WeightsName = setting(
         "auto",
-        as_choice("auto", "fp8"),
-        "auto|fp8",
-        "weights of the talker's layers; auto: as the checkpoint has them; fp8: rounded to float8 (e4m3)",
+        as_choice("auto", "fp8", "int8"),
+        "auto|fp8|int8",
+        "weights of the talker; auto: as the checkpoint has them, but int8 for large ones on the CPU; fp8: those of "
+        "its layers rounded to float8 (e4m3); int8: rounded to eight bits, on the CPU only",
         flag="talker_weights",
     )
     cpu_threads: int = setting(

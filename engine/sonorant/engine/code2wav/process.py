@@ -66,10 +66,11 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.code2wav.run.runner import Code2WavRunner, runner_in_fitting_format
+    from sonorant.engine.cpu.library import use_threads
     from sonorant.engine.cuda import use_device
     from sonorant.engine.model.memory import check_fit, code2wav_need, free_bytes
 
-    torch.set_num_threads(config.threads("code2wav"))
+    use_threads(config.threads("code2wav"))
     device = use_device(config.code2wav.device)
     if device.type == "cpu":
         give_way()

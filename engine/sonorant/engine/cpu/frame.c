@@ -1,4 +1,5 @@
-// Computes a frame of the talker on the CPU, for models so small that calling an operation costs more than its work.
+// Computes a frame of the talker on the CPU: for models so small that calling an operation costs more than its work, and
+// for large ones with weights of eight bits.
 //
 // `stack_forward` passes rows through a decoder stack over paged keys and values; `draw_frames` samples the codes of a
 // frame from hidden states: first codebook, code predictor, sampling. The arithmetic is that of `sonorant.engine.model`
@@ -6,22 +7,16 @@
 // has one order, written out below. So a stream's codes depend neither on its batch nor on how its prompt was cut.
 //
 // Sizes must be multiples of LANES, and the outputs of products multiples of WIDTH; `sonorant.engine.cpu.model` checks
-// it. Nothing here keeps state or locks. Memory belongs to the caller, except for what a call allocates and frees
-// itself. Python's lock is not held during calls.
+// it. Nothing here keeps state or locks, but products share the threads of threads.c. Memory belongs to the caller,
+// except for what a call allocates and frees itself. Python's lock is not held during calls.
 
-#include "vectors.h"
-
-#define WIDTH 4  // outputs that a product computes together
-#define MOST_ROWS 8
-
-typedef uint32_t Words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef uint16_t Halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
+#include "products.h"
 
 typedef struct {
   int64_t hidden, intermediate, heads, kv_heads, head_dim, layers;
-  int64_t is_wide;  // matrices are float32, else bfloat16
+  int64_t format;   // of matrices; of eight bits, inputs are multiples of GROUP
   double eps;
-  const void *const *qkv, *const *out, *const *gate_up, *const *down;  // of each layer: [outputs, inputs]
+  const void *const *qkv, *const *out, *const *gate, *const *up, *const *down;  // of each layer: [outputs, inputs]
   const float *const *input_norm, *const *qk_norm, *const *mlp_norm;   // qk_norm: [heads + kv_heads, head_dim]
   const float *norm;
   const float *cos, *sin;  // [positions, head_dim]; the first half of sin is negated
@@ -52,9 +47,11 @@ typedef struct {
 
 typedef struct {
   const Stack *predictor;
-  int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;
+  int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;  // the predictor's hidden size may be smaller
   const void *head;                    // [vocab, hidden]
-  const void *const *predictor_heads;  // for each codebook from the second on: [predictor_vocab, hidden]
+  const void *const *predictor_heads;  // for each codebook from the second on: [predictor_vocab, predictor's hidden]
+  const void *shrink;                  // [predictor's hidden, hidden]; NULL if they are the same
+  const float *shrink_bias;
   const float *const *tables;          // for each codebook: [ids, hidden]
   const uint8_t *banned;               // [vocab]
   // by slot:
@@ -64,52 +61,6 @@ typedef struct {
   const float *penalty;
   Sampling first, later;
 } Frames;
-
-// Products
-
-INLINE Floats widened(const void *matrix, int64_t at, int is_wide) {
-  if (is_wide) return load((const float *)matrix + at);
-  Halves halves = *(const Halves *)((const uint16_t *)matrix + at);
-  return (Floats)(__builtin_convertvector(halves, Words) << 16);
-}
-
-// Computes a block of a product. `rows` and `outputs` must be constants, so that the compiler can unroll the loops.
-INLINE void product_block(float *y, const float *x, const void *w, int rows, int outputs, int64_t n_in, int64_t n_out,
-                          int is_wide, int adds) {
-  Floats sums[MOST_ROWS][WIDTH] = {{{0}}};
-  for (int64_t k = 0; k < n_in; k += LANES)
-    for (int j = 0; j < outputs; j++) {
-      Floats weight = widened(w, j * n_in + k, is_wide);
-      for (int r = 0; r < rows; r++) sums[r][j] += weight * load(x + r * n_in + k);
-    }
-  for (int r = 0; r < rows; r++)
-    for (int j = 0; j < outputs; j++) y[r * n_out + j] = (adds ? y[r * n_out + j] : 0.0f) + total(sums[r][j]);
-}
-
-// y [rows, n_out] = x [rows, n_in] w^T, or += if `adds`. Each weight is read from memory once for all rows.
-INLINE void product_of(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int is_wide,
-                       int adds) {
-  for (int64_t n = 0; n < n_out; n += WIDTH) {
-    const void *from = is_wide ? (const void *)((const float *)w + n * n_in) : (const uint16_t *)w + n * n_in;
-    const void *half = is_wide ? (const void *)((const float *)from + 2 * n_in) : (const uint16_t *)from + 2 * n_in;
-    int64_t r = 0;
-    for (; r + MOST_ROWS <= rows; r += MOST_ROWS) {
-      product_block(y + r * n_out + n, x + r * n_in, from, MOST_ROWS, 2, n_in, n_out, is_wide, adds);
-      product_block(y + r * n_out + n + 2, x + r * n_in, half, MOST_ROWS, 2, n_in, n_out, is_wide, adds);
-    }
-    for (; r + 4 <= rows; r += 4)
-      product_block(y + r * n_out + n, x + r * n_in, from, 4, WIDTH, n_in, n_out, is_wide, adds);
-    for (; r + 2 <= rows; r += 2)
-      product_block(y + r * n_out + n, x + r * n_in, from, 2, WIDTH, n_in, n_out, is_wide, adds);
-    if (r < rows) product_block(y + r * n_out + n, x + r * n_in, from, 1, WIDTH, n_in, n_out, is_wide, adds);
-  }
-}
-
-static void product(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int is_wide,
-                    int adds) {
-  if (is_wide) product_of(y, x, w, rows, n_in, n_out, 1, adds);
-  else product_of(y, x, w, rows, n_in, n_out, 0, adds);
-}
 
 // Layers
 
@@ -187,25 +138,22 @@ static void attention(const Stack *s, int64_t layer, float *out, float *qkv, con
 
 static int forward(const Stack *s, float *x, int64_t rows, const int64_t *slots, const int64_t *positions,
                    const Pool *pool, const Watch *watch) {
-  int64_t h = s->hidden, attended = s->heads * s->head_dim, m = s->intermediate;
-  int64_t qkv = (s->heads + 2 * s->kv_heads) * s->head_dim, longest = s->head_dim;
+  int64_t h = s->hidden, attended = s->heads * s->head_dim, m = s->intermediate, format = s->format;
+  int64_t qkv = (s->heads + 2 * s->kv_heads) * s->head_dim, inputs = most(m, most(h, attended)), longest = s->head_dim;
   for (int64_t r = 0; r < rows; r++) longest = most(longest, positions[r] + LANES);
-  float *spare = malloc((rows * (h + attended + most(qkv, 2 * m) + m) + longest + LANES) * sizeof *spare);
+  float *spare = malloc((rows * (h + attended + most(qkv, 2 * m) + inputs) + longest + LANES) * sizeof *spare);
   if (!spare) return -1;
-  float *a = spare, *b = a + rows * h, *c = b + rows * attended, *gates = c + rows * most(qkv, 2 * m);
-  float *scores = gates + rows * m;
+  float *a = spare, *b = a + rows * h, *c = b + rows * attended, *room = c + rows * most(qkv, 2 * m);
   for (int64_t layer = 0; layer < s->layers; layer++) {
     for (int64_t r = 0; r < rows; r++) normed(a + r * h, x + r * h, s->input_norm[layer], h, s->eps);
-    product(c, a, s->qkv[layer], rows, h, qkv, s->is_wide, 0);
-    attention(s, layer, b, c, pool, rows, slots, positions, watch, scores);
-    product(x, b, s->out[layer], rows, attended, h, s->is_wide, 1);
+    product(c, a, s->qkv[layer], rows, h, qkv, format, 0, room);
+    attention(s, layer, b, c, pool, rows, slots, positions, watch, room + rows * inputs);
+    product(x, b, s->out[layer], rows, attended, h, format, 1, room);
     for (int64_t r = 0; r < rows; r++) normed(a + r * h, x + r * h, s->mlp_norm[layer], h, s->eps);
-    product(c, a, s->gate_up[layer], rows, h, 2 * m, s->is_wide, 0);
-    for (int64_t r = 0; r < rows; r++) {
-      gated(c + r * 2 * m, c + r * 2 * m + m, m);
-      memcpy(gates + r * m, c + r * 2 * m, m * sizeof *gates);
-    }
-    product(x, gates, s->down[layer], rows, m, h, s->is_wide, 1);
+    product(c, a, s->gate[layer], rows, h, m, format, 0, room);
+    product(c + rows * m, a, s->up[layer], rows, h, m, format, 0, room);
+    gated(c, c + rows * m, rows * m);
+    product(x, c, s->down[layer], rows, m, h, format, 1, room);
   }
   for (int64_t r = 0; r < rows; r++) normed(x + r * h, x + r * h, s->norm, h, s->eps);
   free(spare);
@@ -317,6 +265,17 @@ static int64_t first_code(const Frames *f, float *scores, int64_t slot, int64_t 
   return drawn(scores, f->vocab, &f->first, slot, uniform_of(f->seed[slot], frame, 0), room);
 }
 
+// Makes the predictor's rows x of rows in the talker's size.
+static void shrink(const Frames *f, float *x, const float *wide, int64_t rows, float *room) {
+  int64_t inner = f->predictor->hidden;
+  if (!f->shrink) {
+    memcpy(x, wide, rows * inner * sizeof *x);
+    return;
+  }
+  for (int64_t r = 0; r < rows; r++) memcpy(x + r * inner, f->shrink_bias, inner * sizeof *x);
+  product(x, wide, f->shrink, rows, f->hidden, inner, f->predictor->format, 1, room);
+}
+
 // Entries
 
 // Replaces x [rows, hidden] at `positions` of `slots` by its hidden states, and writes keys and values. Returns -1 if
@@ -332,51 +291,54 @@ int stack_forward(const Stack *stack, float *x, int64_t rows, const int64_t *slo
 int draw_frames(const Frames *f, const float *hidden, int64_t rows, const int64_t *slots, const int64_t *frames,
                 const int64_t *may_end, int16_t *codes) {
   const Stack *p = f->predictor;
-  int64_t h = f->hidden, books = f->num_codebooks, vocab = most(f->vocab, f->predictor_vocab);
+  int64_t h = f->hidden, inner = p->hidden, books = f->num_codebooks, vocab = most(f->vocab, f->predictor_vocab);
   int64_t cache = p->layers * 2 * rows * books * p->kv_heads * p->head_dim;
-  float *scores = malloc((rows * (vocab + 2 * h) + cache) * sizeof *scores);
+  float *scores = malloc((rows * (vocab + 4 * h + 4 * inner) + cache) * sizeof *scores);
   int64_t *places = malloc(5 * rows * sizeof *places);
-  char *room = malloc(vocab * (sizeof(Candidate) + sizeof(float)));
-  if (!scores || !places || !room) {
-    free(scores), free(places), free(room);
+  char *spare = malloc(vocab * (sizeof(Candidate) + sizeof(float)));
+  if (!scores || !places || !spare) {
+    free(scores), free(places), free(spare);
     return -1;
   }
-  float *x = scores + rows * vocab;
+  float *wide = scores + rows * vocab, *x = wide + 2 * rows * h, *room = x + 2 * rows * inner;
   int64_t *pages = places, *row_of = pages + rows, *position = row_of + 2 * rows;
-  Pool pool = {x + 2 * rows * h, rows * books, pages, 1, books};
+  Pool pool = {room + 2 * rows * (h + inner), rows * books, pages, 1, books};
 
-  product(scores, hidden, f->head, rows, h, f->vocab, p->is_wide, 0);
+  product(scores, hidden, f->head, rows, h, f->vocab, p->format, 0, room);
   for (int64_t r = 0; r < rows; r++) {
-    int64_t slot = slots[r], code = first_code(f, scores + r * f->vocab, slot, frames[r], (int)may_end[r], room);
+    int64_t slot = slots[r], code = first_code(f, scores + r * f->vocab, slot, frames[r], (int)may_end[r], spare);
     codes[r * books] = (int16_t)code;
     code = most(code, 0);
     f->seen[slot * f->vocab + code] = 1;
     const float *embedding = f->tables[0] + code * h;
-    memcpy(f->last_frame + slot * h, embedding, h * sizeof *x);
-    memcpy(x + 2 * r * h, hidden + r * h, h * sizeof *x);
-    memcpy(x + (2 * r + 1) * h, embedding, h * sizeof *x);
+    memcpy(f->last_frame + slot * h, embedding, h * sizeof *wide);
+    memcpy(wide + 2 * r * h, hidden + r * h, h * sizeof *wide);
+    memcpy(wide + (2 * r + 1) * h, embedding, h * sizeof *wide);
     pages[r] = r;
     row_of[2 * r] = row_of[2 * r + 1] = r;
     position[2 * r] = 0, position[2 * r + 1] = 1;
   }
+  shrink(f, x, wide, 2 * rows, room);
   int failed = forward(p, x, 2 * rows, row_of, position, &pool, NULL);
-  for (int64_t r = 0; r < rows; r++) memmove(x + r * h, x + (2 * r + 1) * h, h * sizeof *x);
+  for (int64_t r = 0; r < rows; r++) memmove(x + r * inner, x + (2 * r + 1) * inner, inner * sizeof *x);
   for (int64_t book = 1; book < books && !failed; book++) {
-    product(scores, x, f->predictor_heads[book - 1], rows, h, f->predictor_vocab, p->is_wide, 0);
+    product(scores, x, f->predictor_heads[book - 1], rows, inner, f->predictor_vocab, p->format, 0, room);
     for (int64_t r = 0; r < rows; r++) {
       float uniform = uniform_of(f->seed[slots[r]], frames[r], book);
-      int64_t code = drawn(scores + r * f->predictor_vocab, f->predictor_vocab, &f->later, slots[r], uniform, room);
+      int64_t code = drawn(scores + r * f->predictor_vocab, f->predictor_vocab, &f->later, slots[r], uniform, spare);
       code = most(code, 0);
       codes[r * books + book] = (int16_t)code;
       const float *embedding = f->tables[book] + code * h;
       float *kept = f->last_frame + slots[r] * h;
       for (int64_t i = 0; i < h; i += LANES) store(kept + i, load(kept + i) + load(embedding + i));
-      memcpy(x + r * h, embedding, h * sizeof *x);
+      memcpy(wide + r * h, embedding, h * sizeof *wide);
       row_of[r] = r;
       position[r] = book + 1;
     }
-    if (book + 1 < books) failed = forward(p, x, rows, row_of, position, &pool, NULL);
+    if (book + 1 == books) break;
+    shrink(f, x, wide, rows, room);
+    failed = forward(p, x, rows, row_of, position, &pool, NULL);
   }
-  free(scores), free(places), free(room);
+  free(scores), free(places), free(spare);
   return failed;
 }

@@ -1,4 +1,4 @@
-"""Loads the functions of frame.c and codec.c, compiled when the distribution is built, if there is a C compiler.
+"""Loads the functions in C, compiled when the distribution is built, if there is a C compiler.
 
 The structures have the same fields as in C, where each is explained. They hold addresses, so the code that makes one
 keeps the tensors alive in a `Kept`.
@@ -22,9 +22,9 @@ BUILT_FOR = {"AVX512": ("v4", "v3", "any"), "AVX2": ("v3", "any")}
 class Stack(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("hidden", "intermediate", "heads", "kv_heads", "head_dim", "layers")),
-        ("is_wide", c_int64),
+        ("format", c_int64),
         ("eps", c_double),
-        *((name, c_void_p) for name in ("qkv", "out", "gate_up", "down", "input_norm", "qk_norm", "mlp_norm")),
+        *((name, c_void_p) for name in ("qkv", "out", "gate", "up", "down", "input_norm", "qk_norm", "mlp_norm")),
         *((name, c_void_p) for name in ("norm", "cos", "sin")),
     ]
 
@@ -54,7 +54,7 @@ class Frames(Structure):
     _fields_ = [
         ("predictor", POINTER(Stack)),
         *((name, c_int64) for name in ("hidden", "num_codebooks", "vocab", "predictor_vocab", "eos")),
-        *((name, c_void_p) for name in ("head", "predictor_heads", "tables", "banned")),
+        *((name, c_void_p) for name in ("head", "predictor_heads", "shrink", "shrink_bias", "tables", "banned")),
         *((name, c_void_p) for name in ("seen", "last_frame", "seed", "penalty")),
         ("first", Sampling),
         ("later", Sampling),
@@ -148,7 +148,8 @@ class Kept:
 
 @cache
 def library() -> Any | None:
-    """Return the library with `stack_forward`, `draw_frames` and `decode_frames`; None if this machine has no build."""
+    """Return the library with `stack_forward`, `draw_frames`, `decode_frames` and `use_threads`; None if this machine
+    has no build."""
     for machine in BUILT_FOR.get(torch.backends.cpu.get_cpu_capability(), ("any",)):
         path = Path(__file__).with_name(f"cpu-{machine}.so")
         if path.exists():
@@ -162,5 +163,14 @@ def library() -> Any | None:
             functions.decode_frames.argtypes = [
                 *(POINTER(Codec), POINTER(CodecState), c_void_p, c_void_p, c_int64, c_int64, c_void_p),
             ]
+            functions.use_threads.argtypes = [c_int64]
+            functions.use_threads.restype = c_int64
             return functions
     return None
+
+
+def use_threads(count: int) -> None:
+    """Have torch and the C functions share their loops among so many threads. Call it once in a process."""
+    torch.set_num_threads(count)
+    if (functions := library()) is not None:
+        functions.use_threads(count)

@@ -7,15 +7,18 @@ from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.cpu.library import LANES, Frames, Kept, Stack
+from sonorant.engine.model.int8 import Int8Linear
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.talker import Talker
 
-# Most weights read per frame. With more, most time goes into products, which torch shares among threads.
+# Most float weights read per frame. With more, most time goes into products, which torch shares among threads.
 MOST_WEIGHTS = 64_000_000
 
+FORMATS = {torch.bfloat16: 0, torch.float32: 1, torch.int8: 2}  # as in products.h
 
-def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
-    """Whether frame.c can run this model, and faster than torch."""
+
+def can_run(checkpoint: Checkpoint) -> bool:
+    """Whether frame.c can run a model of these sizes."""
     c, p = checkpoint.talker, checkpoint.code_predictor
     stacks = (c.stack, p.stack)
     even = all(
@@ -23,16 +26,16 @@ def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
         for stack in stacks
         for size in (stack.hidden_size, stack.intermediate_size, stack.head_dim, c.vocab_size, p.vocab_size)
     )
+    return even and not any(stack.attention_bias for stack in stacks)
+
+
+def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
+    """Whether frame.c can run this model with its weights as they are, and faster than torch."""
+    c, p = checkpoint.talker, checkpoint.code_predictor
     weights = _num_weights(c.stack) + (c.num_codebooks - 1) * (
         _num_weights(p.stack) + p.vocab_size * c.stack.hidden_size
     )
-    return (
-        dtype == torch.float32
-        and even
-        and not any(stack.attention_bias for stack in stacks)
-        and c.stack.hidden_size == p.stack.hidden_size
-        and weights <= MOST_WEIGHTS
-    )
+    return dtype == torch.float32 and can_run(checkpoint) and weights <= MOST_WEIGHTS
 
 
 def _num_weights(c: TransformerConfig) -> int:
@@ -41,7 +44,7 @@ def _num_weights(c: TransformerConfig) -> int:
 
 
 def stack_of(
-    layers: nn.ModuleList, norm: RMSNorm, c: TransformerConfig, rotary: RotaryTable, kept: Kept, *, wide: bool
+    layers: nn.ModuleList, norm: RMSNorm, c: TransformerConfig, rotary: RotaryTable, kept: Kept, *, dtype: torch.dtype
 ) -> Stack:
     blocks, attentions = [], []
     for layer in layers:
@@ -51,7 +54,7 @@ def stack_of(
     mlps = [each.mlp for each in blocks]
 
     def matrices(weights: list[Tensor]) -> int:
-        return kept.tensors([packed(weight, wide=wide) for weight in weights])
+        return kept.tensors([packed(weight, dtype) for weight in weights])
 
     return Stack(
         hidden=c.hidden_size,
@@ -60,11 +63,12 @@ def stack_of(
         kv_heads=c.num_kv_heads,
         head_dim=c.head_dim,
         layers=c.num_layers,
-        is_wide=wide,
+        format=FORMATS[dtype],
         eps=c.rms_norm_eps,
         qkv=matrices([each.qkv_proj.weight for each in attentions]),
         out=matrices([each.o_proj.weight for each in attentions]),
-        gate_up=matrices([torch.cat([each.gate_proj.weight, each.up_proj.weight]) for each in mlps]),
+        gate=matrices([each.gate_proj.weight for each in mlps]),
+        up=matrices([each.up_proj.weight for each in mlps]),
         down=matrices([each.down_proj.weight for each in mlps]),
         input_norm=kept.tensors([each.input_layernorm.weight for each in blocks]),
         qk_norm=kept.tensors([each.qk_norm.weight.contiguous() for each in attentions]),
@@ -75,11 +79,13 @@ def stack_of(
     )
 
 
-def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, wide: bool) -> Frames:
+def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, dtype: torch.dtype) -> Frames:
     """Make the structure, except for the fields that are kept by slot, which the caller sets."""
     num_codebooks = checkpoint.talker.num_codebooks
     heads, tables = talker.code_predictor.lm_head, talker.code_predictor.model.codec_embedding
     embeddings = [talker.model.codec_embedding, *tables][:num_codebooks]
+    shrink = talker.code_predictor.small_to_mtp_projection
+    has_shrink = not isinstance(shrink, nn.Identity)
     return Frames(
         predictor=pointer(predictor),
         hidden=checkpoint.talker.stack.hidden_size,
@@ -87,8 +93,10 @@ def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Ke
         vocab=checkpoint.talker.vocab_size,
         predictor_vocab=checkpoint.code_predictor.vocab_size,
         eos=checkpoint.talker.codec_eos_id,
-        head=kept.tensor(packed(talker.codec_head.weight, wide=wide)),
-        predictor_heads=kept.tensors([packed(_weight(head), wide=wide) for head in heads]),
+        head=kept.tensor(packed(talker.codec_head.weight, dtype)),
+        predictor_heads=kept.tensors([packed(_weight(head), dtype) for head in heads]),
+        shrink=kept.tensor(packed(_weight(shrink), dtype)) if has_shrink else None,
+        shrink_bias=kept.tensor(shrink.bias) if has_shrink and isinstance(shrink.bias, Tensor) else None,
         tables=kept.tensors([_weight(each) for each in embeddings]),
     )
 
@@ -98,12 +106,16 @@ def _weight(module: nn.Module) -> Tensor:
     return module.weight
 
 
-def packed(weight: Tensor, *, wide: bool) -> Tensor:
-    """Return a product's weights, row after row; in bfloat16, which halves what is read, unless `wide`."""
-    return weight.to(torch.float32 if wide else torch.bfloat16).contiguous()
+def packed(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a product's weights, row after row."""
+    return weight.to(dtype).contiguous()
 
 
-def is_wide(talker: Talker) -> bool:
-    """Whether some matrix has values that bfloat16 cannot hold. Those of published checkpoints have none."""
+def dtype_of(talker: Talker) -> torch.dtype:
+    """Return the format to multiply in: bfloat16, which halves what is read, if it holds all values of the matrices, as
+    it does those of published checkpoints."""
+    if any(isinstance(each, Int8Linear) for each in talker.modules()):
+        return torch.int8
     matrices = [_weight(each) for each in talker.modules() if isinstance(each, nn.Linear)]
-    return not all(weight.bfloat16().float().equal(weight) for weight in matrices)
+    is_narrow = all(weight.bfloat16().float().equal(weight) for weight in matrices)
+    return torch.bfloat16 if is_narrow else torch.float32

@@ -14,6 +14,7 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.fp8 import fp8_bytes
+from sonorant.engine.model.int8 import use_int8
 from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.types import MAX_RECORDING_S
@@ -38,12 +39,17 @@ class MemoryNeed:
         return self.weights + self.state + (CUDA_BYTES if self.device.type == "cuda" else 0)
 
 
-def talker_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
+def talker_need(checkpoint: Checkpoint, config: EngineConfig, *, is_int8: bool = False) -> MemoryNeed:
+    """`is_int8`: whether it will run with weights of eight bits."""
     device = find_device(config.talker.device)
     dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
     with torch.device("meta"):
         talker = Talker(checkpoint)
-    weights = _num_values(talker) * dtype.itemsize
+        if is_int8:
+            talker.to(compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
+            talker.join()
+            use_int8(talker)
+    weights = _num_bytes(talker) if is_int8 else _num_values(talker) * dtype.itemsize
     if config.talker.weights == "fp8" and device.type == "cuda":
         weights += fp8_bytes(talker)  # beside those that are rounded, which products of many rows read
     page = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
@@ -122,3 +128,7 @@ def gib(num_bytes: int) -> str:
 
 def _num_values(module: nn.Module) -> int:
     return sum(tensor.numel() for tensor in (*module.parameters(), *module.buffers()))
+
+
+def _num_bytes(module: nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in module.parameters())

@@ -30,10 +30,14 @@ class Talker(nn.Module):
 
     def prepare(self) -> None:
         """Rearrange the loaded weights for inference: faster, with the same results."""
-        for layer in (*self.model.layers, *self.code_predictor.model.layers):
-            layer.join()
+        self.join()
         if self.codec_head.weight.device.type == "cpu":
             store_transposed(self)
+
+    def join(self) -> None:
+        """Join the projections of all attentions, once the weights are loaded."""
+        for layer in (*self.model.layers, *self.code_predictor.model.layers):
+            layer.join()
 
     def fold_text_projection(self) -> None:
         """Replace the text embedding by its projection, so that a row of text is only looked up: the same results, but
@@ -48,7 +52,8 @@ class Talker(nn.Module):
         self.text_projection = nn.Identity()
 
     def embed_text(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative
-        projected: Tensor = self.text_projection(self.model.text_embedding(ids.clamp(min=0)))
+        rows = self.model.text_embedding(ids.clamp(min=0)).to(self.model.codec_embedding.weight.dtype)
+        projected: Tensor = self.text_projection(rows)
         return projected.masked_fill_((ids < 0)[:, None], 0)
 
     def embed_codec(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative

@@ -103,13 +103,14 @@ def _load(
     """Return the scheduler, the runner, whether Code2Wav computes on the same GPU, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
 
+    from sonorant.engine.cpu.library import use_threads
     from sonorant.engine.cuda import find_device, use_device
     from sonorant.engine.model.alignment import AlignmentHead
     from sonorant.engine.model.memory import check_fit, free_bytes, talker_need
     from sonorant.engine.talker.run.runner import TalkerRunner
     from sonorant.engine.talker.run.speech_sample import speech_sample
 
-    torch.set_num_threads(config.threads("talker"))
+    use_threads(config.threads("talker"))
     device = use_device(config.talker.device)
     if device.type == "cpu":
         give_way()

@@ -160,9 +160,9 @@ def _compiled() -> tuple[Verdict, str]:
     from sonorant.engine.cpu.library import library
 
     if library() is not None:
-        return Verdict.PASS, "the C functions for small models on the CPU are there"
+        return Verdict.PASS, "the C functions for the CPU are there"
     how = "install gcc (Debian: gcc libc6-dev), then install sonorant-server again"
-    return Verdict.WARN, f"none at installation, so small models take several times as long on the CPU; {how}"
+    return Verdict.WARN, f"none at installation, so the CPU takes several times as long; {how}"
 
 
 def _kernels(examined: Examined) -> tuple[Verdict, str]:
@@ -213,12 +213,14 @@ def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
 
 def _memory(examined: Examined) -> tuple[Verdict, str]:
     """Compare the memory that all workers on a device need with what is free there."""
+    from sonorant.engine.cpu.choice import uses_int8
     from sonorant.engine.model.memory import MemoryNeed, code2wav_need, encoder_need, free_bytes, gib, talker_need
 
     needs: list[MemoryNeed] = []
     for config in examined.configs:
         checkpoint = load_checkpoint(config.model)
-        needs += [talker_need(checkpoint, config), code2wav_need(checkpoint, config)]
+        is_int8 = uses_int8(checkpoint, config)
+        needs += [talker_need(checkpoint, config, is_int8=is_int8), code2wav_need(checkpoint, config)]
     for config in {config.model: config for config in examined.configs}.values():  # one encoder for each checkpoint
         if (need := encoder_need(load_checkpoint(config.model), config)) is not None:
             needs.append(need)

@@ -12,17 +12,15 @@ import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu.choice import uses_int8
 from sonorant.engine.cpu.library import library
 from sonorant.engine.cpu.model import fits
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.model.alignment import AlignmentHead, find_alignment_head
-from sonorant.engine.model.fp8 import round_weights
 from sonorant.engine.model.memory import allowed_beside_weights
-from sonorant.engine.model.talker import Talker
-from sonorant.engine.model.verify import verify_checkpoint
-from sonorant.engine.model.weights import TensorFile, init_random, load_module
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
+from sonorant.engine.talker.run.loading import load_int8_talker, load_talker
 from sonorant.engine.talker.run.plain import PlainSteps
 from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.run.speech_sample import whole_sample
@@ -34,8 +32,9 @@ if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
 
 
 class TalkerRunner:
-    """Runs steps of fused kernels and graphs on CUDA, of compiled functions for small models on the CPU, of plain torch
-    operations otherwise. For tests, `fused` chooses fused (True) or plain (False) steps on any device."""
+    """Runs steps of fused kernels and graphs on CUDA, of compiled functions on the CPU for small models and for weights
+    of eight bits, of plain torch operations otherwise. For tests, `fused` chooses fused (True) or plain (False) steps
+    on any device."""
 
     @torch.inference_mode()
     def __init__(
@@ -50,8 +49,9 @@ class TalkerRunner:
         """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it."""
         self._pad_text_id = checkpoint.text_ids.tts_pad
         device = find_device(config.talker.device)
-        dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
-        talker = _load(checkpoint, config, device, dtype)
+        is_int8 = uses_int8(checkpoint, config)
+        dtype = torch.float32 if is_int8 else compute_dtype(config.dtype, checkpoint.dtype, device)
+        talker = load_int8_talker(checkpoint, config) if is_int8 else load_talker(checkpoint, config, device, dtype)
         allowed_bytes = allowed_beside_weights(checkpoint, config)
         self.num_pages = fitting_num_pages(
             checkpoint, config, dtype, memory_budget_bytes(device, config.talker.kv_memory_share, allowed_bytes)
@@ -67,7 +67,8 @@ class TalkerRunner:
         )
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
         parts = (talker, checkpoint, config, self._cache, self._slots)
-        functions = library() if fused is None and device.type == "cpu" and fits(checkpoint, dtype) else None
+        is_compiled = is_int8 or (device.type == "cpu" and fits(checkpoint, dtype))
+        functions = library() if fused is None and is_compiled else None
         simple = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
         self._steps: PlainSteps | CompiledSteps | FusedSteps = simple
         self._frames: Int16Array  # of the last step, if steps are not asynchronous
@@ -151,17 +152,3 @@ def _fused_steps() -> "type[FusedSteps]":
     from sonorant.engine.talker.run.fused import FusedSteps
 
     return FusedSteps
-
-
-def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Talker:
-    with torch.device("meta"):
-        talker = Talker(checkpoint)
-    if config.load_format == "dummy":
-        init_random(talker, device, dtype, config.seed)
-    else:
-        verify_checkpoint(checkpoint)
-        load_module(talker, TensorFile(checkpoint.folder / "model.safetensors"), "talker.", device, dtype)
-    talker.prepare()
-    if config.talker.weights == "fp8":
-        round_weights(talker)
-    return talker

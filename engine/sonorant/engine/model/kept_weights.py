@@ -1,0 +1,80 @@
+"""Keeps converted weights in a folder, so that later starts map the file into memory in place of converting again.
+
+A file is named after the checkpoint's fingerprint, and has its SHA-256 beside it, as `sha256sum` writes it. A file
+without its checksum, or with another one, is not used. The folder is `sonorant` in $XDG_CACHE_HOME, or in ~/.cache.
+"""
+
+import hashlib
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.checkpoint.fingerprint import fingerprint
+from sonorant.engine.config import EngineConfig
+
+MOST_KEPT = 4  # files; the one that was used longest ago goes first
+
+log = logging.getLogger(__name__)
+
+
+def kept_path(checkpoint: Checkpoint, config: EngineConfig, conversion: str) -> Path:
+    """Return where weights are kept. `conversion` names how they were converted, with a version."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "sonorant" / f"{fingerprint(checkpoint, config)}-{conversion}.safetensors"
+
+
+def read_kept(path: Path) -> dict[str, Tensor] | None:
+    """Map a file of weights; None if there is none, or if it is damaged, which the log says."""
+    try:
+        wanted = _checksum_path(path).read_text().split()[:1]
+        with path.open("rb") as file:
+            if [hashlib.file_digest(file, "sha256").hexdigest()] != wanted:
+                raise ValueError("its checksum is another one")
+        with safe_open(path, framework="pt", device="cpu") as tensors:
+            mapped = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, SafetensorError) as error:
+        log.warning("%s is damaged (%s): the weights are converted again", path, error)
+        return None
+    with suppress(OSError):
+        os.utime(path)
+    return mapped
+
+
+def keep(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a file of weights. If that fails, the log says why, and the next start converts again."""
+    new = path.with_suffix(f".{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(dict(tensors), new)
+        with new.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        new.replace(path)
+        new.write_text(f"{digest}  {path.name}\n")
+        new.replace(_checksum_path(path))
+        _drop_old(path.parent)
+    except (OSError, SafetensorError) as error:
+        log.warning("converted weights are not kept, so the next start converts them again: %s", error)
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def _checksum_path(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
+def _drop_old(folder: Path) -> None:
+    by_age = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in by_age[MOST_KEPT:]:
+        path.unlink(missing_ok=True)
+        _checksum_path(path).unlink(missing_ok=True)
