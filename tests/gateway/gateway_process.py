@@ -11,7 +11,9 @@ class GatewayProcess(ToldProcess):
     """`python -m sonorant.gateway`."""
 
     def __init__(self, log: Path, *arguments: str, before: str = "") -> None:
-        command = [sys.executable, "-m", "sonorant.gateway", "--listen", "127.0.0.1:0", *arguments]
+        # One process, whatever the machine; arguments may say otherwise.
+        own = ["--listen", "127.0.0.1:0", "--processes", "1"]
+        command = [sys.executable, "-m", "sonorant.gateway", *own, *arguments]
         super().__init__(log, command, before=before)
 
     def _wait_until_ready(self) -> None:

@@ -45,12 +45,14 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
         "torch",
         "gpu",
         "compiler",
+        "kernels",
         "mps",
         "sizes",
         "checkpoint",
         "memory",
         "rings",
         "processes",
+        "standby",
         "grpc",
         "opus",
         "port",
@@ -62,6 +64,7 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
     assert "all tensors are there" in found["checkpoint"][1]
     assert "RTF" in found["utterance"][1]
     assert found["processes"][1].startswith("one server process")
+    assert found["kernels"][1].startswith("no GPU") and found["standby"][1].startswith("none: ")
     assert found["api keys"][1].startswith("2 in ")
 
 

@@ -53,6 +53,7 @@ def examine(config: ServiceConfig, num_processes: int) -> Iterator[Finding]:
             engine_is_fit = engine_is_fit and finding.verdict != Verdict.FAIL
             yield finding
     yield _processes(num_processes)
+    yield _standby(config)
     yield Finding(Verdict.PASS, "grpc", f"grpcio {grpc.__version__}, protobuf {version('protobuf')}")
     yield _opus()
     yield from _ports(config)
@@ -91,6 +92,13 @@ def _processes(num_processes: int) -> Finding:
     if num_processes == 1:
         return Finding(Verdict.PASS, "processes", "one server process (--processes)")
     return Finding(Verdict.PASS, "processes", f"{num_processes} server processes before the same workers (--processes)")
+
+
+def _standby(config: ServiceConfig) -> Finding:
+    if num_spare := sum(engine.is_standby for engine in config.engines):
+        return Finding(Verdict.PASS, "standby", f"spare worker pairs, which take over at once: {num_spare} (--standby)")
+    text = "none: while killed workers are replaced, listeners wait; --standby 1 keeps a spare pair in the GPU's memory"
+    return Finding(Verdict.PASS, "standby", text)
 
 
 def _opus() -> Finding:
