@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sentencex
 
-from sonorant.service import server
+from sonorant.service import composition
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
 from sonorant.service.utterance.utterance import PREFILL_FRAMES
 from sonorant.service.utterance.word_times import WordTimes
@@ -285,7 +285,7 @@ async def test_long_messages_of_many_are_worked_on_a_little_at_a_time(
 
     monkeypatch.setattr("sonorant.service.text.sentences.sentencex.segment", segment)
     monkeypatch.setattr(WordTimes, "push_text", push_text)
-    monkeypatch.setattr(server, "LoopShare", partial(LoopShare, clock))
+    monkeypatch.setattr(composition, "LoopShare", partial(LoopShare, clock))
     text = "你好。" * 341
     async with served(FakeEngine()) as here:
         calls = [here.stub.Speak() for _ in range(8)]

@@ -12,9 +12,10 @@ from sonorant.service.errors import InvalidField
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.session.turns import MAX_REMEMBERED, OpenUtterance, Turns
+from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.phrases import CallerPhrases, Phrases
 from sonorant.service.utterance.requests import check_synthesis
-from sonorant.service.utterance.utterance import Utterance
+from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
@@ -36,17 +37,8 @@ class Session:
     def begin(self, utterance_id: str, text: str = "") -> OpenUtterance:
         choice = VoiceChoice(self.engine.info, "voice", voice_id="ada", speaker="ada")
         spec = check_synthesis(synthesis_pb2.SynthesisConfig(), choice, self.engine, "c", non_streaming_default=False)
-        made = Utterance(
-            utterance_id,
-            spec,
-            self.reservations,
-            Playout(),
-            0,
-            1000,
-            lambda num_chars: None,
-            phrases=NO_PHRASES,
-            part=self.part,
-        )
+        allowance = Allowance(self.reservations, NO_PHRASES, self.part, 1000, lambda num_chars: None)
+        made = Utterance(utterance_id, spec, allowance, Beginning(Playout()))
         entry = self.turns.begin(made)
         if text:
             self.turns.change(entry, made.push, text)

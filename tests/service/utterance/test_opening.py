@@ -12,9 +12,10 @@ from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
 from sonorant.service.pacing.playout import Playout
+from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.delivery import SILENT_FRAMES
 from sonorant.service.utterance.resumption import KnownSegment, Resumption
-from sonorant.service.utterance.utterance import Utterance
+from sonorant.service.utterance.utterance import Beginning, Utterance
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAMES_PER_CHAR, frame_codes, spoken
 from tests.service.fake_streams import FakeStream
@@ -49,18 +50,8 @@ class Scene:
 
     def of(self, caller: str, resumption: Resumption | None = None, **config: Any) -> Utterance:
         reservations = self.reservations.of(api_keys.Caller(caller))
-        return Utterance(
-            "u",
-            spec(self.engine, **config),
-            reservations,
-            Playout(),
-            0,
-            4096,
-            Caller().charge,
-            resumption=resumption,
-            phrases=NO_PHRASES,
-            part=self.share.of(caller),
-        )
+        allowance = Allowance(reservations, NO_PHRASES, self.share.of(caller), 4096, Caller().charge)
+        return Utterance("u", spec(self.engine, **config), allowance, Beginning(Playout(), resumption=resumption))
 
     async def hear(self, utterances: list[Utterance]) -> list[bytes]:
         """All of them, begun in the same turn."""

@@ -15,9 +15,10 @@ from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField, LimitReached
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.text.segmenter import TextPolicy
+from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.phrases import CallerPhrases, Phrases
 from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
-from sonorant.service.utterance.utterance import Utterance
+from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
@@ -80,8 +81,8 @@ def utterance(
 
 
 def of(made: UtteranceSpec, reservations: Reservations, caller: Caller) -> Utterance:
-    part = LoopShare().of("")
-    return Utterance("u", made, reservations, Playout(), 0, 1000, caller.charge, phrases=NO_PHRASES, part=part)
+    allowance = Allowance(reservations, NO_PHRASES, LoopShare().of(""), 1000, caller.charge)
+    return Utterance("u", made, allowance, Beginning(Playout()))
 
 
 def write(to: Utterance, text: str) -> None:

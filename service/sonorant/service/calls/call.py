@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.rpc import code_pb2
@@ -32,6 +33,16 @@ SPEAK = "TextToSpeechService/Speak"
 PAUSE_S = 60.0  # between requests of a stream whose method has no limit of its own, such as reflection
 
 
+@dataclass(frozen=True, slots=True)
+class CallParts:
+    """What all calls share."""
+
+    request_timeout_s: float
+    stalled: Stalled
+    loop_share: LoopShare
+    call_queue: CallQueue = field(default_factory=CallQueue)
+
+
 class Call:
     def __init__(
         self,
@@ -39,10 +50,7 @@ class Call:
         handler: Any,
         context: CallContext,
         refusal: RequestError | None,
-        request_timeout_s: float,
-        stalled: Stalled,
-        loop_share: LoopShare,
-        call_queue: CallQueue,
+        shared: CallParts,
         record: CallRecord | None,
     ) -> None:
         """`record`: None for health and reflection, which are called all the time and are not worth recording."""
@@ -51,10 +59,7 @@ class Call:
         self._handler = handler
         self._context = context
         self._refusal = refusal
-        self._request_timeout_s = request_timeout_s
-        self._stalled = stalled
-        self._loop_share = loop_share
-        self._call_queue = call_queue
+        self._shared = shared
         self._record = record
         self._entered: Entered | None = None  # set once the call's turn has come in the queue
         self._rpc: Any = None  # gRPC's object for this call, until the call is over
@@ -71,10 +76,10 @@ class Call:
         self._rpc, self._task = rpc, asyncio.current_task()
         # Not in a `finally`: if the call ends during a write, this generator is closed only by the garbage collector.
         call_context.on_call_end(self._over)
-        self._stalled.follow(self)
+        self._shared.stalled.follow(self)
         try:
             if self._record is not None:
-                self._entered = await self._call_queue.enter(self._context.caller.name or host_of(peer), peer)
+                self._entered = await self._shared.call_queue.enter(self._context.caller.name or host_of(peer), peer)
             if self._refusal is not None:
                 raise self._refusal
             async with aclosing(self._responses(self._requests(rpc), rpc)) as responses:
@@ -113,7 +118,7 @@ class Call:
         begins = "config" if self._method == SPEAK else "the request"
         who = self._context.caller.limit_key
         later_s = PAUSE_S if self._record is None else None
-        return checked(rpc.read, self._request_timeout_s, later_s, begins, self._loop_share.of(who))
+        return checked(rpc.read, self._shared.request_timeout_s, later_s, begins, self._shared.loop_share.of(who))
 
     def _responses(self, requests: AsyncGenerator[Any, None], rpc: Any) -> AsyncGenerator[Any, None]:
         """Return the method's responses, whatever kind of method it is."""
@@ -168,7 +173,7 @@ class Call:
             raised.__traceback__ = None
 
     def _over(self, _task: object) -> None:
-        self._stalled.forget(self)
+        self._shared.stalled.forget(self)
         self._rpc = self._task = None
         if self._entered is not None:
             self._entered.end(ok=self._code == code_pb2.OK, cancelled=self._code == code_pb2.CANCELLED)

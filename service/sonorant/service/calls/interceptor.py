@@ -11,13 +11,10 @@ from typing import Any
 import grpc
 
 from sonorant.service.access.api_keys import ANYONE, ApiKeys, Caller
-from sonorant.service.calls.call import Call
-from sonorant.service.calls.call_queue import CallQueue
+from sonorant.service.calls.call import Call, CallParts
 from sonorant.service.calls.context import CallContext
-from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.record import CallRecord
 from sonorant.service.calls.requests import tolerant
-from sonorant.service.calls.stalled import Stalled
 from sonorant.service.errors import Unauthenticated
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.tracing import Tracer
@@ -37,9 +34,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self,
         keys: ApiKeys | None,
         open_services: Iterable[str],
-        request_timeout_s: float,
-        stalled: Stalled,
-        loop_share: LoopShare,
+        shared: CallParts,
         metrics: Metrics,
         tracer: Tracer | None,
     ) -> None:
@@ -47,10 +42,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._keys = keys
         prefixes = (prefix for name in open_services for prefix in _OPEN_SERVICES[name])
         self._open_prefixes = (*prefixes, _RIVA_CONFIG)
-        self._request_timeout_s = request_timeout_s
-        self._stalled = stalled
-        self._loop_share = loop_share
-        self._call_queue = CallQueue()
+        self._shared = shared
         self._metrics = metrics
         self._tracer = tracer
 
@@ -71,17 +63,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         method, record = details.method.removeprefix(_PREFIX).removeprefix(_RIVA_PREFIX), None
         if refusal is not None or details.method.startswith((_PREFIX, _RIVA_PREFIX)):
             record = CallRecord(method, context, self._metrics, self._tracer, traceparent)
-        call = Call(
-            method,
-            handler,
-            context,
-            refusal,
-            self._request_timeout_s,
-            self._stalled,
-            self._loop_share,
-            self._call_queue,
-            record,
-        )
+        call = Call(method, handler, context, refusal, self._shared, record)
         serializer = handler.response_serializer
         if _value(metadata, "x-audio-omit") == "1":
             serializer = _without_audio(serializer)

@@ -19,7 +19,11 @@ SLACK_S = 0.002  # behind the tick: timers count in milliseconds, and audio must
 class Pacer:
     """Keeps the lead over the listener within `max_lead_ms`; 0 means no limit. The playout is the session's."""
 
-    def __init__(self, playout: Playout, max_lead_ms: int, audio: AudioSpec, info: EngineInfo) -> None:
+    def __init__(
+        self, playout: Playout, max_lead_ms: int, audio: AudioSpec, info: EngineInfo, *, whole: bool = False
+    ) -> None:
+        """`whole`: nobody hears anything before the end."""
+        self.whole = whole
         self._playout = playout
         self._max_lead_ms = max_lead_ms
         self._credit_frames = info.credit_frames

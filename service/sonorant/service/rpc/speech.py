@@ -4,24 +4,20 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from sonorant.engine import EnginePool, EngineState, EngineUnavailable
+from sonorant.engine import EngineState, EngineUnavailable
 from sonorant.service import __version__
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.limits import Limits
-from sonorant.service.admission.reservations import Reservations
-from sonorant.service.admission.sessions import Sessions
 from sonorant.service.audio.formats import RATES_HZ, served_encodings
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
-from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import AudioTooLong
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
+from sonorant.service.rpc.parts import Parts
 from sonorant.service.session.alive import Quiet, SignsOfLife
 from sonorant.service.session.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.session.decoding import DecodeMessage, Decoding, check_decode
@@ -29,7 +25,6 @@ from sonorant.service.session.session import Session
 from sonorant.service.session.turns import PAYLOADS
 from sonorant.service.text.checks import check_whole, slices
 from sonorant.service.utterance.delivery import Message
-from sonorant.service.utterance.phrases import CallerPhrases, Phrases
 from sonorant.service.utterance.receipts import Receipts
 from sonorant.service.utterance.requests import (
     check_lead,
@@ -39,8 +34,7 @@ from sonorant.service.utterance.requests import (
     text_formats,
 )
 from sonorant.service.utterance.scheduling import check_scheduling
-from sonorant.service.utterance.utterance import Utterance
-from sonorant.service.voices.choice import VoiceChooser
+from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.tts.v1 import (
     audio_pb2,
     explain_pb2,
@@ -56,39 +50,17 @@ RESUMING = "sonorant-resuming"  # metadata of calls that resume what another ser
 
 
 class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceServicer):  # type: ignore[misc]
-    def __init__(
-        self,
-        engine: EnginePool,
-        voices: VoiceChooser,
-        permits: Sessions,
-        tasks: asyncio.TaskGroup,
-        max_text_chars: int,
-        limits: Limits,
-        phrases: Phrases,
-        loop_share: LoopShare,
-        reservations: Reservations,
-        receipt_key: bytes,
-    ) -> None:
-        """`tasks`: a group that outlives all calls; tasks of calls run in it and end with their call."""
-        self._engine = engine
-        self._voices = voices
-        self._permits = permits
-        self._tasks = tasks
-        self._max_text_chars = max_text_chars
-        self._limits = limits
-        self._reservations = reservations
-        self._phrases = phrases
-        self._loop_share = loop_share
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
         self._sessions: set[Session] = set()
         self._has_served = False
         self._signs = SignsOfLife()
-        self._receipt_key = receipt_key
         self._explaining = BackgroundWork()  # people read its answers, and can wait
 
     @property
     def num_waiting(self) -> int:
         """How many utterances wait for a place in the engine."""
-        return len(self._reservations.queue)
+        return len(self._parts.reservations.queue)
 
     def go_away(self, drain_ms: int) -> None:
         for session in self._sessions:
@@ -153,21 +125,16 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
         session = Session(
-            self._reservations.of(call.caller),
-            self._voices,
-            self._limits,
-            call.caller,
-            session_id,
-            call.request_id,
-            call.caller.text_limit(self._max_text_chars),
-            CallerPhrases(self._phrases, call.caller.name),
-            self._loop_share.of(call.caller.limit_key),
+            call_context.current(),
+            self._parts.allowance(call.caller),
+            self._parts.voices,
+            self._parts.limits,
             self._signs,
-            Receipts.of(call.caller, self._receipt_key),
+            Receipts.of(call.caller, self._parts.receipt_key),
         )
         self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.on_call_end(lambda _call: self._sessions.discard(session))
-        await self._limits.enter(call.caller, call_context.on_call_end)
+        await self._parts.limits.enter(call.caller, call_context.on_call_end)
         self._run(session.run(requests), session.outbox)  # begins while the metadata is on its way
         await self._greet(context, call, ("x-session-id", session_id))
         async for response in session.outbox.responses():
@@ -179,13 +146,14 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         call = call_context.current()
         max_lead_ms = check_lead(request.max_lead_ms, "max_lead_ms")
         self._admit(call.caller)
-        await self._limits.enter(call.caller, call_context.on_call_end)
-        steps, part, spec = check_decode(request, self._engine), self._loop_share.of(call.caller.limit_key), None
+        await self._parts.limits.enter(call.caller, call_context.on_call_end)
+        part, spec = self._parts.loop_share.of(call.caller.limit_key), None
+        steps = check_decode(request, self._parts.engine)
         while spec is None:
             spec = await part.do(next, steps)
-        await self._limits.prepare(call.caller, spec.num_chars)
-        self._limits.take(call.caller, spec.num_chars)
-        decoding = Decoding(spec, self._engine, max_lead_ms)
+        await self._parts.limits.prepare(call.caller, spec.num_chars)
+        self._parts.limits.take(call.caller, spec.num_chars)
+        decoding = Decoding(spec, self._parts.engine, max_lead_ms)
         call_context.on_call_end(decoding.abort)
         await self._greet(context, call)
         outbox: Outbox[text_to_speech_service_pb2.DecodeResponse] = Outbox()
@@ -195,46 +163,46 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
     async def Explain(self, request: explain_pb2.ExplainRequest, context: Any) -> explain_pb2.ExplainResponse:
         call = call_context.current()
-        call_context.on_call_end(self._permits.enter(call.caller).give_back)
+        call_context.on_call_end(self._parts.permits.enter(call.caller).give_back)
         await self._greet(context, call)
         async with self._explaining.turn():
             return await explain(
                 request,
-                self._engine,
-                self._voices,
+                self._parts.engine,
+                self._parts.voices,
                 call,
-                call.caller.text_limit(self._max_text_chars),
+                call.caller.text_limit(self._parts.max_text_chars),
                 MAX_UNARY_AUDIO_BYTES,
             )
 
     async def GetCapabilities(
         self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: Any
     ) -> text_to_speech_service_pb2.GetCapabilitiesResponse:
-        info, call = self._engine.info, call_context.current()
-        timing = [info.model for info in self._engine.infos if info.times_text]
+        info, call = self._parts.engine.info, call_context.current()
+        timing = [info.model for info in self._parts.engine.infos if info.times_text]
         await self._greet(context, call)
         return text_to_speech_service_pb2.GetCapabilitiesResponse(
             model=info.model,
-            models=[each.model for each in self._engine.infos],
+            models=[each.model for each in self._parts.engine.infos],
             server_version=__version__,
             native_sample_rate_hz=info.sample_rate_hz,
             sample_rates_hz=RATES_HZ,
             encodings=served_encodings(),
             languages=info.languages,
-            supports_cloning=any(info.task == "base" for info in self._engine.infos),
-            supports_design=any(info.task == "voice_design" for info in self._engine.infos),
+            supports_cloning=any(info.task == "base" for info in self._parts.engine.infos),
+            supports_design=any(info.task == "voice_design" for info in self._parts.engine.infos),
             timestamp_modes=[
                 synthesis_pb2.TIMESTAMP_MODE_PROGRESS,
                 *([synthesis_pb2.TIMESTAMP_MODE_WORD] if timing else []),
             ],
             word_timing_models=timing,
-            max_text_chars=call.caller.text_limit(self._max_text_chars),
+            max_text_chars=call.caller.text_limit(self._parts.max_text_chars),
             max_utterances_per_session=MAX_OPEN_UTTERANCES,
             max_text_chars_per_minute=call.caller.max_text_chars_per_minute or 0,
-            max_sessions=self._permits.limit(call.caller),
-            active_sessions=self._permits.num_on_host,
+            max_sessions=self._parts.permits.limit(call.caller),
+            active_sessions=self._parts.permits.num_on_host,
             max_streams=info.max_streams,
-            active_streams=self._engine.num_streams,
+            active_streams=self._parts.engine.num_streams,
             max_segment_chars=info.max_segment_chars,
             text_formats=text_formats(call.caller.text_format),
         )
@@ -244,56 +212,43 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
         `whole`: the response has the whole audio, too.
         """
-        limit = caller.text_limit(self._max_text_chars)
+        limit = caller.text_limit(self._parts.max_text_chars)
         check_whole(request.text, limit, "text")
         timestamps = check_timestamps(request.timestamps, "timestamps")
         spec = check_synthesis(
             request.config,
-            await self._voices.choose(request.config.voice, "config.voice", caller),
-            self._engine,
+            await self._parts.voices.choose(request.config.voice, "config.voice", caller),
+            self._parts.engine,
             "config",
             non_streaming_default=None,
             whole=whole,
             default_format=caller.text_format,
         )
         spec = replace(spec, timestamps=timestamps, scheduling=check_scheduling(request.scheduling, "scheduling"))
-        charge = partial(self._limits.take, caller)
-        phrases = CallerPhrases(self._phrases, caller.name)
-        reservations, part = self._reservations.of(caller), self._loop_share.of(caller.limit_key)
-        utterance = Utterance(
-            "",
-            spec,
-            reservations,
-            Playout(),
-            max_lead_ms,
-            limit,
-            charge,
-            whole=whole,
-            phrases=phrases,
-            part=part,
-            arrived_s=call_context.current().arrived_s,
-        )
+        allowance, arrived_s = self._parts.allowance(caller), call_context.current().arrived_s
+        beginning = Beginning(Playout(), max_lead_ms, whole=whole, arrived_s=arrived_s)
+        utterance = Utterance("", spec, allowance, beginning)
         call_context.on_call_end(utterance.abort)
         self._admit(caller)
-        await self._limits.enter(caller, call_context.on_call_end)
-        await self._limits.prepare(caller, len(request.text))
+        await self._parts.limits.enter(caller, call_context.on_call_end)
+        await self._parts.limits.prepare(caller, len(request.text))
         utterance.accept(request.text)
         for piece in slices(request.text):
-            await part.do(utterance.push, piece)
-        await part.do(utterance.end)
+            await allowance.part.do(utterance.push, piece)
+        await allowance.part.do(utterance.end)
         return utterance
 
     def _admit(self, caller: Caller, *, resuming: bool = False) -> None:
         """Take a place for this call. Until the engine has served, calls are refused: a session that was taken earlier
         would lose the utterances that it brings along."""
-        self._has_served = self._has_served or self._engine.state is EngineState.READY
+        self._has_served = self._has_served or self._parts.engine.state is EngineState.READY
         if not self._has_served:
-            raise EngineUnavailable(f"the engine is {self._engine.state}; try again later, or on another server")
-        call_context.on_call_end(self._permits.enter(caller, resuming=resuming).give_back)
+            raise EngineUnavailable(f"the engine is {self._parts.engine.state}; try again later, or on another server")
+        call_context.on_call_end(self._parts.permits.enter(caller, resuming=resuming).give_back)
 
     def _run(self, work: Coroutine[Any, Any, None], outbox: Outbox[Any]) -> None:
         """Run `work` in a task, which is cancelled when the call is over."""
-        task = self._tasks.create_task(work)
+        task = self._parts.tasks.create_task(work)
 
         def leave(_call: object) -> None:
             outbox.abandon()
@@ -307,7 +262,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
     async def _greet(self, context: Any, call: CallContext, *more: tuple[str, str]) -> None:
         """Send the initial metadata at once: clients wait for it, and it tells them that the call was admitted."""
         await context.send_initial_metadata(
-            (("x-request-id", call.request_id), ("x-model", self._engine.info.model), *more)
+            (("x-request-id", call.request_id), ("x-model", self._parts.engine.info.model), *more)
         )
 
 

@@ -1,19 +1,17 @@
 """Applies the messages of a session to its utterances. Nothing here waits for audio."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from sonorant.service.admission.reservations import Reservations
-from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import Draining, InvalidField, LimitReached
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.session.turns import OpenUtterance, Turns
 from sonorant.service.text.checks import slices
-from sonorant.service.utterance.phrases import CallerPhrases
+from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.requests import SpeakSpec, UtteranceSpec, check_utterance_id
 from sonorant.service.utterance.resumption import Resumption
-from sonorant.service.utterance.utterance import Utterance
+from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
 MAX_OPEN_UTTERANCES = 32
@@ -25,26 +23,16 @@ class Commands:
         turns: Turns,
         playout: Playout,
         outbox: Outbox[speak_pb2.SpeakResponse],
-        reservations: Reservations,
-        max_text_chars: int,
-        charge: Callable[[int], None],
-        phrases: CallerPhrases,
-        part: Part,
+        allowance: Allowance,
     ) -> None:
-        """`charge`: called with the length of each text; raises LimitReached if it may not be spoken now. `part`: the
-        caller's share of the event loop, for work on texts.
-        """
         self.spec: SpeakSpec | None = None  # for new utterances; None = no config has come
         self.draining = False
         self.arrived_s: float | None = None  # when the call arrived; set while text is taken that came with it
         self._turns = turns
         self._playout = playout
         self._outbox = outbox
-        self._reservations = reservations
-        self._max_text_chars = max_text_chars
-        self._charge = charge
-        self._phrases = phrases
-        self._part = part
+        self._allowance = allowance
+        self._part = allowance.part
         self._current_id: str | None = None  # what "" means, until its `end` or `cancel`
         self._num_minted = 0
 
@@ -182,21 +170,15 @@ class Commands:
     ) -> OpenUtterance:
         """Open an utterance; by default with the session's config."""
         assert self.spec is not None, "text comes after config"
-        utterance = Utterance(
-            utterance_id,
-            spec or self.spec.utterance,
-            self._reservations,
+        beginning = Beginning(
             self._playout,
             self.spec.max_lead_ms,
-            self._max_text_chars,
-            self._charge,
             self._turns.ms_per_unit,
             resumption,
-            phrases=self._phrases,
-            part=self._part,
             follows=self._turns.any_begun,
             arrived_s=self.arrived_s,
         )
+        utterance = Utterance(utterance_id, spec or self.spec.utterance, self._allowance, beginning)
         self._current_id = utterance_id
         entry = self._turns.begin(utterance)
         if self.draining:

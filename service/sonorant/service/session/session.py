@@ -10,14 +10,10 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 
 from sonorant.engine import EngineError
-from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.limits import Limits
-from sonorant.service.admission.reservations import Reservations
-from sonorant.service.calls import context as call_context
-from sonorant.service.calls.loop_share import Part
+from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
 from sonorant.service.pacing.outbox import Outbox
@@ -25,7 +21,7 @@ from sonorant.service.pacing.playout import Playout
 from sonorant.service.session.alive import Quiet, SignsOfLife
 from sonorant.service.session.commands import Commands
 from sonorant.service.session.turns import Turns
-from sonorant.service.utterance.phrases import CallerPhrases
+from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.receipts import Receipts
 from sonorant.service.utterance.requests import SpeakSpec, check_speak_config, check_synthesis
 from sonorant.service.utterance.resumption import check_resume
@@ -38,32 +34,21 @@ class Session:
 
     def __init__(
         self,
-        reservations: Reservations,
+        call: CallContext,
+        allowance: Allowance,
         voices: VoiceChooser,
         limits: Limits,
-        caller: Caller,
-        session_id: str,
-        request_id: str,
-        max_text_chars: int,
-        phrases: CallerPhrases,
-        part: Part,
         signs: SignsOfLife,
         receipts: Receipts | None,
     ) -> None:
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
-        self._reservations = reservations
+        self._call = call
+        self._allowance = allowance
         self._voices = voices
         self._limits = limits
-        self._caller = caller
-        self._session_id = session_id
-        self._max_text_chars = max_text_chars
-        self._part = part
         self._playout = Playout()
-        self._turns = Turns(self.outbox, request_id, part)
-        charge = partial(limits.take, caller)
-        self._commands = Commands(
-            self._turns, self._playout, self.outbox, reservations, max_text_chars, charge, phrases, part
-        )
+        self._turns = Turns(self.outbox, call.request_id, allowance.part)
+        self._commands = Commands(self._turns, self._playout, self.outbox, allowance)
         self._spec: SpeakSpec | None = None  # from the first config
         self._tasks: asyncio.TaskGroup | None = None  # while the session runs
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -143,7 +128,7 @@ class Session:
             case "text":
                 await self._text(request.utterance_id, request.text)
             case "revise":
-                await self._limits.prepare(self._caller, len(request.revise.text))
+                await self._limits.prepare(self._call.caller, len(request.revise.text))
                 await self._commands.revise(request.utterance_id, request.revise)
             case "flush":
                 await self._commands.flush(request.utterance_id, request.flush)
@@ -159,8 +144,8 @@ class Session:
                 raise InvalidField("payload", "set one of config, text, flush, end, cancel, playback, resume, revise")
 
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
-        choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._caller)
-        spec = check_speak_config(config, choice, self._reservations.engine, self._caller.text_format)
+        choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._call.caller)
+        spec = check_speak_config(config, choice, self._allowance.reservations.engine, self._call.caller.text_format)
         spec = replace(spec, utterance=replace(spec.utterance, receipts=self._receipts))
         if self._spec is not None:
             if config.HasField("opening"):
@@ -170,10 +155,10 @@ class Session:
             self._commands.spec = replace(self._spec, utterance=spoken)
             return
         started = speak_pb2.SessionStarted(
-            session_id=self._session_id,
+            session_id=self._call.session_id,
             model=spec.utterance.info.model,
             audio=spec.utterance.audio.to_proto(),
-            max_utterance_chars=self._max_text_chars,
+            max_utterance_chars=self._allowance.max_text_chars,
             max_lead_ms=spec.max_lead_ms,
             idle_timeout_ms=round(spec.idle_timeout_s * 1000),
             resumable=spec.utterance.resumable,
@@ -189,7 +174,7 @@ class Session:
             self._say_go_away()
         if config.HasField("opening"):
             opening = config.opening
-            self._commands.arrived_s = call_context.current().arrived_s
+            self._commands.arrived_s = self._call.arrived_s
             await self._text(opening.utterance_id, opening.text)
             if opening.end:
                 await self._commands.end(opening.utterance_id)
@@ -198,15 +183,15 @@ class Session:
         self.outbox.wake()
 
     async def _text(self, utterance_id: str, text: str) -> None:
-        await self._limits.prepare(self._caller, len(text))
+        await self._limits.prepare(self._call.caller, len(text))
         await self._commands.text(utterance_id, text)
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
         """Resume an utterance. If that fails, only this utterance ends."""
         assert self._spec is not None, "config came first"
-        engine = self._reservations.engine
+        engine = self._allowance.reservations.engine
         try:
-            choice = await self._voices.choose(resume.replay.voice, "resume.replay.voice", self._caller)
+            choice = await self._voices.choose(resume.replay.voice, "resume.replay.voice", self._call.caller)
             spec = check_synthesis(resume.replay, choice, engine, "resume.replay", non_streaming_default=False)
             session = self._spec.utterance
             spec = replace(
@@ -219,7 +204,7 @@ class Session:
                 policy=session.policy,
                 scheduling=session.scheduling,
             )
-            resumption = await self._part.do(
+            resumption = await self._allowance.part.do(
                 check_resume, resume, spec.info, spec.params.sampling.max_frames, spec.audio, self._receipts
             )
             self._commands.resume(utterance_id, spec, resumption)

@@ -62,10 +62,8 @@ class Delivery:
         pacer: Pacer,
         statistics: Statistics,
         part: Part,
-        *,
-        whole: bool = False,
     ) -> None:
-        """`part`, `whole`: see `SegmentMaker`."""
+        """`part`: see `SegmentMaker`."""
         self._state = state
         self._audio = state.spec.audio
         self._segments = segments
@@ -73,7 +71,6 @@ class Delivery:
         self._pacer = pacer
         self._statistics = statistics
         self._part = part
-        self._whole = whole
         params = state.spec.params
         self._writer = writer_for(state.spec.audio, state.spec.info, params.reference_codes, params.sampling.seed)
         self._skipped = Skipped(state.resumption or Resumption(), state.spec.audio, state.spec.info.frame_samples)
@@ -84,7 +81,7 @@ class Delivery:
         self._started = False
         self._flush_id = 0
         # Of the current segment:
-        self._maker = SegmentMaker(state, segments, word_times, pacer, statistics, part, whole=whole)
+        self._maker = SegmentMaker(state, segments, word_times, pacer, statistics, part)
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
         self._begun = False  # whether what comes before its audio is encoded
         self._finished = False  # whether its end is encoded, or another session has sent it

@@ -39,12 +39,8 @@ class SegmentMaker:
         pacer: Pacer,
         statistics: Statistics,
         part: Part,
-        *,
-        whole: bool,
     ) -> None:
-        """`part`: the caller's share of the event loop, in which streams are opened. `whole`: nobody hears anything
-        before the end, so each segment is made to its end first.
-        """
+        """`part`: the caller's share of the event loop, in which streams are opened."""
         self._state = state
         self._info = state.spec.info
         self._segments = segments
@@ -52,7 +48,6 @@ class SegmentMaker:
         self._pacer = pacer
         self._statistics = statistics
         self._part = part
-        self._whole = whole
         self._num_heals = 0
         self._reopened = False  # only once, so that an utterance that kills workers cannot kill one after another
         self._frames_before = 0  # the utterance's frames when the stream was opened
@@ -97,8 +92,8 @@ class SegmentMaker:
             return num_waiting
         if self.end is not None or not self._is_watched:
             return num_waiting
-        if self._whole:
-            return 0
+        if self._pacer.whole:
+            return 0  # each segment is made to its end first
         return num_waiting - (self.frames.num_suspect if self._may_heal else self.frames.num_over)
 
     async def go_on(self, *, wait: bool) -> None:

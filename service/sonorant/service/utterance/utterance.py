@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from google.rpc.status_pb2 import Status
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
-from sonorant.service.admission.reservations import Reservation, Reservations
-from sonorant.service.calls.loop_share import Part
+from sonorant.service.admission.reservations import Reservation
 from sonorant.service.errors import InvalidField
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.pacing.playout import Playout
@@ -16,8 +16,8 @@ from sonorant.service.text.checks import slices
 from sonorant.service.text.formats import PLAIN
 from sonorant.service.text.revision import place
 from sonorant.service.text.segmenter import EndSegment, Event, Segmenter, Text
+from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.delivery import Delivery, Send
-from sonorant.service.utterance.phrases import CallerPhrases
 from sonorant.service.utterance.receipts import FreeText
 from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.resumption import CHARS_PER_S, Resumption
@@ -38,6 +38,19 @@ _REASONS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How an utterance begins, beside what is wanted of it."""
+
+    playout: Playout  # the session's
+    max_lead_ms: int = 0  # 0: no limit
+    ms_per_unit: float = DEFAULT_MS_PER_UNIT  # see `WordTimes`
+    resumption: Resumption | None = None  # set if another session began it
+    whole: bool = False  # nobody hears anything before the end
+    follows: bool = False  # the session had utterances before this one
+    arrived_s: float | None = None  # when the call arrived, if the text came with it
+
+
 class Utterance:
     """The text side never blocks. The audio side is `speak`, run by one task. Exceptions end the utterance.
 
@@ -48,54 +61,41 @@ class Utterance:
         self,
         utterance_id: str,
         spec: UtteranceSpec,
-        reservations: Reservations,
-        playout: Playout,
-        max_lead_ms: int,
-        max_chars: int,
-        charge: Callable[[int], None],
-        ms_per_unit: float = DEFAULT_MS_PER_UNIT,
-        resumption: Resumption | None = None,
-        *,
-        phrases: CallerPhrases,
-        part: Part,
-        whole: bool = False,
-        follows: bool = False,
-        arrived_s: float | None = None,
+        allowance: Allowance,
+        beginning: Beginning,
     ) -> None:
-        """`charge`: called with a number of characters; raises LimitReached if they may not be spoken now. `part`: the
-        caller's share of the event loop. `whole`: nobody hears anything before the end. `follows`: the session had
-        utterances before this one. `arrived_s`: when the call arrived, if the text came with it.
-        """
-        spec = spec.with_seed()
+        spec, resumption = spec.with_seed(), beginning.resumption
         self.id = utterance_id
         self.state = UtteranceState(utterance_id, spec, resumption)
-        self.pacer = Pacer(playout, max_lead_ms, spec.audio, spec.info)
-        self._segmenter = Segmenter(spec.policy, max_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as)
+        self.pacer = Pacer(beginning.playout, beginning.max_lead_ms, spec.audio, spec.info, whole=beginning.whole)
+        self._segmenter = Segmenter(
+            spec.policy, allowance.max_text_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as
+        )
         self.word_times = WordTimes(
             spec.audio.native_rate_hz,
             spec.audio.speed,
-            ms_per_unit,
+            beginning.ms_per_unit,
             respell=spec.lexicon.respell,
             spoken_of=self._segmenter.spoken_of,
             written_begin=self._segmenter.written_begin,
             written_end=self._segmenter.written_end,
         )
-        self.statistics = Statistics(self.state, self.word_times, playout, arrived_s=arrived_s)
-        self._charge = charge
+        self.statistics = Statistics(self.state, self.word_times, beginning.playout, arrived_s=beginning.arrived_s)
+        self._charge = allowance.charge
         self._free = FreeText(resumption.heard if resumption is not None else None)
         self._longer_chars = 0  # how much longer the spoken text is than the written one
         self._charged_longer_chars = 0
         # Offsets, without markup, up to which text was committed because no more came for a while
         self._commits: list[int] = []
         reservation = Reservation(
-            reservations,
+            allowance.reservations,
             resumed=resumption is not None,
-            follows=follows,
+            follows=beginning.follows,
             is_background=spec.scheduling.is_background,
         )
-        self._segments = Segments(self.state, reservation, phrases)
+        self._segments = Segments(self.state, reservation, allowance.phrases)
         self._delivery = Delivery(
-            self.state, self._segments, self.word_times, self.pacer, self.statistics, part, whole=whole
+            self.state, self._segments, self.word_times, self.pacer, self.statistics, allowance.part
         )
 
     @property

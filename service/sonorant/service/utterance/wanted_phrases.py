@@ -10,15 +10,14 @@ from google.protobuf.json_format import Parse, ParseError
 
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import ANYONE
-from sonorant.service.admission.reservations import Reservations
-from sonorant.service.calls.loop_share import Part
 from sonorant.service.errors import InvalidField, RequestError
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.text.checks import check_whole
+from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.delivery import Message
-from sonorant.service.utterance.phrases import EVERYBODY, CallerPhrases, Phrases, is_greedy
+from sonorant.service.utterance.phrases import is_greedy
 from sonorant.service.utterance.requests import check_synthesis
-from sonorant.service.utterance.utterance import Utterance
+from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.settings.sources import similar
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
@@ -59,41 +58,33 @@ def _meant(error: str) -> str:
 
 async def speak_phrases(
     requests: Sequence[SynthesizeRequest],
-    reservations: Reservations,
     voices: VoiceChooser,
-    phrases: Phrases,
-    max_text_chars: int,
-    part: Part,
+    allowance: Allowance,
 ) -> None:
-    """Speak the phrases one after another, for the cache of all callers. Those that fail are logged."""
+    """Speak the phrases one after another, for the cache of `allowance`. Those that fail are logged."""
     for request in requests:
         # If it is unset, the layout differs between `Speak` and RPCs that know the whole text: keep both.
         for layout in {None, None if request.config.HasField("non_streaming_mode") else False}:
             try:
-                await _speak(request, layout, reservations, voices, phrases, max_text_chars, part)
+                await _speak(request, layout, voices, allowance)
             except (RequestError, EngineError) as error:
                 log.error("cannot keep the phrase %r: %s", request.text[:40], error)
-    log.info("%d phrases are kept, %d bytes", len(phrases), phrases.num_bytes)
 
 
 async def _speak(
     request: SynthesizeRequest,
     layout: bool | None,
-    reservations: Reservations,
     voices: VoiceChooser,
-    phrases: Phrases,
-    max_text_chars: int,
-    part: Part,
+    allowance: Allowance,
 ) -> None:
-    check_whole(request.text, max_text_chars, "text")
+    check_whole(request.text, allowance.max_text_chars, "text")
     choice = await voices.choose(request.config.voice, "config.voice", ANYONE)
-    spec = check_synthesis(request.config, choice, reservations.engine, "config", non_streaming_default=layout)
+    spec = check_synthesis(
+        request.config, choice, allowance.reservations.engine, "config", non_streaming_default=layout
+    )
     if not (spec.seed_given or is_greedy(spec.params)):
         raise InvalidField("config.sampling.seed", "without a seed, each time sounds different; set one")
-    shared = CallerPhrases(phrases, EVERYBODY)
-    utterance = Utterance(
-        "", spec, reservations, Playout(), 0, max_text_chars, lambda num_chars: None, phrases=shared, part=part
-    )
+    utterance = Utterance("", spec, allowance, Beginning(Playout()))
     utterance.accept(request.text)
     utterance.push(request.text)
     utterance.end()

@@ -1,0 +1,38 @@
+"""What all calls of a server process share. Made once, by `sonorant.service.server`."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+from sonorant.engine import EnginePool
+from sonorant.service.access.api_keys import Caller
+from sonorant.service.admission.limits import Limits
+from sonorant.service.admission.reservations import Reservations
+from sonorant.service.admission.sessions import Sessions
+from sonorant.service.calls.loop_share import LoopShare
+from sonorant.service.utterance.allowance import Allowance
+from sonorant.service.utterance.phrases import CallerPhrases, Phrases
+from sonorant.service.voices.choice import VoiceChooser
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    engine: EnginePool
+    voices: VoiceChooser
+    permits: Sessions
+    limits: Limits
+    reservations: Reservations
+    phrases: Phrases
+    loop_share: LoopShare
+    tasks: asyncio.TaskGroup  # it outlives all calls; tasks of calls run in it and end with their call
+    receipt_key: bytes
+    max_text_chars: int  # of an utterance, unless the caller's key says less
+
+    def allowance(self, caller: Caller) -> Allowance:
+        return Allowance(
+            self.reservations.of(caller),
+            CallerPhrases(self.phrases, caller.name),
+            self.loop_share.of(caller.limit_key),
+            caller.text_limit(self.max_text_chars),
+            partial(self.limits.take, caller),
+        )
