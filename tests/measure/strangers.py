@@ -175,7 +175,7 @@ async def run(seconds: float) -> bool:
         (folder / "keys.toml").write_text(table("ada", ADA))
         async with served(FakeEngine(), api_keys=folder / "keys.toml", voices_dir=folder / "voices") as server:
             process = await asyncio.to_thread(
-                GatewayProcess, folder / "log", "--server", server.address, limit=f"-n {NUM_FILES}"
+                GatewayProcess, folder / "log", "--server", server.address, before=f"ulimit -n {NUM_FILES}"
             )
             try:
 
