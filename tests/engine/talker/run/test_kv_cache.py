@@ -6,6 +6,7 @@ import torch
 from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
+from sonorant.engine.model.memory import UNLIMITED
 from sonorant.engine.talker.run.kv_cache import fitting_num_pages, memory_budget_bytes
 
 CHECKPOINT = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-0.6b-base")
@@ -40,6 +41,6 @@ def test_the_configured_number_counts() -> None:
 def test_the_default_fits_here() -> None:
     config = EngineConfig(Path(".")).but(max_context=64)
     assert (
-        fitting_num_pages(CHECKPOINT, config, torch.bfloat16, memory_budget_bytes(torch.device("cpu"), 0.6))
+        fitting_num_pages(CHECKPOINT, config, torch.bfloat16, memory_budget_bytes(torch.device("cpu"), 0.6, UNLIMITED))
         == config.talker.num_slots * 4
     )
