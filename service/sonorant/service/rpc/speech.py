@@ -57,11 +57,6 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._signs = SignsOfLife()
         self._explaining = BackgroundWork()  # people read its answers, and can wait
 
-    @property
-    def num_waiting(self) -> int:
-        """How many utterances wait for a place in the engine."""
-        return len(self._parts.reservations.queue)
-
     def go_away(self, drain_ms: int) -> None:
         for session in self._sessions:
             session.go_away(drain_ms)
