@@ -17,7 +17,7 @@ from sonorant.engine.tools.kernels import CARDS
 
 # One kernel of each operation; those with an alternative need only one of them.
 OPERATIONS = {
-    "products of one row": {"linear_row._row", "gemm/linear_rows.cu"},
+    "products of one row": {"gemv._row", "gemm/skinny_gemm.cu"},
     "attention over pages": {"attention._attend"},
     "attention of the code predictor": {"frame_attention._frame", "talker/frame_attention.cu"},
     "norm": {"norm._add_rms_norm"},
@@ -33,8 +33,8 @@ OPERATIONS = {
     "last sums": {"waveform._waveform"},
 }
 # Those of the codec for Hopper alone, and what a card needs for the other ones in CUDA C++.
-HOPPER = {"gemm/linear_many_rows.cu", "codec/packed_convolution.cu", "codec/resident_unit.cu"}
-DEPENDENT = {"gemm/linear_rows.cu", "talker/frame_attention.cu"}
+HOPPER = {"gemm/wgmma_gemm.cu", "codec/packed_convolution.cu", "codec/resident_unit.cu"}
+DEPENDENT = {"gemm/skinny_gemm.cu", "talker/frame_attention.cu"}
 
 
 @pytest.mark.parametrize("capability", CARDS)

@@ -19,8 +19,8 @@ from tests.fakes import published_checkpoint
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
+from sonorant.engine.kernels.gemm.gemv import Norm
 from sonorant.engine.kernels.gemm.linear import linear
-from sonorant.engine.kernels.gemm.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.kernels.swiglu import swiglu
 from sonorant.engine.kernels.talker import attention

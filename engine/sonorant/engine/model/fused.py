@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
+from sonorant.engine.kernels.gemm.gemv import Norm
 from sonorant.engine.kernels.gemm.linear import linear, linear_before_norm
-from sonorant.engine.kernels.gemm.linear_many_rows import Scaled
-from sonorant.engine.kernels.gemm.linear_row import Norm
+from sonorant.engine.kernels.gemm.wgmma_gemm import Scaled
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.kernels.talker.attention import HeadNorm
 from sonorant.engine.kernels.talker.frame_attention import frame_attention

@@ -44,7 +44,7 @@ def _least_exponent(dtype: torch.dtype) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Fp8Weight:
-    """A weight as linear_rows.cu reads it."""
+    """A weight as skinny_gemm.cu reads it."""
 
     lines: Tensor  # [size out / 2, size in * 2] uint8; see `_lines`
     scales: Tensor  # [size out] float32

@@ -3,10 +3,10 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from sonorant.engine.kernels.gemm import linear_many_rows, linear_rows
+from sonorant.engine.kernels.gemm import skinny_gemm, wgmma_gemm
 from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
-from sonorant.engine.kernels.gemm.linear_many_rows import Scaled
-from sonorant.engine.kernels.gemm.linear_row import Norm, linear_row
+from sonorant.engine.kernels.gemm.gemv import Norm, gemv
+from sonorant.engine.kernels.gemm.wgmma_gemm import Scaled
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.kernels.swiglu import swiglu
 
@@ -30,17 +30,15 @@ def linear(
     Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
     """
     if bias is None:
-        if linear_rows.fits(x, weight, is_swiglu=is_swiglu):
-            return linear_rows.linear_rows(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu, fp8=fp8)
+        if skinny_gemm.fits(x, weight, is_swiglu=is_swiglu):
+            return skinny_gemm.skinny_gemm(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu, fp8=fp8)
         if len(x) == 1 and x.is_contiguous() and weight.is_contiguous():
-            return linear_row(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
-        if linear_many_rows.fits(x, weight, is_swiglu=is_swiglu):
+            return gemv(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
+        if wgmma_gemm.fits(x, weight, is_swiglu=is_swiglu):
             if norm is None:
-                return linear_many_rows.linear_many_rows(x, weight, residual=residual, is_swiglu=is_swiglu)[0]
+                return wgmma_gemm.wgmma_gemm(x, weight, residual=residual, is_swiglu=is_swiglu)[0]
             if scaled is not None:
-                return linear_many_rows.linear_many_rows(
-                    scaled, weight, eps=norm.eps, residual=residual, is_swiglu=is_swiglu
-                )[0]
+                return wgmma_gemm.wgmma_gemm(scaled, weight, eps=norm.eps, residual=residual, is_swiglu=is_swiglu)[0]
     if norm is not None:
         normed = add_rms_norm(x, None, norm.weight, norm.eps)[1]
         return linear(normed, weight, bias, residual=residual, is_swiglu=is_swiglu)
@@ -56,6 +54,6 @@ def linear_before_norm(
     x: Tensor, weight: Tensor, *, residual: Tensor, next_norm: Norm, fp8: Fp8Weight | None = None
 ) -> tuple[Tensor, Scaled | None]:
     """Return `linear` of x with `residual`, and the same scaled for the norm that comes next, if that saves time."""
-    if not linear_rows.fits(x, weight, is_swiglu=False) and linear_many_rows.fits(x, weight, is_swiglu=False):
-        return linear_many_rows.linear_many_rows(x, weight, residual=residual, next_norm=next_norm)
+    if not skinny_gemm.fits(x, weight, is_swiglu=False) and wgmma_gemm.fits(x, weight, is_swiglu=False):
+        return wgmma_gemm.wgmma_gemm(x, weight, residual=residual, next_norm=next_norm)
     return linear(x, weight, residual=residual, fp8=fp8), None

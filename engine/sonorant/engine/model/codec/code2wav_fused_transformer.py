@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from sonorant.engine.kernels.codec.window_attention import rotations, window_attention
+from sonorant.engine.kernels.gemm.gemv import Norm
 from sonorant.engine.kernels.gemm.linear import linear
-from sonorant.engine.kernels.gemm.linear_row import Norm
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.model.codec.code2wav_state import CodecState
 from sonorant.engine.model.codec.code2wav_transformer import TransformerLayer, WindowTransformer

@@ -6,16 +6,16 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
+from sonorant.engine.kernels.gemm.gemv import Norm
 from sonorant.engine.kernels.gemm.linear import linear, linear_before_norm
-from sonorant.engine.kernels.gemm.linear_many_rows import (
+from sonorant.engine.kernels.gemm.wgmma_gemm import (
     MAX_ROWS,
     Product,
     Tiling,
     fits,
-    linear_many_rows,
     shared_bytes,
+    wgmma_gemm,
 )
-from sonorant.engine.kernels.gemm.linear_row import Norm
 from sonorant.engine.model.layers import RMSNorm
 
 # Size in, size out, is SwiGLU: layers of the 1.7B talker, then those of the 0.6B talker and of both code predictors.
@@ -61,9 +61,9 @@ def test_the_kernel_compiles(
     for num_squares, is_sum in ((0, False), (0, True), (32, False)):
         product = Product(size_in, size_out, num_squares, is_swiglu, is_sum, is_sum, is_float16)
         macros = product.macros(product.tiling())
-        assert compiled("gemm/linear_many_rows.cu", macros, "sm_90a")
+        assert compiled("gemm/wgmma_gemm.cu", macros, "sm_90a")
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
-        compiled("gemm/linear_many_rows.cu", macros | {"IN": 96}, "sm_90a")
+        compiled("gemm/wgmma_gemm.cu", macros | {"IN": 96}, "sm_90a")
 
 
 @pytest.mark.gpu
@@ -86,7 +86,7 @@ def test_products_equal_the_plain_ones(dtype: torch.dtype, size_in: int, size_ou
         for num_rows in NUM_ROWS:
             x, residual = rows[:num_rows], residuals[:num_rows]
             assert fits(x, weight, is_swiglu=is_swiglu)
-            ours, _ = linear_many_rows(x, weight, residual=residual if has_residual else None, is_swiglu=is_swiglu)
+            ours, _ = wgmma_gemm(x, weight, residual=residual if has_residual else None, is_swiglu=is_swiglu)
             error = (ours.double() - expected[:num_rows]).norm() / expected[:num_rows].norm()
             assert error < (6e-3 if dtype == torch.bfloat16 else 1e-3)
             first = ours[0].clone() if first is None else first

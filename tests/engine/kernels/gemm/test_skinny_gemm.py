@@ -10,8 +10,8 @@ import torch.nn.functional as F
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
 from sonorant.engine.kernels.gemm.fp8 import Fp8Weight, round_in_place
-from sonorant.engine.kernels.gemm.linear_row import Norm
-from sonorant.engine.kernels.gemm.linear_rows import MAX_ROWS, Product, Tiling, fits, linear_rows
+from sonorant.engine.kernels.gemm.gemv import Norm
+from sonorant.engine.kernels.gemm.skinny_gemm import MAX_ROWS, Product, Tiling, fits, skinny_gemm
 from sonorant.engine.model.layers import RMSNorm
 
 # Size in, size out, is SwiGLU: layers of the 1.7B talker, then those of the 0.6B talker and of both code predictors.
@@ -61,10 +61,10 @@ def test_the_kernel_compiles(
     tiling = product.tiling()
     assert tiling is not None
     macros = product.macros(tiling)
-    code = compiled("gemm/linear_rows.cu", macros, "sm_90a")
-    assert code == compiled("gemm/linear_rows.cu", macros, "sm_90a")  # kept
+    code = compiled("gemm/skinny_gemm.cu", macros, "sm_90a")
+    assert code == compiled("gemm/skinny_gemm.cu", macros, "sm_90a")  # kept
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
-        compiled("gemm/linear_rows.cu", macros | {"IN": 40}, "sm_90a")
+        compiled("gemm/skinny_gemm.cu", macros | {"IN": 40}, "sm_90a")
 
 
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
@@ -88,7 +88,7 @@ def test_weights_of_one_byte_change_neither_sums_nor_their_order(
         for is_float16 in (False, True) if is_swiglu else (False,):
             product = Product(size_in, size_out, not may_split, is_swiglu, may_split, is_float16, is_fp8=True)
             assert product.tiling() == one_byte
-            assert compiled("gemm/linear_rows.cu", product.macros(one_byte), "sm_90a")
+            assert compiled("gemm/skinny_gemm.cu", product.macros(one_byte), "sm_90a")
 
 
 @pytest.mark.gpu
@@ -112,7 +112,7 @@ def test_weights_of_one_byte_give_the_same_bits(
         x, residual = rows[:num_rows], residuals[:num_rows]
         assert fits(x, weight, is_swiglu=is_swiglu)
         two_bytes, one_byte = (
-            linear_rows(
+            skinny_gemm(
                 x, weight, norm=norm if has_norm else None, residual=residual if has_residual else None,
                 is_swiglu=is_swiglu, fp8=each,
             )
@@ -145,7 +145,7 @@ def test_products_equal_the_plain_ones(dtype: torch.dtype, size_in: int, size_ou
         for num_rows in NUM_ROWS:
             x, residual = rows[:num_rows], residuals[:num_rows]
             assert fits(x, weight, is_swiglu=is_swiglu)
-            ours = linear_rows(
+            ours = skinny_gemm(
                 x, weight, norm=norm if has_norm else None, residual=residual if has_residual else None,
                 is_swiglu=is_swiglu,
             )  # fmt: skip

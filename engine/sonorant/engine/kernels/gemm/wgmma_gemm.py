@@ -1,6 +1,6 @@
 """Matrix products of up to 64 rows in CUDA C++, with the norm before and the activation or residual sum after inside.
 
-The kernel is in linear_many_rows.cu; see there for how a norm is split in two. Here is decided which products it does,
+The kernel is in wgmma_gemm.cu; see there for how a norm is split in two. Here is decided which products it does,
 and how they are shared out.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.kernels.cuda_code import CudaKernel, load, offers
-from sonorant.engine.kernels.gemm.linear_row import Norm
+from sonorant.engine.kernels.gemm.gemv import Norm
 
 MAX_ROWS = 64
 INSTRUCTION_OUT = 32
@@ -37,7 +37,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a product is shared out; see the macros of linear_many_rows.cu."""
+    """How a product is shared out; see the macros of wgmma_gemm.cu."""
 
     block_out: int  # weight rows of a block of threads
     split: int  # blocks of threads that share the inputs of the same outputs
@@ -92,7 +92,7 @@ class Product:
 
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
-    """Return whether `linear_many_rows` can do this product, and is the fastest for its number of rows."""
+    """Return whether `wgmma_gemm` can do this product, and is the fastest for its number of rows."""
     if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16):
         return False
     size_out, size_in = weight.shape
@@ -102,7 +102,7 @@ def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     return offers(x, shared_bytes=shared_bytes(tiling, size_in), clusters=True, warpgroups=True)
 
 
-def linear_many_rows(
+def wgmma_gemm(
     x: Tensor | Scaled,
     weight: Tensor,
     *,
@@ -157,7 +157,7 @@ def linear_many_rows(
 def _kernel(product: Product, device: torch.device) -> CudaKernel:
     tiling = product.tiling()
     return load(
-        "gemm/linear_many_rows.cu",
+        "gemm/wgmma_gemm.cu",
         product.macros(tiling),
         device,
         blocks=product.size_out * (2 if product.is_swiglu else 1) // tiling.block_out * tiling.split,
@@ -168,7 +168,7 @@ def _kernel(product: Product, device: torch.device) -> CudaKernel:
 
 
 def shared_bytes(tiling: Tiling, size_in: int) -> int:
-    """As linear_many_rows.cu lays it out: the stages under way, and the sums that the blocks of a cluster send."""
+    """As wgmma_gemm.cu lays it out: the stages under way, and the sums that the blocks of a cluster send."""
     num_stages = min(tiling.places, size_in // tiling.split // STAGE_IN)
     stages = num_stages * (MAX_ROWS + tiling.block_out) * STAGE_IN * 2
     return stages + MAX_ROWS * tiling.block_out * 4 + BARRIER_BYTES

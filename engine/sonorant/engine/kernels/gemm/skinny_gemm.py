@@ -1,6 +1,6 @@
 """Matrix products of up to 16 rows in CUDA C++, with the norm before and the activation or residual sum after inside.
 
-The kernel is in linear_rows.cu. Here is decided which products it does, and how they are shared out.
+The kernel is in skinny_gemm.cu. Here is decided which products it does, and how they are shared out.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sonorant.engine.kernels.cuda_code import CudaKernel, load, offers
 from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
-from sonorant.engine.kernels.gemm.linear_row import Norm
+from sonorant.engine.kernels.gemm.gemv import Norm
 
 MAX_ROWS = 16
 TILE_OUT = 8
@@ -25,7 +25,7 @@ MOST_SHARED_BYTES = 99 * 1024  # of any tiling, see `_shared_bytes`
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a product is shared out; see the macros of linear_rows.cu."""
+    """How a product is shared out; see the macros of skinny_gemm.cu."""
 
     tiles: int  # of 8 weight rows per block of threads
     warps: int  # that share the inputs
@@ -90,7 +90,7 @@ class Product:
 
 
 def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
-    """Return whether `linear_rows` can do this product, and is the fastest."""
+    """Return whether `skinny_gemm` can do this product, and is the fastest."""
     if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16):
         return False
     size_out, size_in = weight.shape
@@ -99,7 +99,7 @@ def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     return is_fit and offers(x, shared_bytes=MOST_SHARED_BYTES, clusters=True)
 
 
-def linear_rows(
+def skinny_gemm(
     x: Tensor,
     weight: Tensor,
     *,
@@ -141,7 +141,7 @@ def _kernel(product: Product, device: torch.device) -> CudaKernel:
     assert tiling is not None, "`fits` says so"
     block_out = tiling.tiles * TILE_OUT // (2 if product.is_swiglu else 1)
     return load(
-        "gemm/linear_rows.cu",
+        "gemm/skinny_gemm.cu",
         product.macros(tiling),
         device,
         blocks=product.size_out // block_out * tiling.split,
@@ -152,7 +152,7 @@ def _kernel(product: Product, device: torch.device) -> CudaKernel:
 
 
 def _shared_bytes(tiling: Tiling, has_norm: bool, is_fp8: bool) -> int:
-    """As linear_rows.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
+    """As skinny_gemm.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
     sums = MAX_ROWS * tiling.tiles * TILE_OUT * 4
     tiles = tiling.ahead * tiling.tiles * TILE_OUT * BLOCK_IN * (1 if is_fp8 else 2)
     squares = MAX_ROWS * 4 if has_norm else 0

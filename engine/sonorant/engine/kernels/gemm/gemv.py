@@ -23,7 +23,7 @@ class Norm:
     eps: float
 
 
-def linear_row(
+def gemv(
     x: Tensor, weight: Tensor, *, norm: Norm | None = None, residual: Tensor | None = None, is_swiglu: bool = False
 ) -> Tensor:
     """Do what `sonorant.engine.kernels.gemm.linear.linear` does, for x [1, size in]. Tensors are contiguous."""

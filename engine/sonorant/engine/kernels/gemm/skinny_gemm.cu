@@ -13,7 +13,7 @@
 // same, and these conversions are exact.
 //
 // Macros: IN, OUT (after SwiGLU), TILES, WARPS, SPLIT, AHEAD, NORM, SWIGLU, RESIDUAL, FLOAT16, FP8.
-// See linear_rows.py for what they mean and how they are chosen.
+// See skinny_gemm.py for what they mean and how they are chosen.
 
 #include "cluster.cuh"
 #include "halves.cuh"
@@ -99,7 +99,7 @@ __device__ inline void scale(float4& a, float4 b) { a.x *= b.x; a.y *= b.y; a.z 
 #define BOUNDS __launch_bounds__(THREADS, 1)
 #endif
 
-extern "C" __global__ void BOUNDS linear_rows(
+extern "C" __global__ void BOUNDS skinny_gemm(
     const unsigned short* __restrict__ x, const unsigned short* __restrict__ norm_weight,
     const void* __restrict__ weight, const float* __restrict__ scales, const unsigned short* residual,
     unsigned short* out, int rows, float eps) {

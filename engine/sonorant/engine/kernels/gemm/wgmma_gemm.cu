@@ -11,7 +11,7 @@
 //
 // Macros: IN, OUT (after SwiGLU), BLOCK_OUT (rows of weights of a block), SPLIT, PLACES (for stages of 64 inputs),
 // SQUARES (parts of a row's sum of squares; 0: there is no norm), SWIGLU, RESIDUAL, NEXT, FLOAT16.
-// See linear_many_rows.py for what they mean and how they are chosen.
+// See wgmma_gemm.py for what they mean and how they are chosen.
 
 #include "cluster.cuh"
 #include "halves.cuh"
@@ -62,7 +62,7 @@ __device__ inline void multiply(float (&sums)[16], u64 rows, u64 weights) {
                : FOUR(sums, 0), FOUR(sums, 4), FOUR(sums, 8), FOUR(sums, 12) : "l"(rows), "l"(weights) : "memory");
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) linear_many_rows(
+extern "C" __global__ void __launch_bounds__(THREADS) wgmma_gemm(
     const unsigned short* __restrict__ x, const float* __restrict__ squares, float eps,
     const unsigned short* __restrict__ weight, const unsigned short* residual, unsigned short* out,
     const unsigned short* __restrict__ next_norm, unsigned short* scaled, float* next_squares, int rows) {
