@@ -67,6 +67,7 @@ class Nvml:
 @pytest.fixture(autouse=True)
 def _driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(auto, "LOOK_AGAIN_S", 0.0)
     monkeypatch.setattr(driver, "DEVICES", tmp_path)
     monkeypatch.setattr(driver, "_torch_has_cuda", lambda: True)
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: Nvml())
@@ -140,3 +141,14 @@ def test_what_is_missing_is_told_before_anything_is_loaded() -> None:
 def test_a_card_on_which_nothing_runs_is_refused() -> None:
     with pytest.raises(EngineError, match=r"Old has compute capability 7\.5"):
         auto.sized([EngineConfig.of(BUILTIN_VOICE_DIR, talker_device="cuda:3")])
+
+
+def test_memory_that_a_killed_server_gives_back_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes in steps, between which nothing changes; another program's does not come."""
+    monkeypatch.setattr(auto, "LOOK_AGAIN_S", 0.0)
+    for frees_gib, looked, free_gib in (([80], 1, 80), ([8, 8, 8, 8, 8], 5, 8), ([8, 8, 8, 20, 20, 79], 6, 79)):
+        left = [Card.of("Busy", (9, 0), 80 * GIB, free * GIB) for free in frees_gib]
+        monkeypatch.setattr(auto, "find_card", lambda _device, left=left: left.pop(0))
+        found = auto._settled_card("auto")
+        assert found is not None and found.free_bytes == free_gib * GIB
+        assert len(frees_gib) - len(left) == looked

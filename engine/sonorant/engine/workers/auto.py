@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,17 +15,31 @@ from sonorant.engine.sizes import SMALLEST_CARD_SLOTS, allowed_bytes, missing_by
 
 log = logging.getLogger(__name__)
 
+MOSTLY_FREE = 0.95  # of a card's memory: nobody else uses it
+LOOK_AGAIN_S, UNCHANGED_LOOKS = 0.5, 4
+
 
 def sized(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
     """Return `configs` with a number for every AUTO and the memory that each pair may take, and log the numbers. Blocks
     for some milliseconds. Raises EngineError for a card that cannot be used, or has too little memory."""
     devices = [device_with_gpus(config.talker.device) for config in configs]
-    cards = {device: find_card(device) for device in dict.fromkeys(devices)}
+    cards = {device: _settled_card(device) for device in dict.fromkeys(devices)}
     return [
         _for_the_cpu(config) if card is None else _for_card(config, card, devices.count(device))
         for config, device in zip(configs, devices, strict=True)
         for card in [cards[device]]
     ]
+
+
+def _settled_card(device: str) -> Card | None:
+    """Return the card when no more of its memory becomes free: the workers of a server that was killed a moment ago
+    hold theirs for a second or two, and this server would have few slots for good."""
+    card, num_unchanged = find_card(device), 0
+    while card is not None and card.free_bytes < MOSTLY_FREE * card.memory_bytes and num_unchanged < UNCHANGED_LOOKS:
+        time.sleep(LOOK_AGAIN_S)
+        before, card = card, find_card(device)
+        num_unchanged = 0 if card is not None and card.free_bytes > before.free_bytes else num_unchanged + 1
+    return card
 
 
 def _for_the_cpu(config: EngineConfig) -> EngineConfig:
