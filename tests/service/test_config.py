@@ -39,7 +39,7 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--num-slots", "-1"], "--num-slots"),
         (["--talker-device", "gpu"], "cuda:N"),
         (["--dtype", "int8"], "bfloat16"),
-        (["--talker-weights", "int8"], "auto, fp8"),
+        (["--talker-weights", "int4"], "auto, fp8"),
         (["--drain-grace-s", "nan"], "seconds"),
         (["--num-slot", "4"], "--num-slot is not a setting; did you mean --num-slots?"),
         (["serve"], "serve is not a setting"),

@@ -78,6 +78,7 @@ class SpeechClient(VoiceMethods):
         self.target = target
         self._timeout_s, self._retry = timeout_s, retry
         access = access or Access.from_environment()
+        access.check()  # now, as the channel is only opened by the first call
         self._connections = Connections(lambda second: access.channel(target, second=second))
 
     @property

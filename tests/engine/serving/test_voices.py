@@ -14,7 +14,6 @@ import pytest
 import pytest_asyncio
 
 from sonorant.engine import (
-    EncodingFailed,
     EngineConfig,
     EngineUnavailable,
     FinishReason,
@@ -144,8 +143,7 @@ async def test_live_streams_outlive_the_encoder(base: OwnedEngine) -> None:
         job = asyncio.create_task(base.encode_reference(spoken(), with_codes=True))
         await asyncio.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(EncodingFailed):
-            await job
+        assert (await job).codes is not None  # by the next encoder
         with pytest.raises(InvalidRecording):
             await base.encode_reference(b"no recording", with_codes=True)
         rest = []
