@@ -5,16 +5,14 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import cast
 
+from sonorant.gateway.web.accepted import AcceptedConnection
 from sonorant.gateway.web.connections import Connections
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_S = 10.0
 MOST_AT_ONCE = 16  # of connections, in one turn of the loop
 PAUSE_S = 0.1  # after a failure
-READ_BYTES = 32 * 1024  # at a time: as tiny chunks of a body, these are 5 ms of work
 
 
 class Doorway:
@@ -64,63 +62,7 @@ class Doorway:
                 self._pausing = self._loop.call_later(PAUSE_S, self._listen)
                 return
             accepted.setblocking(False)
-            opening = _Opening(self._protocol(), self._connections)
+            opening = AcceptedConnection(self._protocol(), self._connections)
             task = asyncio.create_task(opening.run(accepted, self._tls))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
-
-
-_read = memoryview(bytearray(READ_BYTES))  # of all connections, since what was read is taken at once
-
-
-class _Opening(asyncio.BufferedProtocol):
-    """One connection: counted from its beginning, when it may have no transport yet, to its end."""
-
-    def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
-        self._protocol = protocol
-        self._connections = connections
-        self._transport: asyncio.WriteTransport | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    def abort(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def run(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Make the handshake, if there is one."""
-        self._task = asyncio.current_task()
-        self._connections.admit(self)
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: self, accepted, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S if tls else None
-            )
-        except (OSError, asyncio.CancelledError):
-            accepted.close()  # ssl.SSLError is an OSError
-        finally:
-            if self._transport is None:
-                self._connections.forget(self)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)
-        self._connections.replace(self, self._transport)
-        self._protocol.connection_made(transport)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._transport is not None:
-            self._connections.forget(self._transport)
-        self._protocol.connection_lost(error)
-
-    def get_buffer(self, _: int) -> memoryview:
-        return _read
-
-    def buffer_updated(self, num_bytes: int) -> None:
-        self._protocol.data_received(bytes(_read[:num_bytes]))
-
-    def eof_received(self) -> bool | None:
-        return self._protocol.eof_received()
-
-    def pause_writing(self) -> None:
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._protocol.resume_writing()

@@ -301,6 +301,26 @@ async def test_keys_and_request_ids_are_passed_on(tmp_path: Path) -> None:
                 assert status == 401 or response.headers["X-Request-Id"] == "mine-7"
 
 
+async def test_the_rest_of_a_refused_body_is_not_taken_apart(tmp_path: Path) -> None:
+    """Whoever has no key may send megabytes in chunks of one byte. What is no chunk at all would end the connection at
+    once if anybody looked at it."""
+    (tmp_path / "keys.toml").write_text(table("ada", ADA))
+    async with gateway(FakeEngine(), server={"api_keys": tmp_path / "keys.toml"}) as door:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(door.url.rpartition(":")[2]))
+        writer.write(
+            b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
+        )
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert status_of(head) == 401 and b"connection: close" in head.lower()
+        length = int(head.lower().partition(b"content-length: ")[2].split()[0])
+        await reader.readexactly(length)
+        writer.write(b"no chunk" * 10_000)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(reader.read(1), 0.5)
+        assert await asyncio.wait_for(reader.read(1), 10) == b"", "the connection is never closed"
+        writer.close()
+
+
 def test_traces_are_passed_on_and_what_is_none_is_dropped() -> None:
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     assert ("traceparent", trace) in call_of({"traceparent": trace}).metadata

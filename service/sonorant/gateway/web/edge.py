@@ -8,6 +8,7 @@ from aiohttp import web
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.calls import call_of
+from sonorant.gateway.web.accepted import ignore_rest
 from sonorant.gateway.web.bodies import admit
 from sonorant.gateway.web.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS, REFUSAL
 from sonorant.gateway.web.json_input import HALF_A_PAIR
@@ -65,7 +66,11 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         refusal = Refusal(500, f"internal error, request_id={request[CALL].request_id}")
     request[REFUSAL] = refusal
     request.app[METRICS].refusals.labels(request[DOOR], refusal.status, refusal.code or "").inc()
-    return web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
+    response = web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
+    if not request.content.is_eof():
+        response.force_close()
+        ignore_rest(request.transport)
+    return response
 
 
 def _log_end(request: web.Request, status: int, duration_s: float) -> None:
