@@ -85,13 +85,19 @@ def run_stages(run: Run) -> None:
         write_text(run)
         if settings.teacher == "kokoro":
             spell_all(run.text, run.teacher, os.cpu_count() or 1)
+    if set(run.stages) & {"codec", "decoder", "codes", "talker"}:
+        _write_configs(run)
+    if set(run.stages) - {"fetch", "text"}:
+        _with_teacher(run)
+
+
+def _write_configs(run: Run) -> None:
+    settings = run.settings
     if "codec" in run.stages:
         write_codec_config(run.codec, settings.codec)
     elif run.codec_from and not run.codec.exists():
         shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
-    if set(run.stages) - {"fetch", "text"}:
-        write_config(run.checkpoint, settings.talker, settings.speakers, tuple(settings.voices), run.text, run.codec)
-        _with_teacher(run)
+    write_config(run.checkpoint, settings.talker, settings.speakers, tuple(settings.voices), run.text, run.codec)
 
 
 def write_text(run: Run) -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -34,10 +35,14 @@ class Classroom:
     text_folder: Path
     device: torch.device
 
-    def open(self, sentences: Sequence[Sentence]) -> Teacher:
+    def open(self, sentences: Sequence[Sentence], number: int) -> Teacher:
+        """Load the teacher of the process `number`. Processes take the GPUs in turns."""
         if self.teacher == "flite":
             return Flite()
-        return Kokoro(self.teacher_folder, read_spellings(self.text_folder, sentences), self.device)
+        device = self.device
+        if device.type == "cuda":
+            device = torch.device("cuda", number % torch.cuda.device_count())
+        return Kokoro(self.teacher_folder, read_spellings(self.text_folder, sentences), device)
 
 
 _worker: "tuple[Teacher, Tokenizer, Classroom] | None" = None
@@ -60,7 +65,10 @@ def speak_all(
         if not (shard_path(audio_folder, number).exists() or shard_path(codes_folder, number).exists())
     ]
     spawn = get_context("spawn")
-    with spawn.Pool(num_processes, _start_worker, (classroom, sentences)) as pool:
+    numbers: SimpleQueue[int] = spawn.SimpleQueue()
+    for number in range(num_processes):
+        numbers.put(number)
+    with spawn.Pool(num_processes, _start_worker, (classroom, sentences, numbers)) as pool:
         done = pool.imap_unordered(_speak_shard, jobs)
         for _ in tqdm(done, total=len(jobs), desc="teacher", unit="shard", mininterval=10, disable=None):
             if stop.is_set():
@@ -68,12 +76,12 @@ def speak_all(
     spoken.set()
 
 
-def _start_worker(classroom: Classroom, sentences: Sequence[Sentence]) -> None:
+def _start_worker(classroom: Classroom, sentences: Sequence[Sentence], numbers: "SimpleQueue[int]") -> None:
     global _worker
     os.nice(5)
     torch.set_num_threads(1)
     tokenizer = Tokenizer.from_file(str(classroom.text_folder / "tokenizer.json"))
-    _worker = classroom.open(sentences), tokenizer, classroom
+    _worker = classroom.open(sentences, numbers.get()), tokenizer, classroom
 
 
 def _speak_shard(job: tuple[Sequence[Sentence], Path]) -> None:
