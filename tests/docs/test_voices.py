@@ -65,7 +65,7 @@ async def test_every_snippet_runs(tmp_path: Path) -> None:
 def test_the_server_s_settings_exist() -> None:
     (console,) = [text for language, text in SNIPPETS if language == "console"]
     flags = re.findall(r"--voices?-\S+|--max-voice\S+", TEXT.replace("`", " ").replace(",", " "))
-    assert {"--voices-dir", "--max-voices", "--max-voice-bytes", "--voice-cache-bytes"} <= set(flags)
+    assert {"--voices-dir", "--max-voices", "--max-voice-bytes"} <= set(flags)
     assert parse_args(["--voices-dir", "x"], {}).voices_dir == Path("x") and "--voices-dir" in console
 
 

@@ -12,12 +12,10 @@ BARE = "ulimit -n 256 && exec <&-"
 FEW_FILES = "at most 256 files may be open in each process"
 
 
-async def test_a_server_without_stdin_and_with_few_files_and_little_credit_serves_and_ends_in_order(
+async def test_a_server_without_stdin_and_with_few_files_serves_and_ends_in_order(
     tmp_path: Path,
 ) -> None:
-    server = await asyncio.to_thread(
-        lambda: ServerProcess(tmp_path / "log", "--device", "cpu", "--credit-frames", "27", before=BARE)
-    )
+    server = await asyncio.to_thread(lambda: ServerProcess(tmp_path / "log", "--device", "cpu", before=BARE))
     try:
         async with SpeechClient(server.address) as client:
             # The longest frames that callers may ask for, at the highest speed: 25 codec frames each.

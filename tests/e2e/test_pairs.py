@@ -124,23 +124,20 @@ def test_without_a_gpu_no_daemon_is_started_and_nothing_said_of_one(tmp_path: Pa
     assert not mps_started.exists()
 
 
-def test_workers_get_device_threads_and_share_of_their_stage_and_go_with_the_server(
+def test_workers_get_device_threads_and_priority_of_their_stage_and_go_with_the_server(
     tmp_path: Path, mps_started: Path
 ) -> None:
     model = write_tiny_checkpoint(tmp_path / "model")
-    flags = "--device cpu --pairs 2 --talker-cpu-threads 1 --code2wav-cpu-threads 2 --mps true"
-    limits = "--code2wav-sm-percent 25 --code2wav-priority below-normal"
-    with ServerProcess(tmp_path / "log", "--model", str(model), *flags.split(), *limits.split()) as server:
+    flags = "--device cpu --pairs 2 --cpu-threads 2 --mps true"
+    with ServerProcess(tmp_path / "log", "--model", str(model), *flags.split()) as server:
         daemon, directory = mps_started.read_text().split()
         children, log = server.child_ids(), server.log
         workers = {"sonorant-talker": 2, "sonorant-code2w": 2}
         assert Counter(children.values()) == {**workers, "sonorant-server": 1, "sonorant-forker": 1, "sonorant-mps": 1}
         for line in (line for line in log.splitlines() if " is ready: {" in line):
-            limited = "code2wav worker" in line
             assert f"'CUDA_MPS_PIPE_DIRECTORY': '{directory}'" in line
-            assert ("'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE': '25'" in line) is limited
-            assert ("'CUDA_MPS_CLIENT_PRIORITY': '1'" in line) is limited
-        assert log.count("'device': 'cpu', 'threads': 1, 'num_pages'") == 2
+            assert ("'CUDA_MPS_CLIENT_PRIORITY': '1'" in line) is ("code2wav worker" in line)
+        assert log.count("'device': 'cpu', 'threads': 2, 'num_pages'") == 2
         assert log.count("'device': 'cpu', 'threads': 2, 'num_slots'") == 2
         with ExitStack() as stack:
             fds = [os.pidfd_open(pid) for pid in (*children, int(daemon))]

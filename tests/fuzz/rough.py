@@ -22,7 +22,7 @@ from tests.service.scripts import SEED
 # Five deaths of a pair in a row, with less than a minute of health between them, end the server.
 MOST_KILLS, HEALTHY_S = 4, 90.0
 PATIENCE_S = 120.0  # for workers to be replaced, on a machine that may have much else to do
-SETTINGS = ("--pairs", "2", "--talker-cpu-threads", "1", "--code2wav-cpu-threads", "1")
+SETTINGS = ("--pairs", "2", "--cpu-threads", "1")
 WORKERS = ("sonorant-talker", "sonorant-code2w")
 IN_USE = (
     "tts_sessions", "tts_active_utterances", "tts_engine_backlog", "tts_pair_streams", "tts_queued_streams",

@@ -1,15 +1,18 @@
 import hashlib
+import math
 import subprocess
 import sys
 import tomllib
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
-from sonorant.service.config import SOURCES, parse_args
-from sonorant.service.settings import SETTINGS, Pairs, ServiceConfig
+from sonorant.service.audio.formats import FRAME_DURATIONS_MS
+from sonorant.service.audio.stretch import SPEEDS
+from sonorant.service.config import GONE, SOURCES, parse_args
+from sonorant.service.settings import HELP, SETTINGS
 
 
 def test_no_flags_serve_the_built_in_voice_on_loopback() -> None:
@@ -68,7 +71,7 @@ max_context = 512
 
 [code2wav]
 device = "cuda:1"
-chunk_ramp = [1, 3, 9]
+dtype = "tf32"
 
 [service]
 listen = "[::1]:0"
@@ -86,13 +89,26 @@ def test_every_setting_has_one_name_in_each_source() -> None:
         assert len(set(names)) == len(names)
 
 
-def test_every_field_is_a_setting() -> None:
-    """Of what is not one, the reason is known: made of other settings, or of the machine."""
-    stages = [field.type for field in fields(EngineConfig) if is_dataclass(field.type)]
-    kinds = (Pairs, EngineConfig, ServiceConfig, *stages)
-    others = {field.name for kind in kinds for field in fields(kind) if not field.metadata and field.type not in stages}
-    assert others == {"model", "mps_pipe_directory", "engines", "is_standby", "memory_bytes", "receipt_key"}
-    assert len(stages) == 3
+def test_the_help_says_for_what_each_setting_is() -> None:
+    assert sorted(" ".join(HELP.values()).split()) == sorted(setting.name for setting in SETTINGS)
+
+
+def test_what_was_a_setting_is_refused_with_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {setting.name for setting in SETTINGS}
+    for name, hint in GONE.items():
+        assert name not in names
+        for flags, variables in (([f"--{name.replace('_', '-')}", "4"], {}), ([], {f"SONORANT_{name.upper()}": "4"})):
+            with pytest.raises(SystemExit):
+                parse_args(flags, variables)
+            assert f"is not a setting; {hint}" in capsys.readouterr().err
+
+
+def test_the_longest_frame_of_audio_fits_into_the_credit() -> None:
+    """All codec frames of a frame of audio are made before it is sent, and changes of rate and speed hold two back."""
+    codec_frames = math.ceil(FRAME_DURATIONS_MS[-1] / 1000 * SPEEDS[1] * 12.5)
+    engine = parse_args([], {}).engine
+    assert engine.talker.credit_frames >= codec_frames + 2
+    assert engine.talker.credit_frames > engine.code2wav.chunk_ramp[-1], "one frame more than the largest chunk"
 
 
 def test_an_engine_s_settings_have_the_names_of_their_flags() -> None:
@@ -110,7 +126,7 @@ def test_a_file_with_a_table_per_stage(tmp_path: Path) -> None:
         engine = config.engine
         assert (engine.model, engine.load_format, engine.enforce_eager) == (BUILTIN_VOICE_DIR, "dummy", True)
         assert (engine.talker.device, engine.code2wav.device) == ("cpu", "cuda:1")
-        assert (engine.talker.num_slots, engine.talker.max_context, engine.code2wav.chunk_ramp) == (5, 512, (1, 3, 9))
+        assert (engine.talker.num_slots, engine.talker.max_context, engine.code2wav.dtype) == (5, 512, "tf32")
         assert (config.listen, config.drain_grace_s) == ("[::1]:0", 2.5)
         assert config.open_services == ("health", "reflection")
 
@@ -203,16 +219,11 @@ def test_a_model_of_the_file_has_settings_of_its_own(tmp_path: Path) -> None:
 
 
 def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
-    flags = "--cpu-threads 2 --code2wav-cpu-threads 5 --code2wav-sm-percent 25 --code2wav-priority below-normal"
-    config = parse_args([*flags.split(), "--mps", "true"], {})
-    assert config.mps == "true"
-    assert (config.engine.threads("talker"), config.engine.threads("code2wav")) == (2, 5)
-    limits = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25", "CUDA_MPS_CLIENT_PRIORITY": "1"}
-    assert config.engine.environment("code2wav") == limits
-    assert config.engine.environment("talker") == {}
+    config = parse_args(["--cpu-threads", "2", "--mps", "true"], {})
+    assert (config.mps, config.engine.threads("talker"), config.engine.threads("code2wav")) == ("true", 2, 2)
     default = parse_args([], {})
-    assert (default.mps, default.engine.environment("code2wav")) == ("auto", {"CUDA_MPS_CLIENT_PRIORITY": "1"})
-    assert parse_args(["--code2wav-priority", "normal"], {}).engine.environment("code2wav") == {}
+    assert (default.mps, default.engine.environment("talker")) == ("auto", {})
+    assert default.engine.environment("code2wav") == {"CUDA_MPS_CLIENT_PRIORITY": "1"}
     (tmp_path / "mps.toml").write_text("[service]\nmps = false")
     assert parse_args(["--config", str(tmp_path / "mps.toml")], {}).mps == "false"
 
@@ -229,20 +240,17 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
         ("model = 'built-in'\n[[models]]\nmodel = 'built-in'", "leave --model out"),
         ("device = 'cpu'\ngpus = [0]", "--gpus replaces --device"),
         ("gpus = [0, 0]", "names a GPU twice"),
-        ("[code2wav]\nsm_percent = 101", "from 0 to 100"),
         ("[talker]\nnum_slot = 4", "did you mean num_slots?"),
         ("[talker]\ntalker_device = 'cpu'", "talker_device is not a setting here"),
         ("[talkers]\nnum_slots = 4", "talkers is not a setting here; did you mean talker?"),
+        ("[talker]\ncpu_threads = 2", "cpu_threads is not a setting here; set --cpu-threads"),
+        ("[code2wav]\nsm_percent = 25", "Code2Wav may use the whole GPU"),
         ("[encoder]\nidle_s = 5", "idle_s is not a setting here; the encoder of recordings runs"),
         ("talker = 3", "[talker] must be a table"),
         ("[talker]\nnum_slots = 0", "num_slots: must be at least 1"),
         ("[talker]\nnum_slots = 1.5", "num_slots: '1.5' is not a whole number"),
         ("[talker.num_slots]\na = 1", "num_slots must be a value"),
         ("[service]\nlisten = 50051", "HOST:PORT"),
-        ("[code2wav]\nchunk_ramp = [4, 2]", "goes down"),
-        ("[talker]\ncredit_frames = 12", "set credit_frames to 13 or more"),
-        ("[talker]\ncredit_frames = 24", "takes more: set credit_frames to 27 or more"),
-        ("[code2wav]\nchunk_ramp = [1, 48]", "credit_frames is 48, but the largest chunk"),
         ("[service]\ntls_key = 'key.pem'", "--tls-certificate"),
         ("model = 'no-such-model'", "presets"),
         ("[talker", "not TOML"),

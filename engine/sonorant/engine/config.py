@@ -13,14 +13,12 @@ from sonorant.settings import (
     as_count,
     as_device,
     as_gib,
-    as_percent,
     as_positive,
-    as_ramp,
     as_seconds,
-    as_share,
     as_switch,
+    defaults_of,
+    internal,
     setting,
-    settings_of,
     with_settings,
 )
 
@@ -28,7 +26,6 @@ LoadFormat = Literal["safetensors", "dummy"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["auto", "float32", "tf32", "float16"]  # bfloat16 costs audible noise
 CODEC_FORMATS = ("float32", "tf32", "float16")
-PriorityName = Literal["normal", "below-normal"]
 WeightsName = Literal["auto", "fp8", "int8"]
 StageName = Literal["talker", "code2wav", "encoder"]
 MpsMode = Literal["auto", "true", "false"]
@@ -55,9 +52,6 @@ class TalkerConfig:
         "its layers rounded to float8 (e4m3); int8: rounded to eight bits, on the CPU only",
         flag="talker_weights",
     )
-    cpu_threads: int = setting(
-        0, as_count, "N", "CPU threads of the talker; 0 = as --cpu-threads says", flag="talker_cpu_threads"
-    )
     # Settings that are AUTO have become numbers before workers are started.
     num_slots: int = setting(
         32,
@@ -77,24 +71,11 @@ class TalkerConfig:
     num_pages: int = setting(
         0, as_count, "N", "pages of the KV cache; 0 = as many as fit into memory, but no more than the slots can need"
     )
-    kv_memory_share: float = setting(
-        0.6, as_share, "X", "part of a GPU's free memory that the KV caches of all talkers on it share"
-    )
-    page_size: int = setting(16, as_positive, "N", "positions per page of the KV cache")
-    max_prefill_rows: int = setting(
-        256,
-        as_auto(as_positive),
-        "auto|N",
-        "rows of new prompts per step, which running streams wait for; auto: 256, on a large GPU 1024",
-        served=AUTO,
-    )
-    credit_frames: int = setting(48, as_positive, "N", "frames a stream may be ahead of what its client has taken")
-    runaway_frames_per_token: int = setting(
-        12, as_count, "N", "end a stream after 96 + N frames per text token; 0 = never"
-    )
-    runaway_repeated_frames: int = setting(
-        64, as_count, "N", "end an overlong stream once N frames in a row repeat; 0 = never"
-    )
+    page_size: int = internal(16)  # positions per page of the KV cache
+    max_prefill_rows: int = internal(256, served=AUTO)  # of new prompts, per step; running streams wait for them
+    credit_frames: int = internal(48)  # a stream may be ahead of what its client has taken
+    runaway_frames_per_token: int = internal(12)  # a stream ends after 96 frames and these per token; 0: never
+    runaway_repeated_frames: int = internal(64)  # an overlong stream ends once so many repeat; 0: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,41 +92,10 @@ class Code2WavConfig:
         flag="code2wav_dtype",
         served="auto",
     )
-    cpu_threads: int = setting(
-        0, as_count, "N", "CPU threads of Code2Wav; 0 = as --cpu-threads says", flag="code2wav_cpu_threads"
-    )
-    sm_percent: int = setting(
-        0, as_percent, "N", "part of the GPU that Code2Wav may use under MPS; 0 = all of it", flag="code2wav_sm_percent"
-    )
-    priority: PriorityName = setting(
-        "below-normal",
-        as_choice("normal", "below-normal"),
-        "normal|below-normal",
-        "priority of Code2Wav on the GPU under MPS; below-normal lets the talker go first",
-        flag="code2wav_priority",
-    )
-    chunk_ramp: tuple[int, ...] = setting(
-        (1, 2, 4, 8, 12),
-        as_ramp,
-        "N,N,...",
-        "frames of the first chunk of audio, then the sizes that later ones may have, up to the largest",
-    )
-    runaway_silent_frames: int = setting(75, as_count, "N", "end a stream after N silent frames in a row; 0 = never")
-    max_decode_batch: int = setting(
-        32,
-        as_auto(as_positive),
-        "auto|N",
-        "streams that Code2Wav decodes together; auto: up to 128 on a GPU, 32 on the CPU",
-        served=AUTO,
-    )
-    kept_references: int = setting(
-        16,
-        as_auto(as_count),
-        "auto|N",
-        "references of cloned voices that stay decoded, so that the next utterance starts sooner; auto: a quarter of "
-        "the number of slots, 16 at least",
-        served=AUTO,
-    )
+    chunk_ramp: tuple[int, ...] = internal((1, 2, 4, 8, 12))  # frames of the first chunk, then sizes of later ones
+    runaway_silent_frames: int = internal(75)  # a stream ends after so many in a row; 0: never
+    max_decode_batch: int = internal(32, served=AUTO)  # streams that are decoded together
+    kept_references: int = internal(16, served=AUTO)  # of cloned voices, which stay decoded
     stored_streams: int = setting(
         16, as_positive, "N", "streams of stored codes decoded at the same time; each has its own slot in Code2Wav"
     )
@@ -160,13 +110,11 @@ class EncoderConfig:
         "where recordings of voices are encoded; auto: where the talker runs",
         flag="encoder_device",
     )
-    threads: int = setting(
-        0, as_count, "N", "CPU threads of the encoder; 0 = a quarter of the cores", flag="encoder_threads"
-    )
+    threads: int = internal(0, name="encoder_threads")  # of the CPU; 0: a quarter of the cores
     max_recording_wait_s: float = setting(
         10.0, as_seconds, "S", "refuse a recording that would probably wait for longer until it is encoded"
     )
-    encode_timeout_s: float = setting(60.0, as_seconds, "S", "longest time to decode or to encode one recording")
+    encode_timeout_s: float = internal(60.0)  # for decoding, and for encoding, one recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +128,7 @@ class EngineConfig:
         "safetensors|dummy",
         "where weights come from: safetensors: the folder; dummy: random numbers",
     )
-    seed: int = setting(0, as_count, "N", "seed of dummy weights")
+    seed: int = internal(0)  # of dummy weights
     dtype: DtypeName = setting(
         "auto",
         as_choice("auto", "float32", "bfloat16"),
@@ -200,7 +148,7 @@ class EngineConfig:
         "GiB of each GPU's memory that the server may take, of what is free when it starts; 0 = all that is free",
     )
     hang_timeout_s: float = setting(60.0, as_seconds, "S", "replace a worker that is busy with one step for longer")
-    start_timeout_s: float = setting(600.0, as_seconds, "S", "longest time for the workers to load the model")
+    start_timeout_s: float = internal(600.0)  # for the workers to load the model
     talker: TalkerConfig = TalkerConfig()
     code2wav: Code2WavConfig = Code2WavConfig()
     encoder: EncoderConfig = EncoderConfig()
@@ -210,25 +158,14 @@ class EngineConfig:
 
     @classmethod
     def of(cls, model: Path, **settings: Any) -> "EngineConfig":
-        """Make a config. Settings of all stages go by their flags: `of(folder, num_slots=8, talker_device="cpu")`."""
+        """Make a config. Fields of all stages go by unique names: `of(folder, num_slots=8, talker_device="cpu")`."""
         return cls(model).but(**settings)
 
     def but(self, **settings: Any) -> "EngineConfig":
         """Return a copy with some settings changed, by the names of their flags. Raises TypeError for unknown names."""
-        if unknown := settings.keys() - {each.name for each in settings_of(EngineConfig)}:
+        if unknown := settings.keys() - defaults_of(EngineConfig).keys():
             raise TypeError(f"the engine has no such settings: {', '.join(sorted(unknown))}")
         return with_settings(self, settings)
-
-    @property
-    def contradiction(self) -> str:
-        """Which settings cannot work together, and what to do; "" if all can."""
-        credit, chunk = self.talker.credit_frames, self.code2wav.chunk_ramp[-1]
-        if credit <= chunk:  # credit needs one frame more, as a change of rate or speed holds part of a frame back
-            return (
-                f"credit_frames is {credit}, but the largest chunk (chunk_ramp) has {chunk} frames, which no stream "
-                f"could make: set credit_frames to {chunk + 1} or more, or the last number of chunk_ramp to less"
-            )
-        return ""
 
     @property
     def encoder_device(self) -> str:
@@ -247,16 +184,13 @@ class EngineConfig:
         num_cores = len(os.sched_getaffinity(0))
         if stage == "encoder":
             return self.encoder.threads or max(1, num_cores // 4)
-        own = self.talker.cpu_threads if stage == "talker" else self.code2wav.cpu_threads
-        return own or self.cpu_threads or max(1, num_cores // 2)
+        return self.cpu_threads or max(1, num_cores // 2)
 
     def environment(self, stage: StageName) -> dict[str, str]:
         """Environment variables to add for the worker; CUDA reads them when the worker first uses the GPU."""
         values = {}
         if self.mps_pipe_directory is not None:
             values["CUDA_MPS_PIPE_DIRECTORY"] = str(self.mps_pipe_directory)
-        if stage == "code2wav" and self.code2wav.sm_percent:
-            values["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(self.code2wav.sm_percent)
-        if stage == "encoder" or (stage == "code2wav" and self.code2wav.priority == "below-normal"):
-            values["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # 0 is normal, the highest
+        if stage != "talker":
+            values["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # below the talker, which has 0, the highest
         return values

@@ -5,7 +5,7 @@ gateway and engine declare their settings so.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -43,20 +43,38 @@ def setting(
 ) -> T:
     """Declare a field of a settings dataclass. `flag`: the flag's name, if the field's own name would not be clear.
     `served`: the default in a server, if that differs from `default`. `repeats`: see `Setting`."""
-    told = {"parse": parse, "metavar": metavar, "help": help, "flag": flag, "repeats": repeats}
+    told = {"parse": parse, "metavar": metavar, "help": help, "name": flag, "repeats": repeats}
     declared: T = field(default=default, metadata={**told, "served": default if served is None else served})
     return declared
 
 
-def settings_of(kind: type, stage: str = "") -> Iterator[Setting]:
-    """Yield the settings of a dataclass; a field that is itself a dataclass is a stage with settings of its own."""
+def internal(default: T, *, name: str = "", served: T | None = None) -> T:
+    """Declare a field that no source sets, only tests and measurements. `name` and `served` as `setting` has them."""
+    declared: T = field(default=default, metadata={"name": name, "served": default if served is None else served})
+    return declared
+
+
+def _declared(kind: type, stage: str = "") -> Iterator[tuple[str, str, Field[Any]]]:
+    """Yield the declared fields of a dataclass, each with its name as a flag and its stage; a field that is itself a
+    dataclass is a stage with fields of its own."""
     for each in fields(kind):
         if isinstance(each.type, type) and is_dataclass(each.type):
-            yield from settings_of(each.type, each.name)
-        elif said := each.metadata:
-            name = said["flag"] or each.name
+            yield from _declared(each.type, each.name)
+        elif each.metadata:
+            yield each.metadata["name"] or each.name, stage, each
+
+
+def settings_of(kind: type, stage: str = "") -> Iterator[Setting]:
+    """Yield the settings of a dataclass and of its stages."""
+    for name, table, each in _declared(kind, stage):
+        if "parse" in (said := each.metadata):
             texts = (said["parse"], said["metavar"], said["help"], said["served"], said["repeats"])
-            yield Setting(name, stage, each.name if stage else name, *texts)
+            yield Setting(name, table, each.name if table else name, *texts)
+
+
+def defaults_of(kind: type) -> dict[str, Any]:
+    """Return the default in a server of each declared field, internal ones too, by their names as flags."""
+    return {name: each.metadata["served"] for name, _, each in _declared(kind)}
 
 
 def with_settings(config: T, values: Mapping[str, Any]) -> T:
@@ -66,7 +84,7 @@ def with_settings(config: T, values: Mapping[str, Any]) -> T:
         value = getattr(config, each.name)
         if is_dataclass(value):
             changes[each.name] = with_settings(value, values)
-        elif each.metadata and (name := each.metadata["flag"] or each.name) in values:
+        elif each.metadata and (name := each.metadata["name"] or each.name) in values:
             changes[each.name] = values[name]
     return replace(config, **changes)  # type: ignore[type-var]
 
@@ -122,12 +140,6 @@ def as_auto(parse: Callable[[str], int]) -> Callable[[str], int]:
     return lambda text: AUTO if text == "auto" else parse(text)
 
 
-def as_percent(text: str) -> int:
-    if as_count(text) > 100:
-        raise ValueError(f"{text!r} is not a whole number from 0 to 100")
-    return int(text)
-
-
 def _below(limit: float, what: str) -> Callable[[str], float]:
     """Make a parser of numbers above 0 and below `limit`; `what` describes them in the error."""
 
@@ -143,13 +155,5 @@ def _below(limit: float, what: str) -> Callable[[str], float]:
     return parse
 
 
-as_share = _below(1, "a number between 0 and 1")
 as_seconds = _below(86_400, "a number of seconds between 0 and 86400")
 as_gib = _below(10_000, "a number of GiB, such as 12; leave it out for all that is free")
-
-
-def as_ramp(text: str) -> tuple[int, ...]:
-    sizes = tuple(as_positive(size.strip()) for size in text.split(","))
-    if list(sizes) != sorted(sizes):
-        raise ValueError(f"{text!r} goes down; give the sizes of chunks from the smallest to the largest")
-    return sizes

@@ -35,14 +35,17 @@ class Sources:
         settings: Iterable[Setting],
         others: Sequence[str] = (),
         gone: Mapping[str, str] = MappingProxyType({}),
+        groups: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`prefix`: of environment variables. `others`: longer prefixes, which belong to other programs. `gone`: what
-        to say about settings that there were once, by their names."""
+        to say about settings that there were once, by their names. `groups`: of the help: their titles, and the names
+        in each; without any, settings are in one list."""
         self._gone = {name: f"; {hint}" for name, hint in gone.items()}
         self.settings = tuple(settings)
         self.config_variable = f"{prefix}CONFIG"
         self._prefix = prefix
         self._others = tuple(others)
+        self._groups = groups
         self._by_name = {setting.name: setting for setting in self.settings}
 
     def variable(self, setting: Setting) -> str:
@@ -109,15 +112,12 @@ class Sources:
 
     def _add_flags(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--config", metavar="FILE", help=f"TOML file; also {self.config_variable}")
-        groups = {stage: parser.add_argument_group(f"[{stage}]") if stage else parser for stage in self._stages()}
-        for each in self.settings:
-            hint = f"; default: {_text(each.default)}" if each.default not in (None, "", ()) else ""
-            groups[each.stage].add_argument(
-                each.flag,
-                action="append" if each.repeats else "store",
-                metavar=each.metavar,
-                help=each.help + hint,
-            )
+        for title, names in (self._groups or {"": " ".join(self._by_name)}).items():
+            group = parser.add_argument_group(title) if title else parser
+            for each in (self._by_name[name] for name in names.split()):
+                hint = f"; default: {_text(each.default)}" if each.default not in (None, "", ()) else ""
+                action = "append" if each.repeats else "store"
+                group.add_argument(each.flag, action=action, metavar=each.metavar, help=each.help + hint)
 
     def _from_environment(self, environment: Mapping[str, str]) -> dict[str, Any]:
         known = {self.variable(setting): setting for setting in self.settings}

@@ -4,7 +4,6 @@ A setting of one model wins over the one of all models, whatever sources they co
 """
 
 import argparse
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,25 +11,50 @@ from typing import Any
 
 from sonorant.engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
 from sonorant.service import __version__
-from sonorant.service.audio.formats import FRAME_DURATIONS_MS
-from sonorant.service.audio.stretch import SPEEDS
-from sonorant.service.settings import BUILT_IN, ENVIRONMENT_PREFIX, SETTINGS, STAGES, STAGES_OF_MODELS, ServiceConfig
-from sonorant.settings import settings_of, with_settings
+from sonorant.service.settings import (
+    BUILT_IN,
+    ENVIRONMENT_PREFIX,
+    HELP,
+    SETTINGS,
+    STAGES,
+    STAGES_OF_MODELS,
+    ServiceConfig,
+)
+from sonorant.settings import defaults_of, with_settings
 from sonorant.settings.sources import ConfigError, Sources
 
-# All codec frames of the longest frame of audio must be made before it can be sent; and what changes of rate and speed
-# hold back.
-CODEC_FRAMES_PER_S = 12.5
-LEAST_CREDIT_FRAMES = math.ceil(FRAME_DURATIONS_MS[-1] / 1000 * SPEEDS[1] * CODEC_FRAMES_PER_S) + 2
-
 GONE = {
+    **dict.fromkeys(("talker_cpu_threads", "code2wav_cpu_threads"), "set --cpu-threads, which holds for each worker"),
+    **dict.fromkeys(
+        (
+            "page_size",
+            "max_prefill_rows",
+            "credit_frames",
+            "runaway_frames_per_token",
+            "runaway_repeated_frames",
+            "runaway_silent_frames",
+            "chunk_ramp",
+            "max_decode_batch",
+            "kept_references",
+            "start_timeout_s",
+            "encode_timeout_s",
+            "voice_cache_bytes",
+        ),
+        "the server knows the right value; leave it out",
+    ),
+    "encoder_threads": "the encoder takes a quarter of the cores; leave it out",
+    "kv_memory_share": "set --gpu-memory-gib to what the server may take of a GPU's memory",
+    "code2wav_sm_percent": "Code2Wav may use the whole GPU and lets the talker go first; leave it out",
+    "code2wav_priority": "Code2Wav lets the talker go first; leave it out, or set --mps false",
+    "seed": "dummy weights are always the same; leave it out",
+    "riva": "clients of NVIDIA Riva are always served; leave it out",
     "encoder_idle_s": "the encoder of recordings runs as long as the server; leave it out",
     "max_queued_recordings": "recordings wait in turns of their callers; set --max-recording-wait-s",
 }
 _OTHERS = ("CLIENT_", "GATEWAY_", "PRETEND_")  # variables of other programs, and of tests
-SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, [ENVIRONMENT_PREFIX + name for name in _OTHERS], GONE)
+SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, [ENVIRONMENT_PREFIX + name for name in _OTHERS], GONE, HELP)
 _PLACES = {"device", "gpus"}
-_LEFT_OPEN = {setting.name: setting.default for setting in settings_of(EngineConfig)}
+_LEFT_OPEN = defaults_of(EngineConfig)
 
 
 def parse_args(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> ServiceConfig:
@@ -69,13 +93,6 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
             device = devices[n % len(devices)]
             of_pair = {"talker_device": device, "code2wav_device": device, **of_model} if device else of_model
             engine = with_settings(model, {**_LEFT_OPEN, **of_pair})
-            if engine.contradiction:
-                raise ConfigError(engine.contradiction)
-            if engine.talker.credit_frames < LEAST_CREDIT_FRAMES:
-                raise ConfigError(
-                    f"credit_frames is {engine.talker.credit_frames}, but the longest frame of audio that callers may "
-                    f"ask for, at the highest speed, takes more: set credit_frames to {LEAST_CREDIT_FRAMES} or more"
-                )
             yield replace(engine, is_standby=n >= num_pairs)
 
 

@@ -74,7 +74,7 @@ async def serve(
         parts = parts_of(config, base, engine, presets, tasks)
         speech = TextToSpeechServicer(parts)
         voices = VoiceServicer(engine, presets, parts.voices, base.stored, base.room.uploads, parts.phrases)
-        add_services(doors.server, speech, voices, RivaServicer(engine, speech) if config.riva else None, health)
+        add_services(doors.server, speech, voices, RivaServicer(engine, speech), health)
         readiness.update(engine, EngineState.STARTING)
         crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did
         ports = await _open(config, doors, base, readiness, engine, stack)

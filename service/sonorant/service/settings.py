@@ -22,7 +22,6 @@ from sonorant.settings import (
     as_list,
     as_positive,
     as_seconds,
-    as_switch,
     setting,
     settings_of,
 )
@@ -144,7 +143,6 @@ class ServiceConfig:
     open_services: tuple[str, ...] = setting(
         ("health",), _services, "health,reflection", "services that may be called without a key"
     )
-    riva: bool = setting(True, as_switch, "true|false", "serve clients of NVIDIA Riva as well")
     voices_dir: Path | None = setting(
         None, Path, "DIR", "folder for the voices that callers make; without it, callers cannot make any"
     )
@@ -156,7 +154,6 @@ class ServiceConfig:
     )
     max_voices: int = setting(10_000, as_positive, "N", "most voices kept, of all callers together")
     max_voice_bytes: int = setting(1_000_000_000, as_positive, "N", "most bytes of all kept voices together")
-    voice_cache_bytes: int = setting(100_000_000, as_count, "N", "bytes of memory for voices used lately")
     phrase_cache_bytes: int = setting(
         0, as_count, "N", "bytes of memory for phrases that are often spoken with the same seed; 0 turns this cache off"
     )
@@ -169,6 +166,7 @@ class ServiceConfig:
         None, Path, "FILE", "PEM file of the authority that must have signed the clients' certificates"
     )
 
+    voice_cache_bytes: int = 100_000_000  # of memory, for voices used lately
     receipt_key: bytes = b""  # what all server processes have in common, in place of what is in the file
 
     def with_sizes(self, engines: Sequence[EngineConfig]) -> "ServiceConfig":
@@ -195,3 +193,17 @@ class ServiceConfig:
 
 
 SETTINGS = (*settings_of(Pairs), *settings_of(EngineConfig), *settings_of(ServiceConfig, "service"))
+
+# What a person wants to do, and the settings for it, in the order of `--help`.
+HELP = {
+    "choose what speaks, and where": "model device gpus talker_device code2wav_device encoder_device load_format dtype "
+    "code2wav_dtype talker_weights enforce_eager",
+    "say where to listen": "listen metrics_listen admin_listen traces",
+    "say who may call": "api_keys open_services tls_certificate tls_key tls_client_ca receipt_key_file",
+    "serve more at a time": "processes pairs num_slots max_queued_streams max_sessions max_context stored_streams "
+    "max_text_chars",
+    "share the machine": "cpu_threads gpu_memory_gib num_pages mps",
+    "keep voices and phrases": "voices_dir voices_url max_voices max_voice_bytes max_recording_wait_s "
+    "phrase_cache_bytes phrases",
+    "survive failures, and stop": "standby hang_timeout_s request_timeout_s drain_delay_s drain_grace_s",
+}

@@ -338,9 +338,8 @@ def test_the_workers_of_all_pairs_share_the_cores(custom_voice: Path, monkeypatc
     assert [c.cpu_threads for c in prepared._sharing([without])] == [8]
     assert [c.cpu_threads for c in prepared._sharing([without] * 4)] == [2] * 4
     assert [c.cpu_threads for c in prepared._sharing([without] * 40)] == [1] * 40
-    chosen = without.but(talker_cpu_threads=3)
-    (shared,) = prepared._sharing([chosen])
-    assert (shared.threads("talker"), shared.threads("code2wav")) == (3, 8)
+    (chosen,) = prepared._sharing([without.but(cpu_threads=3)])
+    assert (chosen.threads("talker"), chosen.threads("code2wav")) == (3, 3)
 
 
 @pytest.mark.parametrize("has_begun", [False, True])

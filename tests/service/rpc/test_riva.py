@@ -191,9 +191,3 @@ async def scraped(server: Served) -> str:
             return str(response.read().decode())
 
     return await asyncio.to_thread(scrape)
-
-
-async def test_it_can_be_switched_off() -> None:
-    async with served(FakeEngine(), riva=False) as server:
-        code, _, _ = await failure(Stub(server).synthesize(request()))
-        assert code is grpc.StatusCode.UNIMPLEMENTED

@@ -188,8 +188,6 @@ def _mps(examined: Examined) -> tuple[Verdict, str]:
         return Verdict.PASS, f"the server will start {machine.program}"
     if plan.sharing is Sharing.THEIR_DAEMON:
         return Verdict.PASS, "a daemon is running"
-    if any(config.code2wav.sm_percent for config in examined.configs):
-        return Verdict.WARN, "not active, so code2wav_sm_percent has no effect"
     if plan.sharing is Sharing.TURNS:
         text = "off: talker and codec take turns on a GPU, which makes steps longer under load; leave --mps at auto"
         return Verdict.WARN, text
@@ -215,6 +213,7 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
     """Compare the memory that all workers on a device need with what is free there."""
     from sonorant.engine.cpu.choice import uses_int8
     from sonorant.engine.model.memory import MemoryNeed, code2wav_need, encoder_need, free_bytes, gib, talker_need
+    from sonorant.engine.talker.run.kv_cache import CUDA_SHARE
 
     needs: list[MemoryNeed] = []
     for config in examined.configs:
@@ -232,7 +231,7 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
         text = f"{device}: {gib(weights)} for weights, {gib(wanted)} for streams in all slots, {gib(free)} free"
         if total > free:
             verdict, text = Verdict.FAIL, f"{text}; at least {gib(total)} needed: use fewer worker pairs or num_pages"
-        elif wanted > examined.configs[0].talker.kv_memory_share * (free - weights):
+        elif wanted > CUDA_SHARE * (free - weights):
             verdict = max(verdict, Verdict.WARN, key=list(Verdict).index)
             text += "; unless streams are short, they will wait for KV pages while slots are free"
         parts.append(text)

@@ -29,13 +29,12 @@ def add_services(
     server: grpc.aio.Server,
     speech: TextToSpeechServicer,
     voices: VoiceServicer,
-    riva: RivaServicer | None,
+    riva: RivaServicer,
     health: HealthServicer,
 ) -> None:
     text_to_speech_service_pb2_grpc.add_TextToSpeechServiceServicer_to_server(speech, server)
     voice_service_pb2_grpc.add_VoiceServiceServicer_to_server(voices, server)
-    if riva is not None:
-        server.add_generic_rpc_handlers((riva.handlers(),))
+    server.add_generic_rpc_handlers((riva.handlers(),))
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     names = (*SERVICES, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name, REFLECTION_V1ALPHA)
     reflection = reflection_aio.ReflectionServicer(names)

@@ -41,6 +41,6 @@ def test_the_configured_number_counts() -> None:
 def test_the_default_fits_here() -> None:
     config = EngineConfig(Path(".")).but(max_context=64)
     assert (
-        fitting_num_pages(CHECKPOINT, config, torch.bfloat16, memory_budget_bytes(torch.device("cpu"), 0.6, UNLIMITED))
+        fitting_num_pages(CHECKPOINT, config, torch.bfloat16, memory_budget_bytes(torch.device("cpu"), UNLIMITED))
         == config.talker.num_slots * 4
     )

@@ -17,6 +17,7 @@ from sonorant.engine.model.attention import PagedRows
 from sonorant.engine.model.memory import kv_page_bytes, num_pages
 from sonorant.engine.types import Int64Array
 
+CUDA_SHARE = 0.6  # of the memory that weights leave free, for all talkers of a GPU together
 CPU_SHARE = 0.25  # of all memory; pages that are never written take none
 
 
@@ -141,9 +142,8 @@ def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch
     return min(wanted, affordable)
 
 
-def memory_budget_bytes(device: torch.device, cuda_share: float, allowed_bytes: int) -> int:
-    """How many bytes all pages together may take. `cuda_share`: of the GPU memory that the weights leave free and that
-    may be taken, which is `allowed_bytes` at most."""
+def memory_budget_bytes(device: torch.device, allowed_bytes: int) -> int:
+    """How many bytes all pages together may take. On a GPU at most `allowed_bytes` may be taken beside the weights."""
     if device.type == "cuda":
-        return int(min(free_bytes(device), allowed_bytes) * cuda_share)
+        return int(min(free_bytes(device), allowed_bytes) * CUDA_SHARE)
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)

@@ -53,9 +53,7 @@ class TalkerRunner:
         dtype = torch.float32 if is_int8 else compute_dtype(config.dtype, checkpoint.dtype, device)
         talker = load_int8_talker(checkpoint, config) if is_int8 else load_talker(checkpoint, config, device, dtype)
         allowed_bytes = allowed_beside_weights(checkpoint, config)
-        self.num_pages = fitting_num_pages(
-            checkpoint, config, dtype, memory_budget_bytes(device, config.talker.kv_memory_share, allowed_bytes)
-        )
+        self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, allowed_bytes))
         self._cache = KVCache(
             checkpoint.talker.stack,
             num_pages=self.num_pages,
