@@ -53,7 +53,7 @@ class QuantizedEncoder(nn.Module):
 
     def embed(self, samples: Tensor) -> Tensor:
         """samples [crops, n] -> [crops, hidden, frames]."""
-        x = self.encoder(samples[:, None])
+        x, _ = self.encoder(samples[:, None])
         x = self.encoder_transformer(x.transpose(1, 2)).transpose(1, 2)
         out: Tensor = self.downsample(x)
         return out
