@@ -313,7 +313,7 @@ async def test_deaths_without_a_recording_are_nobodys_fault(it: Running) -> None
     await it.idle()
     pids = [it.encoder.pid, *it.encodings.decoder_pids]
     stop(pids, signal.SIGKILL)
-    await until(lambda: it.encoder.pid not in pids)
+    await until(lambda: it.encoder.pid not in pids and not any(map(is_running, pids)))
     for answer in await asyncio.gather(*it.jobs(different(4))):
         assert answer.codes is not None
 

@@ -29,13 +29,11 @@ class Encoder:
         self.error: Exception | None = None
         self.value = 1.0
 
-    def x_vector(self, samples: Float32Array) -> Float32Array:
+    def encode(self, samples: Float32Array, *, with_codes: bool) -> tuple[Float32Array, Int16Array | None]:
         if self.error:
             raise self.error
-        return np.full(8, self.value, np.float32)
-
-    def codes(self, samples: Float32Array) -> Int16Array:
-        return np.zeros((len(samples) // 1920, 4), np.int16)
+        x_vector = np.full(8, self.value, np.float32)
+        return x_vector, np.zeros((len(samples) // 1920, 4), np.int16) if with_codes else None
 
 
 @asynccontextmanager

@@ -31,9 +31,7 @@ WARM_UP_S = 1.0  # on the CPU: the first recording initializes libraries
 class Encoder(Protocol):
     """The part of `sonorant.engine.model.reference.ReferenceEncoder` that is used here."""
 
-    def x_vector(self, samples: Float32Array) -> Float32Array: ...
-
-    def codes(self, samples: Float32Array) -> Int16Array: ...
+    def encode(self, samples: Float32Array, *, with_codes: bool) -> tuple[Float32Array, Int16Array | None]: ...
 
 
 def serve(stream: BufferedRWPair, encoder: Encoder) -> None:
@@ -49,10 +47,10 @@ def serve(stream: BufferedRWPair, encoder: Encoder) -> None:
 
 def _encoded(samples: Float32Array, encoder: Encoder, *, with_codes: bool) -> bytes | EncodingFailed:
     try:
-        x_vector = encoder.x_vector(samples)
+        x_vector, codes = encoder.encode(samples, with_codes=with_codes)
         if not np.isfinite(x_vector).all():
             return EncodingFailed("the speaker encoder gave values that are not finite; give another recording")
-        return x_vector.tobytes() + (encoder.codes(samples).tobytes() if with_codes else b"")
+        return x_vector.tobytes() + (b"" if codes is None else codes.tobytes())
     except Exception as error:
         log.exception("a recording of %d samples could not be encoded", len(samples))
         what = type(error).__name__

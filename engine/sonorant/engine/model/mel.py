@@ -1,4 +1,4 @@
-"""The log-mel spectrogram that goes into the speaker encoder. Float32 on the CPU, whatever the model's dtype.
+"""The log-mel spectrogram that goes into the speaker encoder. Float32, whatever the model's dtype.
 
 Source of the numbers: QwenLM/Qwen3-TTS qwen_tts/core/models/modeling_qwen3_tts.py, `extract_speaker_embedding` and
 `mel_spectrogram`; the filters are librosa's default ones (Slaney scale, Slaney norm).
@@ -7,7 +7,6 @@ Source of the numbers: QwenLM/Qwen3-TTS qwen_tts/core/models/modeling_qwen3_tts.
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 FFT_SIZE = 1024
@@ -25,18 +24,23 @@ LOG_STEP = math.log(6.4) / 27.0
 class MelSpectrogram:
     """Computes log-mel spectrograms; owns the window and the filters."""
 
-    def __init__(self, sample_rate_hz: int, num_mels: int) -> None:
-        self._window = torch.hann_window(FFT_SIZE)
-        self._filters = mel_filters(sample_rate_hz, num_mels)
+    def __init__(self, sample_rate_hz: int, num_mels: int, device: torch.device | str = "cpu") -> None:
+        self._window = torch.hann_window(FFT_SIZE).to(device)
+        self._filters = mel_filters(sample_rate_hz, num_mels).T.contiguous().to(device)
 
-    def __call__(self, samples: Tensor) -> Tensor:
-        """samples [num_samples] > PADDING_SAMPLES -> [num_samples // HOP_SAMPLES, num_mels]."""
-        padded = F.pad(samples[None], (PADDING_SAMPLES, PADDING_SAMPLES), mode="reflect")[0]
-        spectrum = torch.stft(
-            padded, FFT_SIZE, HOP_SAMPLES, window=self._window, center=False, return_complex=True
-        )  # [bins, frames]
+    def __call__(self, samples: Tensor, length: Tensor | None = None) -> Tensor:
+        """samples [num_samples] float32 -> [num_samples // HOP_SAMPLES, num_mels].
+
+        `length` [1]: only so many samples are the recording's, more than PADDING_SAMPLES; frames from
+        length // HOP_SAMPLES on mean nothing.
+        """
+        last = (len(samples) if length is None else length) - 1
+        places = torch.arange(-PADDING_SAMPLES, len(samples) + PADDING_SAMPLES, device=samples.device).abs()
+        places = (last - (last - places).abs()).clamp(min=0)  # reflected at the recording's own end
+        frames = samples[places].unfold(0, FFT_SIZE, HOP_SAMPLES) * self._window
+        spectrum = torch.fft.rfft(frames)  # [frames, bins]
         magnitude = torch.sqrt(torch.view_as_real(spectrum).square().sum(-1) + MAGNITUDE_FLOOR)
-        return (self._filters @ magnitude).clamp(min=MEL_FLOOR).log().T
+        return (magnitude @ self._filters).clamp(min=MEL_FLOOR).log()
 
 
 def mel_filters(sample_rate_hz: int, num_mels: int) -> Tensor:

@@ -36,8 +36,8 @@ class ReferenceEncoder:
         self._checkpoint = checkpoint
         self._config = config
         self._speaker = checkpoint.speaker_encoder
-        self._mel = MelSpectrogram(self._speaker.sample_rate, self._speaker.mel_dim)
         self._device = find_device(config.encoder_device)
+        self._mel = MelSpectrogram(self._speaker.sample_rate, self._speaker.mel_dim, self._device)
         self._codec_lengths: _Lengths | None = None
         self._speaker_lengths: _Lengths | None = None
 
@@ -53,25 +53,25 @@ class ReferenceEncoder:
         """Load both encoders, and run them once for each of these lengths: on a GPU, to capture CUDA graphs of them,
         unless the settings want none. From now on, recordings are filled up to the next length. Raises CheckpointError.
         """
-        codec, speaker, frame = self._codec_encoder, self._speaker_encoder, self._checkpoint.codec.encode_frame_samples
+        codec, frame = self._codec_encoder, self._checkpoint.codec.encode_frame_samples
         with_graphs = self._device.type == "cuda" and not self._config.enforce_eager
-        pool = torch.cuda.graph_pool_handle() if with_graphs else None
         sizes = sorted({-(-round(each * self.sample_rate_hz) // frame) * frame for each in seconds})
-        mels = self._speaker.mel_dim
         self._codec_lengths = _Lengths(
-            sizes, self._device, _dtype(codec.downsample.conv), (), lambda x, length: codec.encode(x[None], length)[0]
+            sizes, self._device, _dtype(codec.downsample.conv), lambda x, length: codec.encode(x[None], length)[0]
         )
-        self._speaker_lengths = _Lengths(
-            [size // HOP_SAMPLES for size in sizes],
-            self._device,
-            _dtype(speaker.fc),
-            (mels,),
-            lambda x, length: speaker(x[None], length)[0],
-        )
+        self._speaker_lengths = _Lengths(sizes, self._device, torch.float32, self._embedding)
         for lengths in (self._codec_lengths, self._speaker_lengths):
-            lengths.run_all(pool)
+            lengths.run_all(with_graphs=with_graphs)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # of the runs before the captures
+
+    @torch.inference_mode()
+    def encode(self, samples: Float32Array, *, with_codes: bool) -> tuple[Float32Array, Int16Array | None]:
+        """Return what `x_vector` and, `with_codes`, `codes` return. On a GPU both are computed side by side."""
+        values = self._checked(samples)
+        codes = self._start_codes(values) if with_codes else None
+        x_vector = self._start_x_vector(values)
+        return _downloaded_x_vector(x_vector), None if codes is None else _downloaded_codes(codes)
 
     @torch.inference_mode()
     def x_vector(self, samples: Float32Array) -> Float32Array:
@@ -79,34 +79,43 @@ class ReferenceEncoder:
 
         Raises InvalidSynthesis if the recording is too short.
         """
-        encoder = self._speaker_encoder
-        min_samples = max(encoder.min_frames * HOP_SAMPLES, PADDING_SAMPLES + 1)
+        return _downloaded_x_vector(self._start_x_vector(self._checked(samples)))
+
+    @torch.inference_mode()
+    def codes(self, samples: Float32Array) -> Int16Array:
+        """Return the codec frames [frames, codebooks] of mono samples at `sample_rate_hz`, an incomplete last frame
+        included."""
+        return _downloaded_codes(self._start_codes(torch.from_numpy(samples).to(self._device)))
+
+    def _checked(self, samples: Float32Array) -> Tensor:
+        """Return the samples on the device. Raises InvalidSynthesis if the recording is too short for a speaker."""
+        min_samples = max(self._speaker_encoder.min_frames * HOP_SAMPLES, PADDING_SAMPLES + 1)
         if len(samples) < min_samples:
             raise InvalidSynthesis(
                 FIELD,
                 f"the reference recording lasts {len(samples) / self.sample_rate_hz:.3f} s; the speaker encoder needs "
                 f"at least {min_samples / self.sample_rate_hz:.3f} s; record a few seconds for a good voice",
             )
-        mel = self._mel(torch.from_numpy(samples))
-        lengths = self._speaker_lengths
-        if lengths is not None and lengths.has(len(mel)):
-            found = lengths(mel)
-        else:
-            found = encoder(mel[None].to(self._device, _dtype(encoder.fc)))[0]
-        embedding: Float32Array = found.float().cpu().numpy()
-        return embedding
+        return torch.from_numpy(samples).to(self._device)
 
-    @torch.inference_mode()
-    def codes(self, samples: Float32Array) -> Int16Array:
-        """Return the codec frames [frames, codebooks] of mono samples at `sample_rate_hz`, an incomplete last frame
-        included."""
-        encoder, lengths, values = self._codec_encoder, self._codec_lengths, torch.from_numpy(samples)
-        if lengths is not None and lengths.has(len(samples)):
-            found = lengths(values)[: -(-len(samples) // encoder.frame_samples)]
-        else:
-            found = encoder(values.to(self._device, _dtype(encoder.downsample.conv)))
-        codes: Int16Array = found.to(torch.int16).cpu().numpy()
-        return codes
+    def _start_x_vector(self, values: Tensor) -> "_Started":
+        if (lengths := self._speaker_lengths) is not None and lengths.has(len(values)):
+            return lengths.start(values)
+        return _Started(self._embedding(values))
+
+    def _start_codes(self, values: Tensor) -> "_Started":
+        encoder = self._codec_encoder
+        if (lengths := self._codec_lengths) is not None and lengths.has(len(values)):
+            started = lengths.start(values)
+            return _Started(started.outputs[: -(-len(values) // encoder.frame_samples)], started.stream)
+        return _Started(encoder(values.to(_dtype(encoder.downsample.conv))))
+
+    def _embedding(self, x: Tensor, length: Tensor | None = None) -> Tensor:
+        """x [num_samples] float32 -> [hidden]. `length` [1]: only so many samples are the recording's."""
+        encoder = self._speaker_encoder
+        mel = self._mel(x, length).to(_dtype(encoder.fc))
+        embedding: Tensor = encoder(mel[None], None if length is None else length // HOP_SAMPLES)[0]
+        return embedding
 
     @cached_property
     def _speaker_encoder(self) -> SpeakerEncoder:
@@ -137,40 +146,64 @@ class _Graph:
     outputs: Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """What a stream of the GPU is computing; without a stream, the current one, or nothing any more."""
+
+    outputs: Tensor
+    stream: "torch.cuda.Stream | None" = None
+
+    def result(self) -> Tensor:
+        """Return the outputs for use on the current stream."""
+        if self.stream is not None:
+            torch.cuda.current_stream(self.outputs.device).wait_stream(self.stream)
+        return self.outputs
+
+
 class _Lengths:
     """A function of one recording that runs only with a few lengths. What fills a recording up to the next one changes
-    nothing of the result, and as the shapes are few, a recording has the same result whatever came before it."""
+    nothing of the result, and as the shapes are few, a recording has the same result whatever came before it. On a GPU
+    it has a stream, and graphs with memory, of its own, so that another such function can run beside it."""
 
     def __init__(
         self,
         sizes: Sequence[int],
         device: torch.device,
         dtype: torch.dtype,
-        features: tuple[int, ...],
         function: Callable[[Tensor, Tensor], Tensor],
     ) -> None:
-        """`function`: of x [size, *features] and the length [1] of the recording in it."""
+        """`function`: of x [size] and the length [1] of the recording in it."""
         self._sizes = sizes
         self._function = function
-        self._input = torch.zeros((sizes[-1], *features), device=device, dtype=dtype)
+        self._input = torch.zeros(sizes[-1], device=device, dtype=dtype)
         self._length = torch.ones(1, device=device, dtype=torch.int64)
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._graphs: dict[int, _Graph] = {}
 
     def has(self, length: int) -> bool:
         return length <= self._sizes[-1]
 
     @torch.inference_mode()
-    def run_all(self, pool: object) -> None:
-        """Run with each size, the largest first, and capture that if there is a pool. Graphs of a pool share memory."""
+    def run_all(self, *, with_graphs: bool) -> None:
+        """Run with each size, the largest first, and capture that if there are to be graphs; these share memory."""
+        pool = torch.cuda.graph_pool_handle() if with_graphs else None
         for size in reversed(self._sizes):
             self._length.fill_(size)
             if pool is None:
                 self._run(size)
             else:
-                self._graphs[size] = _Graph(*captured(lambda size=size: self._run(size), pool))  # type: ignore[misc]
+                graph = captured(lambda size=size: self._run(size), pool, self._stream)  # type: ignore[misc]
+                self._graphs[size] = _Graph(*graph)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """x: [length, *features]. The result lasts until the next call."""
+    def start(self, x: Tensor) -> _Started:
+        """Start with x [length], which is on the device. The result lasts until the next start."""
+        if self._stream is None:
+            return _Started(self._filled(x))
+        self._stream.wait_stream(torch.cuda.current_stream(x.device))
+        with torch.cuda.stream(self._stream):
+            return _Started(self._filled(x), self._stream)
+
+    def _filled(self, x: Tensor) -> Tensor:
         size = self._sizes[bisect_left(self._sizes, len(x))]
         self._input[: len(x)].copy_(x)
         self._input[len(x) : size].zero_()
@@ -182,6 +215,16 @@ class _Lengths:
 
     def _run(self, size: int) -> Tensor:
         return self._function(self._input[:size], self._length)
+
+
+def _downloaded_x_vector(started: _Started) -> Float32Array:
+    x_vector: Float32Array = started.result().float().cpu().numpy()
+    return x_vector
+
+
+def _downloaded_codes(started: _Started) -> Int16Array:
+    codes: Int16Array = started.result().to(torch.int16).cpu().numpy()
+    return codes
 
 
 def _dtype(module: torch.nn.Conv1d) -> torch.dtype:
