@@ -1,18 +1,23 @@
 """Measures how soon cloned voices speak: starts a server, and puts the loads of one row after another on it.
 
-    python tests/measure/clone_rows.py --limit-s 200 [--tree FOLDER] [SETTING OF THE SERVER ...]
+    python tests/measure/clone_rows.py --limit-s 200 [--set clones] [--tree FOLDER] [SETTING OF THE SERVER ...]
 
+Sets: `clones`; `design`, described voices and presets in turns; `beside`, listeners of presets in all slots of one
+checkpoint beside new recordings on the other; `fair`, one caller's long recordings beside another's presets and clones.
 `--tree` starts the server of another checkout; `sonorant bench` of this one measures it. Each row is printed as it is
-measured; what does not fit into the limit is left out, and said.
+measured, with the mean of each part of the latency budget; what does not fit into the limit is left out, and said.
 """
 
 import argparse
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 
 from sonorant.bench.grpc_speech import grpc_speaker
@@ -22,34 +27,80 @@ from sonorant.bench.voices import Voices
 from sonorant.client.client import SpeechClient
 from sonorant.client.errors import SpeechError
 from sonorant.client.listening.playback import PlaybackMeter
+from sonorant.service.access.api_keys import new_key
 
 HERE = Path(__file__).resolve().parents[2]
 ROOTS = ("proto", "clients", "service", "engine")
-SHAPE = ("--model", "qwen3-tts-12hz-1.7b-base", "--load-format", "dummy")
 FRAMES, SECONDS, WARM_UP_S = 69, 4.0, 1.5
 TEXT = "Nobody here has heard this voice before, and it should begin at once."
 ROW_S = 15.0  # more than a row takes, with its processes; one that refuses all may take as long
-ROTATION = ("--task", "clone", "--recordings", "64", "--recording-s", "5")
-ONCE = ("--task", "clone", "--recording-s", "5")
-ROWS: dict[str, tuple[str, ...]] = {
-    "closed 1, never seen, 5 s": (*ONCE, "--closed", "1"),
-    "closed 1, seen before, sent along": (
-        "--task",
-        "clone",
-        "--recordings",
-        "1",
-        "--recording-s",
-        "5",
-        "--closed",
-        "1",
+BASE, CUSTOM, DESIGN = (f"qwen3-tts-12hz-1.7b-{task}" for task in ("base", "customvoice", "voicedesign"))
+Load = tuple[str, ...]
+
+
+def cloned(*load: str, recordings: int = 0, seconds: int = 5) -> Load:
+    return "--task", "clone", "--recordings", str(recordings), "--recording-s", str(seconds), *load
+
+
+def designed(*load: str) -> Load:
+    return "--task", "design", *load
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    models: tuple[str, ...]
+    rows: dict[str, tuple[Load, ...]]  # the loads of a row come at the same time
+    needs_keys: bool = False
+
+
+def with_key(name: str, load: Load) -> Load:
+    """`name`: of the file with the key, in the folder of the run."""
+    return *load, "--keys", f"{{folder}}/{name}.key"
+
+
+PRESETS, CLONES = ("--open", "10"), cloned("--open", "5")
+LONG = with_key("busy", cloned("--closed", "32", seconds=30))
+SETS = {
+    "clones": Set(
+        (BASE,),
+        {
+            "closed 1, never seen, 5 s": (cloned("--closed", "1"),),
+            "closed 1, seen before, sent along": (cloned("--closed", "1", recordings=1),),
+            "closed 1, kept under an id": (("--voice", "kept-voice", "--closed", "1"),),
+            "open 50/s, each never seen": (cloned("--open", "50"),),
+            "open 20/s, each never seen": (cloned("--open", "20"),),
+            "closed 16, 64 in rotation": (cloned("--closed", "16", recordings=64),),
+            "closed 64, 64 in rotation": (cloned("--closed", "64", recordings=64),),
+            "closed 1, never seen, 15 s": (cloned("--closed", "1", seconds=15),),
+            "closed 128, 64 in rotation": (cloned("--closed", "128", recordings=64),),
+        },
     ),
-    "closed 1, kept under an id": ("--voice", "kept-voice", "--closed", "1"),
-    "open 20/s, each never seen": (*ONCE, "--open", "20"),
-    "closed 16, 64 in rotation": (*ROTATION, "--closed", "16"),
-    "closed 64, 64 in rotation": (*ROTATION, "--closed", "64"),
-    "open 50/s, each never seen": (*ONCE, "--open", "50"),
-    "closed 1, never seen, 15 s": ("--task", "clone", "--recording-s", "15", "--closed", "1"),
-    "closed 128, 64 in rotation": (*ROTATION, "--closed", "128"),
+    "design": Set(
+        (CUSTOM, DESIGN),
+        {
+            "closed 1, presets": (("--closed", "1"),),
+            "closed 1, described": (designed("--closed", "1"),),
+            "closed 64, presets": (("--closed", "64"),),
+            "closed 64, described": (designed("--closed", "64"),),
+            "closed 1, presets again": (("--closed", "1"),),
+            "closed 1, described again": (designed("--closed", "1"),),
+        },
+    ),
+    "beside": Set(
+        (CUSTOM, BASE),
+        {
+            "listeners alone": (("--paced", "{listeners}"),),
+            "listeners beside 20/s never seen": (("--paced", "{listeners}"), cloned("--open", "20")),
+        },
+    ),
+    "fair": Set(
+        (CUSTOM, BASE),
+        {
+            "presets and clones of one caller alone": (with_key("calm", PRESETS), with_key("calm", CLONES)),
+            "beside 32 recordings of 30 s of another": (with_key("calm", PRESETS), with_key("calm", CLONES), LONG),
+        },
+        needs_keys=True,
+    ),
 }
 
 
@@ -92,32 +143,70 @@ def until_serving(server: "subprocess.Popen[bytes]", address: str, ends_s: float
     return True
 
 
+async def num_listeners(address: str, most: int) -> int:
+    """Return how many streams fit into the engine at once, or `most`."""
+    async with SpeechClient(address) as client:
+        return min(most, (await client.capabilities()).max_streams)
+
+
+def make_keys(folder: Path) -> Path:
+    tables = []
+    for name in ("calm", "busy"):
+        key, table = new_key(name)
+        (folder / f"{name}.key").write_text(key)
+        tables.append(f"{table}\nmax_sessions = 1000\n")
+    path = folder / "keys.toml"
+    path.write_text("\n".join(tables))
+    path.chmod(0o600)
+    return path
+
+
+def budget_sums(port: int) -> dict[str, tuple[float, float]]:
+    """Return the sum in s, and the number, of each part of the latency budget."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        text = page.read().decode()
+    found = re.findall(r'^tts_budget_seconds_(sum|count){part="(\w+)"} (\S+)', text, re.MULTILINE)
+    sums = {part: float(value) for kind, part, value in found if kind == "sum"}
+    return {part: (sums[part], float(value)) for kind, part, value in found if kind == "count"}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=200.0)
+    parser.add_argument("--set", choices=SETS, default="clones")
     parser.add_argument("--tree", type=Path, default=HERE)
     parser.add_argument("--port", type=int, default=50951)
+    parser.add_argument("--listeners", type=int, default=10_000, help="at most, instead of one in each slot")
     parser.add_argument("--only", default="", help="rows whose name has this in it")
     args, settings = parser.parse_known_args()
     ends_s = time.monotonic() + args.limit_s
-    address = f"127.0.0.1:{args.port}"
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "sonorant.service", "--listen", address, "--voices-dir", folder]
-        log = Path(folder) / "log"
+    address, chosen = f"127.0.0.1:{args.port}", SETS[args.set]
+    if not settings:
+        settings = [*(word for model in chosen.models for word in ("--model", model)), "--load-format", "dummy"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        command = [sys.executable, "-m", "sonorant.service", "--listen", address, "--voices-dir", name]
+        command += ["--metrics-listen", f"127.0.0.1:{args.port + 1}"]
+        if chosen.needs_keys:
+            command += ["--api-keys", str(make_keys(folder))]
+        log = folder / "log"
         with log.open("w") as file:
-            server = subprocess.Popen(
-                [*command, *(settings or SHAPE)], env=environment(args.tree), stdout=file, stderr=file
-            )
+            server = subprocess.Popen([*command, *settings], env=environment(args.tree), stdout=file, stderr=file)
         try:
             begun_s = time.monotonic()
             if not until_serving(server, address, ends_s):
                 raise SystemExit(f"the server was not SERVING in time\n{log.read_text()[-2000:]}")
             print(f"{args.tree.name}: SERVING after {time.monotonic() - begun_s:.1f} s", flush=True)
-            print(f"first clone after SERVING: {asyncio.run(first_clone(address)):.1f} ms", flush=True)
-            asyncio.run(keep_voice(address))
-            for name, load in ROWS.items():
-                if args.only in name:
-                    measure(name, load, address, ends_s)
+            filled = {"folder": name}
+            if args.set == "clones":
+                print(f"first clone after SERVING: {asyncio.run(first_clone(address)):.1f} ms", flush=True)
+                asyncio.run(keep_voice(address))
+            if args.set == "beside":
+                filled["listeners"] = str(asyncio.run(num_listeners(address, args.listeners)))
+                print(f"{filled['listeners']} listeners", flush=True)
+            for row, loads in chosen.rows.items():
+                if args.only in row:
+                    measure(row, [[word.format(**filled) for word in load] for load in loads], args.port, ends_s)
         finally:
             server.terminate()
             try:
@@ -126,20 +215,35 @@ def main() -> None:
                 server.kill()
 
 
-def measure(name: str, load: tuple[str, ...], address: str, ends_s: float) -> None:
+def measure(name: str, loads: list[list[str]], port: int, ends_s: float) -> None:
     left_s = ends_s - time.monotonic()
     if left_s < ROW_S:
         print(f"{name}: left out, the time is over", flush=True)
         return
-    bench = [sys.executable, "-m", "sonorant.bench", "--server", address, "--frames", str(FRAMES), *load]
+    bench = [sys.executable, "-m", "sonorant.bench", "--server", f"127.0.0.1:{port}", "--frames", str(FRAMES)]
     bench += ["--seconds", str(SECONDS), "--warm-up-s", str(WARM_UP_S), "--timeout-s", "10"]
-    try:
-        done = subprocess.run(bench, env=environment(HERE), capture_output=True, text=True, timeout=left_s)
-        print(f"{name}\n{done.stdout.rstrip()}", flush=True)
-        if not done.stdout:
-            print(done.stderr[-1000:], flush=True)
-    except subprocess.TimeoutExpired:
-        print(f"{name}: not over within the time", flush=True)
+    before = budget_sums(port + 1)
+    runs = [
+        subprocess.Popen(
+            [*bench, *load], env=environment(HERE), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for load in loads
+    ]
+    print(name, flush=True)
+    for run in runs:
+        try:
+            stdout, stderr = run.communicate(timeout=max(1.0, ends_s - time.monotonic()))
+            print(stdout.rstrip() or stderr[-1000:], flush=True)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            print("not over within the time", flush=True)
+    after = budget_sums(port + 1)
+    parts = []
+    for part, (sum_s, num) in after.items():
+        sum_before_s, num_before = before.get(part, (0.0, 0.0))
+        if num > num_before and (mean_ms := 1000 * (sum_s - sum_before_s) / (num - num_before)) >= 0.05:
+            parts.append(f"{part} {mean_ms:.1f}")
+    print(f"mean ms of the budget: {', '.join(parts)}", flush=True)
 
 
 if __name__ == "__main__":
