@@ -95,11 +95,6 @@ def choose(
 
 
 @triton.jit
-def _add_both(a, b, c, d):
-    return a + c, b + d
-
-
-@triton.jit
 def _uniform(seed, frame, book):
     """As `sonorant.engine.model.sampling.uniforms`: the finalizer of splitmix64."""
     x = ((seed << 32) | (frame << 8) | book).to(tl.uint64, bitcast=True)
@@ -154,10 +149,10 @@ def _choose(
             second = threshold | (tl.full([], 0x80000000, tl.uint32) >> (2 * pair))
             third = first | second
             at_least = (order >= first).to(tl.int32) + ((order >= second).to(tl.int32) << 16)
-            both, num_third = tl.reduce((at_least, (order >= third).to(tl.int32)), 0, _add_both)
-            threshold = tl.where((both & 0xFFFF) >= k, first, threshold)
-            threshold = tl.where((both >> 16) >= k, second, threshold)
-            threshold = tl.where(num_third >= k, third, threshold)
+            counts = tl.sum(at_least.to(tl.int64) + ((order >= third).to(tl.int64) << 32), 0)
+            threshold = tl.where((counts & 0xFFFF) >= k, first, threshold)
+            threshold = tl.where(((counts >> 16) & 0xFFFF) >= k, second, threshold)
+            threshold = tl.where((counts >> 32) >= k, third, threshold)
         is_kept = inside & (order >= threshold)
         highest = tl.max(score, 0)
         weight = tl.where(is_kept, tl.exp(score - highest), 0.0)
