@@ -1,9 +1,10 @@
-"""How many functions in how many files two walks through a server take: `python -m tests.measure.walks`.
+"""How many functions in how many files four walks through a server take: `python -m tests.measure.walks`.
 
-First text: from the first text of a session until its `OpenStream` is on ring A. Death: from a worker's death until
-`OpenStream` is on the ring of the new worker; only the engine counts there. Owner and server process run in one
-process, so that both are seen. Constructors, lambdas, comprehensions and other functions within functions do not count.
-`--list` names the functions.
+First text: from the first text of a session until its `OpenStream` is on ring A, and, as it was counted first, all that
+runs within 2 ms. Later text: until its `PushText` is on ring A. Chunk: from the records of ring C until gRPC has the
+audio. Death: from a worker's death until `OpenStream` is on the ring of the new worker; only the engine counts there.
+Owner and server process run in one process, so that both are seen. Constructors, lambdas, comprehensions and other
+functions within functions do not count. `--list` names the functions.
 """
 
 import argparse
@@ -25,15 +26,18 @@ from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 
 SETTINGS = ["--listen", "127.0.0.1:0", "--device", "cpu"]
-FIRST_TEXT_S, STEP_S = 0.002, 0.02
+FIRST_TEXT_S, LATER_S, STEP_S = 0.002, 1.5, 0.02
 TEXT = "Hello there, this is a rather long text, so that a worker can die in the middle of it, and it goes on and on."
 
 
 class Walk:
-    """Which functions of ours run while this is open."""
+    """Which functions of ours run while this is open, from one of this name on until another one after that."""
 
-    def __init__(self, *roots: str) -> None:
+    def __init__(self, *roots: str, begin: str = "", after: str = "", end: str = "") -> None:
+        """`end` ends the walk once `after` is in it."""
         self._roots = roots
+        self._begin, self._after, self._end = begin, after, end
+        self._is_over = False
         self.functions: dict[tuple[str, str], None] = {}  # file and name, in order
 
     def __enter__(self) -> "Walk":
@@ -44,11 +48,14 @@ class Walk:
         sys.setprofile(None)
 
     def _on_event(self, frame: FrameType, event: str, _: object) -> None:
-        if event != "call" or "/sonorant/" not in (file := frame.f_code.co_filename):
+        if event != "call" or self._is_over or "/sonorant/" not in (file := frame.f_code.co_filename):
             return
         file, name = file.split("/sonorant/", 1)[1], frame.f_code.co_qualname
-        if file.startswith(self._roots) and "<locals>" not in name and "__init__" not in name:
+        if not file.startswith(self._roots) or "<locals>" in name or "__init__" in name:
+            return
+        if self.functions or not self._begin or name == self._begin:
             self.functions[file, name] = None
+            self._is_over = name == self._end and self.has(self._after)
 
     def has(self, name: str) -> bool:
         return any(each == name for _, each in self.functions)
@@ -90,9 +97,13 @@ async def speak(stub: Any) -> Any:
     return call
 
 
-async def first_text(stub: Any) -> Walk:
+SERVER = ("service/", "engine/", "logs/")
+TO_RING_A = {"after": "RingOutbox.try_publish", "end": "Doorbell.ring"}
+
+
+async def first_text(stub: Any, **end: str) -> Walk:
     call = await speak(stub)
-    with Walk("service/", "engine/", "logs/") as walk:
+    with Walk(*SERVER, **end) as walk:
         await call.write(SpeakRequest(text="Hello there, this is "))
         await asyncio.sleep(FIRST_TEXT_S)
     assert walk.has("RingOutbox.try_publish"), "the text was not there yet; run this on a quiet machine"
@@ -100,13 +111,38 @@ async def first_text(stub: Any) -> Walk:
     return walk
 
 
+async def later_text(stub: Any) -> Walk:
+    call = await speak(stub)
+    await call.write(SpeakRequest(text="Hello there, this is "))
+    await asyncio.sleep(LATER_S)
+    with Walk(*SERVER, **TO_RING_A) as walk:
+        await call.write(SpeakRequest(text="a longer text "))
+        await asyncio.sleep(STEP_S)
+    call.cancel()
+    return walk
+
+
+async def chunk(stub: Any) -> Walk:
+    call = await speak(stub)
+    await call.write(SpeakRequest(text=TEXT))
+    await call.write(SpeakRequest(end={}))
+    await until_heard(call, 3)
+    with Walk(*SERVER, begin="Traffic._receive", after="Outbox.send", end="CallRecord.response") as walk:
+        await until_heard(call, 2)
+    call.cancel()
+    return walk
+
+
+async def until_heard(call: Any, num_chunks: int) -> None:
+    while num_chunks:
+        num_chunks -= (await call.read()).HasField("audio")
+
+
 async def death(stub: Any, engine: EngineHere) -> Walk:
     call = await speak(stub)
     await call.write(SpeakRequest(text=TEXT))
     await call.write(SpeakRequest(end={}))
-    num_heard = 0
-    while num_heard < 3:
-        num_heard += (await call.read()).HasField("audio")
+    await until_heard(call, 3)
     workers = engine.owner._pairs[0].supervisor._workers
     assert workers is not None
     with Walk("engine/") as walk:
@@ -121,7 +157,14 @@ async def death(stub: Any, engine: EngineHere) -> Walk:
 async def main(arguments: argparse.Namespace) -> None:
     async with served() as (address, engine), grpc.aio.insecure_channel(address) as channel:
         stub = TextToSpeechServiceStub(channel)
-        for name, walk in (("first text", await first_text(stub)), ("death", await death(stub, engine))):
+        walks = {
+            "first text to ring A": await first_text(stub, **TO_RING_A),
+            "first text, 2 ms": await first_text(stub),
+            "later text to ring A": await later_text(stub),
+            "chunk from ring C to gRPC": await chunk(stub),
+            "death": await death(stub, engine),
+        }
+        for name, walk in walks.items():
             files = {file for file, _ in walk.functions}
             print(f"{name}: {len(walk.functions)} functions in {len(files)} files")
             for file, function in walk.functions if arguments.list else ():

@@ -45,7 +45,7 @@ def test_each_pair_has_numbers_of_its_own_and_a_dead_server_is_forgotten() -> No
         for pair in range(2):
             for server in range(3):
                 for word in Word:
-                    board.put(pair, server, word, 100 * pair + 10 * server + word)
+                    Entry(board, pair, server).tell(word, 100 * pair + 10 * server + word)
         assert Entry(board, 1, 0).of_others(Word.PLACES, Word.KEPT) == 110 + 111 + 120 + 121
         board.set_waiting(1, True)
         board.clear(1)

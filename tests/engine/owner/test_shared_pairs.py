@@ -90,7 +90,7 @@ class Servers:
         return [child.pid for child in workers.children] if workers else []
 
     def board(self, server: int) -> list[int]:
-        return [self.owner._board.get(0, server, word) for word in Word]
+        return [self.owner._board.taken[0, server, word] for word in Word]
 
     async def join(self, server: int) -> EnginePool:
         pool = await EnginePool.join(self.owner.configs, self.owner.connect(server), lambda state: None)

@@ -127,8 +127,6 @@ class FakePair:
     is_standby: bool = False
     num_places: int = 0
 
-    def set_waiting(self, waits: bool) -> None: ...
-
     def add_stream(self, stream: object) -> None: ...
 
     def rest(self, stream: object) -> None:
@@ -144,7 +142,7 @@ class FakePair:
 
 def test_interactive_streams_have_a_place_again_before_batch_streams() -> None:
     pair = FakePair()
-    placement = Placement([cast("Pair", pair)], Verdicts(cast("Packets", None)))
+    placement = Placement([cast("Pair", pair)], Verdicts(cast("Packets", None)), lambda waits: None)
     background, one, other = streams = [
         FakeStream(is_background=True),
         FakeStream(is_background=False),

@@ -26,14 +26,14 @@ def out_of_range(s: SamplingParams) -> OutOfRange | None:
 
 def _wrong(s: SamplingParams) -> Iterator[tuple[str, str]]:
     for prefix, sampled in (("", s.do_sample), ("subtalker_", s.subtalker_do_sample)):
-        if sampled and not _can_divide(getattr(s, f"{prefix}temperature")):
+        if sampled and not MIN_DIVISOR <= getattr(s, f"{prefix}temperature") <= MAX_DIVISOR:
             hint = f"for the likeliest code at each step turn {prefix}do_sample off"
             yield f"{prefix}temperature", f"{MIN_DIVISOR:g} to {MAX_DIVISOR:g}; {hint}"
         if getattr(s, f"{prefix}top_k") < 0:
             yield f"{prefix}top_k", "0 (no limit) or more"
         if not 0 < getattr(s, f"{prefix}top_p") <= 1:
             yield f"{prefix}top_p", "above 0 and at most 1 (no limit)"
-    if not _can_divide(s.repetition_penalty):
+    if not MIN_DIVISOR <= s.repetition_penalty <= MAX_DIVISOR:
         yield "repetition_penalty", f"{MIN_DIVISOR:g} to {MAX_DIVISOR:g}; 1 is no penalty"
     if not 0 <= s.seed <= MAX_SEED:
         yield "seed", f"0 to {MAX_SEED}"
@@ -41,7 +41,3 @@ def _wrong(s: SamplingParams) -> Iterator[tuple[str, str]]:
         yield "min_frames", "0 or more"
     if s.max_frames < 1:
         yield "max_frames", "1 or more"
-
-
-def _can_divide(number: float) -> bool:
-    return MIN_DIVISOR <= number <= MAX_DIVISOR

@@ -53,11 +53,7 @@ Buffer = bytes | bytearray | memoryview
 
 def record_bytes(payload_bytes: int) -> int:
     """Return how many bytes of the ring a record with such a payload takes."""
-    return RECORD_HEADER_BYTES + _aligned(payload_bytes)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return RECORD_HEADER_BYTES - (-payload_bytes // ALIGNMENT) * ALIGNMENT
 
 
 class Ring:
@@ -69,7 +65,7 @@ class Ring:
             raise EngineError(f"{text}; this is {' on '.join(machine)}")
         fd = os.memfd_create("sonorant-ring")
         try:
-            os.ftruncate(fd, DATA_OFFSET + _aligned(capacity_bytes))
+            os.ftruncate(fd, DATA_OFFSET - (-capacity_bytes // ALIGNMENT) * ALIGNMENT)
             self._attach(fd)
         except OSError:
             os.close(fd)
@@ -81,6 +77,8 @@ class Ring:
         self._memory = memoryview(self._mapping)
         self._words = self._memory.cast("Q")
         self.capacity_bytes = len(self._memory) - DATA_OFFSET
+        # The largest payload: a record takes at most half of the ring, so it fits an empty one at any position.
+        self.max_payload_bytes = (self.capacity_bytes // 2 - RECORD_HEADER_BYTES) // ALIGNMENT * ALIGNMENT
         self._fence = Fence() if platform.machine() == "aarch64" else None
         # The writer's tail to be, or the reader's head to be. Both sides first attach to an empty ring.
         self._position = self._words[HEAD_WORD]
@@ -92,11 +90,6 @@ class Ring:
     def go_on_reading(self) -> None:
         """Become the reader in place of a process that has died."""
         self._position = self._words[HEAD_WORD]
-
-    @property
-    def max_payload_bytes(self) -> int:
-        """The largest payload: a record takes at most half of the ring, so it fits an empty one at any position."""
-        return (self.capacity_bytes // 2 - RECORD_HEADER_BYTES) // ALIGNMENT * ALIGNMENT
 
     @property
     def used_bytes(self) -> int:

@@ -26,15 +26,9 @@ class Board:
 
     def _use(self, record: SharedRecord) -> None:
         self.lock = self._record = record
-        self._taken = record.field("taken").data  # quicker than the array, number by number
+        self.taken = record.field("taken").data  # quicker than the array, number by number
         self._waits = record.field("waits").data
         self.num_servers = len(self._waits)
-
-    def get(self, pair: int, server: int, word: Word) -> int:
-        return self._taken[pair, server, word]
-
-    def put(self, pair: int, server: int, word: Word, value: int) -> None:
-        self._taken[pair, server, word] = value
 
     def set_waiting(self, server: int, waits: bool) -> None:
         with self.lock:
@@ -55,7 +49,7 @@ class Board:
         return self._record.fds()
 
     def close(self) -> None:
-        del self._taken, self._waits
+        del self.taken, self._waits
         self._record.close()
 
     def __reduce__(self) -> "tuple[Callable[[SharedRecord], Board], tuple[SharedRecord]]":
@@ -72,25 +66,25 @@ class Entry:
     """What one server process has taken of one pair, and what the others have."""
 
     def __init__(self, board: Board, pair: int, server: int) -> None:
-        self._board = board
+        self._taken, self._lock = board.taken, board.lock
         self._pair = pair
         self._server = server
         self._others = tuple(other for other in range(board.num_servers) if other != server)
 
     def tell(self, word: Word, value: int) -> None:
-        self._board.put(self._pair, self._server, word, value)
+        self._taken[self._pair, self._server, word] = value
 
     def own(self, word: Word) -> int:
-        return self._board.get(self._pair, self._server, word)
+        return self._taken[self._pair, self._server, word]
 
     def of_others(self, *words: Word) -> int:
-        return sum(self._board.get(self._pair, other, word) for other in self._others for word in words)
+        return sum(self._taken[self._pair, other, word] for other in self._others for word in words)
 
     def claim(self, word: Word, limit: int, *also: Word) -> bool:
         """Take one more, unless all server processes have as many as the limit. Of others, `also` count as well."""
-        with self._board.lock:
-            own = self.own(word)
+        with self._lock:
+            own = self._taken[self._pair, self._server, word]
             has_room = own + self.of_others(word, *also) < limit
             if has_room:
-                self.tell(word, own + 1)
+                self._taken[self._pair, self._server, word] = own + 1
             return has_room

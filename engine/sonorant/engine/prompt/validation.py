@@ -9,7 +9,7 @@ import numpy as np
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.checkpoint.sampling_ranges import out_of_range
 from sonorant.engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
-from sonorant.engine.types import Float32Array, SamplingParams, SynthesisParams
+from sonorant.engine.types import Float32Array, SynthesisParams
 
 _LANGUAGE_TAG = re.compile(r"([a-z]{2,3})([-_][a-z0-9]{1,8})*")  # roughly BCP-47; only the first part is used
 _LANGUAGE_OF_SUBTAG = {
@@ -49,7 +49,8 @@ def check_params(params: SynthesisParams, checkpoint: Checkpoint) -> None:
                     "load a Base checkpoint",
                 )
     resolve_language(params.language, checkpoint)
-    _check_sampling(params.sampling)
+    if wrong := out_of_range(params.sampling):
+        raise InvalidSynthesis(*wrong)
 
 
 def resolve_language(name: str, checkpoint: Checkpoint) -> str | None:
@@ -160,11 +161,6 @@ def check_size_of_embedding(x_vector: Float32Array, largest: float, checkpoint: 
             f"the speaker embedding has values up to {value:.3g}, those of {checkpoint.name} are far below "
             f"{largest:.3g}; make it again",
         )
-
-
-def _check_sampling(sampling: SamplingParams) -> None:
-    if wrong := out_of_range(sampling):
-        raise InvalidSynthesis(*wrong)
 
 
 def _did_you_mean(wanted: str, names: Sequence[str]) -> str:

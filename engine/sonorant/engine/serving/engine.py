@@ -28,7 +28,7 @@ from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.places import Places
 from sonorant.engine.serving.runs import Runs
 from sonorant.engine.serving.stored import StoredStream
-from sonorant.engine.serving.stream import EngineStream, check_known_codes
+from sonorant.engine.serving.stream import EngineStream, Opening, StreamModel, check_known_codes
 from sonorant.engine.serving.traffic import Traffic
 from sonorant.engine.sizes import listeners
 from sonorant.engine.types import (
@@ -72,7 +72,8 @@ class Engine:
         self.number = number
         self._config = config
         self._checkpoint = checkpoint
-        self._tokenizer = tokenizer
+        self._model = StreamModel(checkpoint, tokenizer, config.talker.max_context)
+        self.num_slots, self.max_stored = config.talker.num_slots, config.code2wav.stored_streams
         self._on_state = on_state
         self._process = link.process
         self._taken = link.process.entry(number)
@@ -86,7 +87,8 @@ class Engine:
         self.is_standby = config.is_standby
         self.neighbours: Sequence[Engine] = ()  # other pairs of the pool on this GPU, with which it shares its time
         self._most_in_time: int | None = None  # streams that the workers, alone on their GPU, can make in time
-        self.placement = Placement([self], link.verdicts)  # until the pool sets that of all replicas
+        # Until the pool sets that of all replicas.
+        self.placement = Placement([self], link.verdicts, link.process.set_waiting)
         self._largest_value = LARGEST_VALUE
         if config.load_format != "dummy":
             self._largest_value = min(LARGEST_VALUE, largest_value(checkpoint))
@@ -132,7 +134,7 @@ class Engine:
                 f"reference_text has {num_chars} characters, but {limit} is the most; shorten the recording and its "
                 "text",
             )
-        prompt = layout.check(params, self._checkpoint, self._tokenizer, limit)
+        prompt = layout.check(params, self._checkpoint, self._model.tokenizer, limit)
         if params.x_vector is not None:
             check_size_of_embedding(params.x_vector, self._largest_value, self._checkpoint)
         return prompt
@@ -144,7 +146,7 @@ class Engine:
         """
         self.check(params)
         max_context = self._config.talker.max_context
-        return explain_prompt(params, text, self._checkpoint, self._tokenizer, max_context, written)
+        return explain_prompt(params, text, self._checkpoint, self._model.tokenizer, max_context, written)
 
     def open(
         self,
@@ -184,21 +186,8 @@ class Engine:
         prompt = self._prompt_of(params)
         if known_codes is not None:
             check_known_codes(known_codes, params, self._checkpoint)
-        stream = EngineStream(
-            next(self._process.ids),
-            params,
-            prompt,
-            self.placement,
-            self._checkpoint,
-            self._tokenizer,
-            max_context=self._config.talker.max_context,
-            credit_frames=credit_frames,
-            known_codes=known_codes if known_codes is not None and len(known_codes) else None,
-            outlives_workers=outlives_workers,
-            caller=caller,
-            in_turn=in_turn,
-            is_background=background,
-        )
+        opening = Opening(params, prompt, credit_frames, known_codes, outlives_workers, caller, in_turn, background)
+        stream = EngineStream(next(self._process.ids), opening, self._model, self.placement)
         if not self._taken.claim(Word.PLACES, self.max_streams, Word.KEPT):
             raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")
         self.placement.add(stream, self)
@@ -303,10 +292,6 @@ class Engine:
     # For the placement
 
     @property
-    def num_slots(self) -> int:
-        return self._config.talker.num_slots
-
-    @property
     def max_streams(self) -> int:
         """How many streams there may be now: fewer than alone while neighbours need some of the GPU's time."""
         if self._most_in_time is None:
@@ -320,10 +305,6 @@ class Engine:
         if self._most_in_time is None or self.state is not EngineState.READY:
             return 0.0
         return self.num_places / self._most_in_time
-
-    @property
-    def max_stored(self) -> int:
-        return self._config.code2wav.stored_streams
 
     @property
     def num_stored(self) -> int:
@@ -368,9 +349,6 @@ class Engine:
             self._places.take(stream)
             self._tell_taken()
         self._runs.begin(stream)
-
-    def set_waiting(self, waits: bool) -> None:
-        self._process.set_waiting(waits)
 
     def _tell_taken(self) -> None:
         self._taken.tell(Word.PLACES, self._places.num_taken)

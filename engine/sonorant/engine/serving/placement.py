@@ -5,7 +5,7 @@ streams wait and continue on the first pair that has room: another one that serv
 up again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
@@ -37,9 +37,6 @@ class Pair(Protocol):
     def rest(self, stream: KeptStream) -> None:
         """The stream has lent its slot to others."""
 
-    def set_waiting(self, waits: bool) -> None:
-        """Note whether streams wait for room on any pair, so that other server processes tell when there is some."""
-
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
         """How many more streams of this one's kind the pair can take now; with `queued`, also into its queue."""
 
@@ -54,8 +51,10 @@ class Pair(Protocol):
 
 
 class Placement:
-    def __init__(self, pairs: Sequence[Pair], verdicts: Verdicts) -> None:
+    def __init__(self, pairs: Sequence[Pair], verdicts: Verdicts, set_waiting: Callable[[bool], None]) -> None:
+        """`set_waiting` notes whether streams wait for room, so that other server processes tell when there is some."""
         self._pairs = pairs
+        self._set_waiting = set_waiting
         self._home: dict[KeptStream, Pair] = {}
         self._waiting: dict[KeptStream, None] = {}  # to run, in order
         self._verdicts = verdicts
@@ -139,7 +138,7 @@ class Placement:
     def _place_waiting(self) -> None:
         if not self._waiting:
             return
-        self._pairs[0].set_waiting(True)  # before the look, or room that is freed now goes unnoticed
+        self._set_waiting(True)  # before the look, or room that is freed now goes unnoticed
         for stream in sorted(self._waiting, key=lambda stream: stream.is_background):  # the others in order
             if self._verdicts.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]
@@ -147,7 +146,7 @@ class Placement:
                     self._home[stream].remove_stream(stream)
                     self.add(stream, pair)
                 pair.begin(stream)
-        self._pairs[0].set_waiting(bool(self._waiting))
+        self._set_waiting(bool(self._waiting))
 
     def _pair_for(self, stream: KeptStream) -> Pair | None:
         home = self._home[stream]

@@ -157,7 +157,7 @@ class EnginePool:
         for pair in pairs:
             pair.engine.neighbours = [other.engine for other in pairs if other is not pair and other.gpu == pair.gpu]
         for replicas in self._models:
-            placement = Placement([pair.engine for pair in replicas], link.verdicts)
+            placement = Placement([pair.engine for pair in replicas], link.verdicts, link.process.set_waiting)
             for pair in replicas:
                 pair.engine.placement = placement
         self.infos = tuple(pairs[0].engine.info for pairs in self._models)  # one per checkpoint, in the order given
@@ -235,11 +235,11 @@ class EnginePool:
 
     def check(self, params: SynthesisParams) -> None:
         """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Opens nothing."""
-        self._model(Need.of(params))[0].engine.check(params)
+        self._model_of(params)[0].engine.check(params)
 
     def explain(self, params: SynthesisParams, text: str, written: str | None = None) -> Explanation:
         """See `Engine.explain`."""
-        return self._model(Need.of(params))[0].engine.explain(params, text, written)
+        return self._model_of(params)[0].engine.explain(params, text, written)
 
     def open(
         self,
@@ -258,7 +258,7 @@ class EnginePool:
         `spare` places of the checkpoint's pairs are kept free for others: raises EngineOverloaded if no more are left.
         With `waits`, if no pair serves, the stream goes to a pair that is coming back.
         """
-        pairs = self._model(Need.of(params))
+        pairs = self._model_of(params)
         loads = [pair.load() for pair in pairs]
         index = choose_pair(loads)
         if index is None and waits and (back := [pair for pair in pairs if pair.comes_back]):
@@ -331,6 +331,9 @@ class EnginePool:
                 follower.cancel()
             await asyncio.wait(self._followers)
         self._tell()
+
+    def _model_of(self, params: SynthesisParams) -> list[_Pair]:
+        return self._models[0] if len(self._models) == 1 else self._model(Need.of(params))
 
     def _model(self, need: Need) -> list[_Pair]:
         return self._models[choose_model(need, self.infos)]

@@ -51,7 +51,7 @@ class StoredStream:
         self._num_sent = 0  # of the present segment, to the workers that run it
         self._end_sent = False
         self._cancelled = False
-        self._was_heard = False
+        self.was_heard = False
         self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
 
     # For callers
@@ -97,10 +97,6 @@ class StoredStream:
     # For the keeper
 
     @property
-    def was_heard(self) -> bool:
-        return self._was_heard
-
-    @property
     def is_runnable(self) -> bool:
         if self._cancelled or self.ended:
             return False
@@ -125,7 +121,7 @@ class StoredStream:
 
     def deliver(self, chunk: PcmChunk) -> None:
         self._num_delivered += chunk.num_frames
-        self._was_heard = True
+        self.was_heard = True
         if not self._cancelled:
             self._events.put_nowait(chunk)
 

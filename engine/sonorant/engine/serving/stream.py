@@ -6,7 +6,7 @@ it outlives its workers. It knows nothing of them; its keeper runs it where ther
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,47 +30,51 @@ GRANT_LUMP_FRAMES = 8  # grants are gathered to so many, so that a stream paced 
 MAX_CHARS_PER_POSITION = 16  # longer text is refused before it is tokenized; English has about 5 per token
 
 
+@dataclass(frozen=True, slots=True)
+class StreamModel:
+    """What all streams of a worker pair have in common."""
+
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+    max_context: int  # rows of a stream's prompt and frames together
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a stream is opened with; see `Engine.open`."""
+
+    params: SynthesisParams
+    prompt: layout.PromptLayout
+    credit_frames: int
+    known_codes: Int16Array | None  # [frames, codebooks] of frames made before; the stream begins after them
+    outlives_workers: bool
+    caller: int  # slots are shared out among callers; 0 is nobody in particular
+    in_turn: bool
+    is_background: bool
+
+
 class EngineStream:
     """One engine stream. An async context manager: leaving it cancels a stream that has not ended, without waiting."""
 
     is_stored = False
 
-    def __init__(
-        self,
-        stream_id: int,
-        params: SynthesisParams,
-        prompt: layout.PromptLayout,
-        keeper: Keeper,
-        checkpoint: Checkpoint,
-        tokenizer: Tokenizer,
-        *,
-        max_context: int,
-        credit_frames: int,
-        known_codes: Int16Array | None = None,
-        outlives_workers: bool = True,
-        caller: int = 0,
-        in_turn: bool = False,
-        is_background: bool = False,
-    ) -> None:
-        """`known_codes` [frames, codebooks] are of frames made before; the stream begins after them. Slots are shared
-        out among callers; `caller` 0 is nobody in particular. `in_turn`, `is_background`: see `Engine.open`."""
+    def __init__(self, stream_id: int, opening: Opening, model: StreamModel, keeper: Keeper) -> None:
+        params, known_codes = opening.params, opening.known_codes
         self.stream_id = stream_id
         self.ended = False  # all is made; the last events may still wait here to be taken
         self.when_ended: Callable[[], None] | None = None  # called once, at the end
-        self.outlives_workers = outlives_workers
+        self.outlives_workers = opening.outlives_workers
         self.run_id = 0  # the workers' id for it; 0 while it does not run
         self._send: Send  # to the workers that run it
         self._params = params
-        self.caller = caller
-        self._in_turn = in_turn
-        self.is_background = is_background
+        self.caller = opening.caller
+        self._in_turn = opening.in_turn
+        self.is_background = opening.is_background
         self._keeper = keeper
-        self._checkpoint = checkpoint
-        self._max_context = max_context
-        self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
-        self._tokenizer = tokenizer
-        self._tokens = tokenizer.stream()
-        self._prompt = prompt
+        self._model = model
+        self._lump_frames = min(GRANT_LUMP_FRAMES, opening.credit_frames)
+        self._tokens = model.tokenizer.stream()
+        self._prompt = opening.prompt
         self._num_chars = 0
         self._last_spoken_char: int | None = None  # index of the last letter or digit of the text
         self._ids: list[int] = []  # of all its text
@@ -81,15 +85,17 @@ class EngineStream:
         self._plan: PromptPlan | None = None
         self._trailing: list[int] = []  # text ids after the plan's rows
         self._sampling = params.sampling
-        self._codes: list[Int16Array] = [] if known_codes is None else [known_codes]  # [frames, codebooks] each
+        self._codes: list[Int16Array] = []  # [frames, codebooks] each
+        if known_codes is not None and len(known_codes):
+            self._codes.append(known_codes)
         self._num_frames = 0 if known_codes is None else len(known_codes)  # known or delivered
         self.text_times: TextTimes | None = None  # if asked for, and if the known frames have positions, too
         if params.times_text is not None and len(params.times_text) == self._num_frames:
-            self.text_times = TextTimes(tokenizer, 1000 / checkpoint.frame_rate_hz, params.times_text)
-        self._credit_frames = self._num_frames + credit_frames  # frames that may be made, known ones included
+            self.text_times = TextTimes(model.tokenizer, 1000 / model.checkpoint.frame_rate_hz, params.times_text)
+        self._credit_frames = self._num_frames + opening.credit_frames  # frames that may be made, known ones included
         self._granted_frames = 0  # granted, but not yet in `_credit_frames`
         self._first_opened_s = 0.0
-        self._was_heard = False  # known frames do not count
+        self.was_heard = False  # whether workers of this process have delivered any of its audio
         self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
 
     # For callers
@@ -104,10 +110,10 @@ class EngineStream:
         if self._text_ended:
             raise RuntimeError("text after end_text")
         self._num_chars += len(text)
-        if self._num_chars > MAX_CHARS_PER_POSITION * self._max_context:
+        if self._num_chars > MAX_CHARS_PER_POSITION * self._model.max_context:
             raise InvalidSynthesis(
                 "text",
-                f"the text has more than {MAX_CHARS_PER_POSITION * self._max_context} characters; split it into "
+                f"the text has more than {MAX_CHARS_PER_POSITION * self._model.max_context} characters; split it into "
                 "utterances",
             )
         if self.text_times is not None:
@@ -141,7 +147,7 @@ class EngineStream:
         """
         if self._plan is None or self._params.non_streaming_mode:
             return 0
-        tokens, ids = self._tokenizer.stream(), list[int]()
+        tokens, ids = self._model.tokenizer.stream(), list[int]()
         for piece in pieces:
             ids += tokens.flush() if piece is None else tokens.push(piece)
         num_common = next(
@@ -159,8 +165,8 @@ class EngineStream:
         self._lump_frames = min(GRANT_LUMP_FRAMES, max(self._lump_frames, num_frames))
         if self._granted_frames < self._lump_frames:
             return
-        num_frames = self._granted_frames
-        self._use_grants()
+        num_frames, self._granted_frames = self._granted_frames, 0
+        self._credit_frames += num_frames
         self._tell(GrantCredit(self.run_id, num_frames))
 
     def cancel(self) -> None:
@@ -202,11 +208,6 @@ class EngineStream:
     # For the keeper
 
     @property
-    def was_heard(self) -> bool:
-        """Whether workers of this process have delivered any of its audio."""
-        return self._was_heard
-
-    @property
     def is_runnable(self) -> bool:
         """Whether it has text for the next frame, and credit."""
         if self._plan is None or self._cancelled or self.ended:
@@ -219,7 +220,9 @@ class EngineStream:
         assert self._plan is not None
         self.run_id, self._send = run_id, send
         self._first_opened_s = self._first_opened_s or now_s
-        self._use_grants()
+        self._credit_frames, self._granted_frames = self._credit_frames + self._granted_frames, 0
+        if len(self._codes) > 1:
+            self._codes = [np.concatenate(self._codes)]
         plan, num_tokens = self._plan, len(self._ids)
         if plan.num_text_tokens != num_tokens or plan.text_ended != self._text_ended:
             plan = replace(
@@ -230,13 +233,13 @@ class EngineStream:
             plan,
             self._sampling,
             self._credit_frames,
-            now_s if self._was_heard else self._first_opened_s,
+            now_s if self.was_heard else self._first_opened_s,
             self._params.x_vector,
             self._params.reference_codes,
-            self._known_codes(),
+            self._codes[0] if self._codes else None,
             None if self.text_times is None else self.text_times.go_on_at(self._num_frames),
             self.caller,
-            self._in_turn and not self._was_heard,
+            self._in_turn and not self.was_heard,
             self.is_background,
         )
         send(opening)
@@ -245,7 +248,7 @@ class EngineStream:
         """Queue audio from the workers."""
         self._codes.append(chunk.codes)
         self._num_frames += chunk.num_frames
-        self._was_heard = True
+        self.was_heard = True
         if not self._cancelled:
             self._events.put_nowait(chunk)
 
@@ -298,7 +301,7 @@ class EngineStream:
         if self._params.non_streaming_mode:
             self._fit_max_frames(self._prompt.min_rows + len(self._ids))
         else:
-            layout.check_num_tokens(len(self._ids), self._max_context)
+            layout.check_num_tokens(len(self._ids), self._model.max_context)
         if self._plan is None:
             self._plan = self._prompt.plan(self._ids, ended=ended)
             if self._plan is None:
@@ -326,17 +329,8 @@ class EngineStream:
         elif self.is_runnable:
             self._keeper.run(self)
 
-    def _use_grants(self) -> None:
-        self._credit_frames += self._granted_frames
-        self._granted_frames = 0
-
-    def _known_codes(self) -> Int16Array | None:
-        if len(self._codes) > 1:
-            self._codes = [np.concatenate(self._codes)]
-        return self._codes[0] if self._codes else None
-
     def _fit_max_frames(self, num_rows: int) -> int:
-        return layout.fit_max_frames(self._params.sampling, self._checkpoint, num_rows, self._max_context)
+        return layout.fit_max_frames(self._params.sampling, self._model.checkpoint, num_rows, self._model.max_context)
 
 
 def check_known_codes(codes: Int16Array, params: SynthesisParams, checkpoint: Checkpoint) -> None:

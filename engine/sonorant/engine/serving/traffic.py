@@ -24,6 +24,7 @@ class Traffic:
         self._seat: Seat | None = None
         self._backlog: list[Command] = []
         self._flush_scheduled = False
+        self._awaits_room = False  # a reader of the outbox flushes once there is room
 
     @property
     def backlog(self) -> int:
@@ -44,7 +45,7 @@ class Traffic:
         for end in (seat.outbox, seat.inbox):
             asyncio.get_running_loop().remove_reader(end.fileno())
         self._backlog.clear()
-        self._flush_scheduled = False
+        self._flush_scheduled = self._awaits_room = False
 
     def publish(self, command: Command) -> None:
         """Send a command, and never block or drop any.
@@ -73,12 +74,13 @@ class Traffic:
             return
         loop = asyncio.get_running_loop()
         outbox = self._seat.outbox
-        loop.remove_reader(outbox.fileno())
+        if self._awaits_room:
+            loop.remove_reader(outbox.fileno())
         try:
             del self._backlog[: outbox.try_publish(self._backlog)]
         except PeerGone:  # the talker's death is about to be noticed
             self._backlog.clear()
-        self._flush_scheduled = bool(self._backlog)
+        self._flush_scheduled = self._awaits_room = bool(self._backlog)
         if self._backlog:
             loop.add_reader(outbox.fileno(), self._flush)
 

@@ -66,6 +66,8 @@ class PlaceQueue:
 
         Heavy callers do not count if the newcomer's is not: it takes what is kept for such.
         """
+        if not self._tickets:
+            return 0
         ahead = self._tickets[: self.num_ahead(self._new_ticket(rank, caller))]
         heavy = self._heavy() if ahead else ()
         return len(ahead) if caller in heavy else sum(ticket.caller not in heavy for ticket in ahead)

@@ -58,5 +58,5 @@ class Pacer:
         """Return how many frames the engine may be ahead of what was sent."""
         if not self._max_lead_ms:
             return self._credit_frames
-        room_ms = self._playout.room_ms(self._max_lead_ms)
+        room_ms = max(0.0, self._max_lead_ms - self._playout.lead_ms())
         return min(self._credit_frames, self._least_frames + int(room_ms / self.frame_ms))

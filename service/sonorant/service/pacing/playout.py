@@ -41,10 +41,6 @@ class Playout:
         self._advance()
         return self._unheard_ms
 
-    def room_ms(self, max_lead_ms: int) -> float:
-        """Return how much audio may be sent at once."""
-        return max(0.0, max_lead_ms - self.lead_ms())
-
     def unheard_ms(self, utterance_id: str) -> float:
         """Return how much of an utterance's audio was sent and not heard yet."""
         self._advance()

@@ -110,11 +110,6 @@ class Session:
         self._takes = True
         if self._quiet is not None:
             self._signs.follow(self._quiet)
-        await self._apply(request)
-        self._takes = False
-        self._last_message_s = time.monotonic()
-
-    async def _apply(self, request: speak_pb2.SpeakRequest) -> None:
         payload = request.WhichOneof("payload")
         if self._spec is None and payload != "config":
             raise ConfigRequired(
@@ -126,7 +121,8 @@ class Session:
             case "resume":
                 await self._resume(request.utterance_id, request.resume)
             case "text":
-                await self._text(request.utterance_id, request.text)
+                await self._limits.prepare(self._call.caller, len(request.text))
+                await self._commands.text(request.utterance_id, request.text)
             case "revise":
                 await self._limits.prepare(self._call.caller, len(request.revise.text))
                 await self._commands.revise(request.utterance_id, request.revise)
@@ -142,6 +138,8 @@ class Session:
                 self._commands.report(request.utterance_id, request.playback.played_ms)
             case _:
                 raise InvalidField("payload", "set one of config, text, flush, end, cancel, playback, resume, revise")
+        self._takes = False
+        self._last_message_s = time.monotonic()
 
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._call.caller)
@@ -175,16 +173,13 @@ class Session:
         if config.HasField("opening"):
             opening = config.opening
             self._commands.arrived_s = self._call.arrived_s
-            await self._text(opening.utterance_id, opening.text)
+            await self._limits.prepare(self._call.caller, len(opening.text))
+            await self._commands.text(opening.utterance_id, opening.text)
             if opening.end:
                 await self._commands.end(opening.utterance_id)
             await self._commands.start()
             self._commands.arrived_s = None
         self.outbox.wake()
-
-    async def _text(self, utterance_id: str, text: str) -> None:
-        await self._limits.prepare(self._call.caller, len(text))
-        await self._commands.text(utterance_id, text)
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
         """Resume an utterance. If that fails, only this utterance ends."""

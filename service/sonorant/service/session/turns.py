@@ -37,16 +37,13 @@ PAYLOADS: dict[type[Message], str] = {
 class OpenUtterance:
     """An utterance that is not done."""
 
+    id: str
     utterance: Utterance
     speaking: asyncio.Task[None] | None = None  # set during its turn
     failure: Exception | None = None  # why it was stopped, if not by a cancel
     commit_timer: asyncio.TimerHandle | None = None  # commits the text if no more comes for a while
     stopped: bool = False  # cancelled or failed: done as soon as its task has ended
     warned: bool = False  # text came after its end, and the client was warned
-
-    @property
-    def id(self) -> str:
-        return self.utterance.id
 
 
 class Turns:
@@ -91,7 +88,7 @@ class Turns:
         return next(reversed(self._open.values()), None)
 
     def begin(self, utterance: Utterance) -> OpenUtterance:
-        entry = self._open[utterance.id] = OpenUtterance(utterance)
+        entry = self._open[utterance.id] = OpenUtterance(utterance.id, utterance)
         if self._tasks is not None and self.current is entry:  # now, and not some steps of the event loop later
             entry.speaking = self._tasks.create_task(self._speak_to_the_end(entry))
         self._changed.set()

@@ -92,30 +92,27 @@ class Delivery:
         Raises EngineOverloaded, EngineUnavailable, InvalidSynthesis or StreamFailed.
         """
         try:
-            return await self._run(send)
+            while True:
+                segment = self._segments.current
+                reason = await self._speak(segment, send)
+                if reason is not FinishReason.COMPLETED:
+                    break
+                # Marks of words that were known to be complete only after all their audio had gone out.
+                await self._send_marks(0, send)
+                assert segment.end is not None, "it is complete"
+                if segment.end.last:
+                    break
+                if segment.end.flush_id is not None:
+                    self._flush_id = segment.end.flush_id
+                    await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._state.sent_ms))
+                self._num_frames_before += self._maker.frames.num_frames
+                self._pause_ms += segment.end.pause_ms
+                self._segments.finish_current(self._maker.frames.codes(self._maker.frames.num_frames))
+            if reason is FinishReason.RUNAWAY and self._maker.end is not None:
+                await send(synthesis_pb2.Warning(code="RUNAWAY", message=self._maker.end.detail))
+            return reason
         finally:
             self._maker.give_up_phrase()
-
-    async def _run(self, send: Send) -> FinishReason:
-        while True:
-            segment = self._segments.current
-            reason = await self._speak(segment, send)
-            if reason is not FinishReason.COMPLETED:
-                break
-            # Marks of words that were known to be complete only after all their audio had gone out.
-            await self._send_marks(0, send)
-            assert segment.end is not None, "it is complete"
-            if segment.end.last:
-                break
-            if segment.end.flush_id is not None:
-                self._flush_id = segment.end.flush_id
-                await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._state.sent_ms))
-            self._num_frames_before += self._maker.frames.num_frames
-            self._pause_ms += segment.end.pause_ms
-            self._segments.finish_current(self._maker.frames.codes(self._maker.frames.num_frames))
-        if reason is FinishReason.RUNAWAY and self._maker.end is not None:
-            await send(synthesis_pb2.Warning(code="RUNAWAY", message=self._maker.end.detail))
-        return reason
 
     def heard_to(self, text: str) -> int:
         """Return how far the text may have been heard in the audio given out: up to there it cannot be revised."""

@@ -114,6 +114,10 @@ class CallerPhrases:
     phrases: Phrases
     scope: Scope
 
+    @property
+    def is_on(self) -> bool:
+        return self.phrases.is_on
+
     def find(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> Phrase | None:
         if not self.phrases.is_on:
             return None

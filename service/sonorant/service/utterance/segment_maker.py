@@ -52,7 +52,7 @@ class SegmentMaker:
         self._reopened = False  # only once, so that an utterance that kills workers cannot kill one after another
         self._frames_before = 0  # the utterance's frames when the stream was opened
         self._stream_over = False  # whether the stream's end has come
-        self._spoken = segments.gather()  # collects the stream's frames for the phrase cache
+        self._spoken = segments.phrases.gather()  # collects the stream's frames for the phrase cache
         self.segment: Segment | None = None
         self.stream: EngineStream | PhraseStream | None = None
         self.frames: SegmentFrames  # of the segment
@@ -177,7 +177,7 @@ class SegmentMaker:
     def _take_up(self, segment: Segment) -> None:
         self.stream, self._stream_over = segment.stream, False
         self._spoken.give_up()
-        self._spoken = self._segments.gather()
+        self._spoken = self._segments.phrases.gather()
         if self._state.spec.times_words:  # phrases in the cache have no times
             times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
             self._word_times.follow(None if times is None else times.reached_ms)

@@ -55,13 +55,9 @@ class Segment:
         """How many characters longer the spoken text is than the written one."""
         return sum(len(text) for text in self.spoken if text is not None) - self.num_chars
 
-    @property
-    def is_ready(self) -> bool:
-        return self.speakable or self.end is not None
-
     async def until_ready(self) -> None:
         """Wait until there is something to say, or there never will be. A revision may undo this."""
-        while not self.is_ready:
+        while not (self.speakable or self.end is not None):
             self.ready.clear()
             await self.ready.wait()
 
@@ -131,7 +127,7 @@ class Segments:
     def __init__(self, state: UtteranceState, reservation: Reservation, phrases: CallerPhrases) -> None:
         self._state = state
         self.reservation = reservation
-        self._phrases = phrases
+        self.phrases = phrases
         self._segments = deque([Segment()])
 
     def __iter__(self) -> Iterator[Segment]:
@@ -214,7 +210,7 @@ class Segments:
             segment.repeatable = params
         phrase = None
         if segment.repeatable is not None and segment.end is not None:
-            phrase = self._phrases.find_and_count(spec.voice_id, params, segment.spoken)
+            phrase = self.phrases.find_and_count(spec.voice_id, params, segment.spoken)
         stream: EngineStream | PhraseStream
         if phrase is not None:
             stream = PhraseStream(phrase, spec.info.frame_samples)
@@ -228,14 +224,12 @@ class Segments:
 
     def may_be_phrase(self, segment: Segment) -> bool:
         """Return whether the text so far is in the phrase cache, so that it can be used if no more text comes."""
-        spec, params = self._state.spec, self._params(segment, 0)
-        if segment.end is not None or segment.carried is not None or not (spec.seed_given or is_greedy(params)):
+        if not self.phrases.is_on or segment.end is not None or segment.carried is not None:
             return False
-        return self._phrases.find(spec.voice_id, params, segment.spoken) is not None
-
-    def gather(self) -> SpokenPhrase:
-        """Return a collector for what the current segment says."""
-        return self._phrases.gather()
+        spec, params = self._state.spec, self._params(segment, 0)
+        if not (spec.seed_given or is_greedy(params)):
+            return False
+        return self.phrases.find(spec.voice_id, params, segment.spoken) is not None
 
     def keep(self, segment: Segment, spoken: SpokenPhrase) -> None:
         """Put a segment into the phrase cache, if all of it was made at the first try."""
