@@ -15,7 +15,7 @@ import torch
 
 from sonorant.engine import EngineConfig, resolve_model
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.model.codec.codec_encoder import USAGE_EPS
+from sonorant.engine.model.codec.codec_encoder import USAGE_EPS, Codebook
 from sonorant.engine.model.reference import ReferenceEncoder
 from sonorant.engine.types import Float32Array
 
@@ -70,7 +70,7 @@ def main() -> None:
 
 def compare(ready: ReferenceEncoder, reference: ReferenceEncoder, num_recordings: int) -> None:
     """Print how many codes are those of the reference, and how near the distances were of those that are not."""
-    books = [layer.get_submodule("codebook") for layer in _codebooks(reference)]
+    books = _codebooks(reference)
     residuals: list[torch.Tensor] = []
     for book in books:
         book.register_forward_hook(lambda _, inputs, __: residuals.append(inputs[0][0]))
@@ -83,13 +83,14 @@ def compare(ready: ReferenceEncoder, reference: ReferenceEncoder, num_recordings
         same = ours == theirs
         firsts, alls = firsts + int(same[:, 0].sum()), alls + int(same.sum())
         num_frames, num_codes = num_frames + len(same), num_codes + same.size
-        for frame in np.flatnonzero(~same.all(axis=1)):
+        for frame in np.flatnonzero(~same.all(axis=1)).tolist():
             # A codebook gets what the ones before left, so of a frame only the first that differs tells anything; the
             # first one and the second see the vector itself.
-            for book in {int(np.argmin(same[frame]))} | ({1} if not same[frame, 1] else set()):
-                entries = books[book].embed_sum / books[book].cluster_usage.clamp(min=USAGE_EPS)[:, None]
-                distances = (entries - residuals[book][frame]).norm(dim=-1)
-                gap = float(distances[ours[frame, book]] / distances[theirs[frame, book]]) - 1
+            for number in {int(np.argmin(same[frame]))} | ({1} if not same[frame, 1] else set()):
+                codebook = books[number]
+                entries = codebook.embed_sum / codebook.cluster_usage.clamp(min=USAGE_EPS)[:, None]
+                distances = (entries - residuals[number][frame]).norm(dim=-1)
+                gap = float(distances[int(ours[frame, number])] / distances[int(theirs[frame, number])]) - 1
                 worst, num_changed, num_others = max(worst, gap), num_changed + 1, num_others + (gap > NEAR_TIE)
         embedding, other = ready.x_vector(samples), reference.x_vector(samples)
         cosine = float(embedding @ other / np.linalg.norm(embedding) / np.linalg.norm(other))
@@ -103,11 +104,12 @@ def compare(ready: ReferenceEncoder, reference: ReferenceEncoder, num_recordings
     print(f"embeddings differ from the CPU's by a cosine distance of {farthest:.2e} at most", flush=True)
 
 
-def _codebooks(encoder: ReferenceEncoder) -> list[torch.nn.Module]:
+def _codebooks(encoder: ReferenceEncoder) -> list[Codebook]:
     codec = encoder._codec_encoder
     quantizer, num_codebooks = codec.quantizer, codec.num_codebooks
     semantic, acoustic = quantizer.semantic_residual_vector_quantizer, quantizer.acoustic_residual_vector_quantizer
-    return [*semantic.layers, *acoustic.layers][:num_codebooks]
+    layers = [*semantic.layers, *acoustic.layers][:num_codebooks]
+    return [book for layer in layers if isinstance(book := layer.get_submodule("codebook"), Codebook)]
 
 
 if __name__ == "__main__":
