@@ -34,6 +34,7 @@ from tests.service.fake_streams import CREDIT_FRAMES, FakeStored, FakeStream, Fa
 NUM_SLOTS = 32
 CODEC = "c0dec0c0dec0c0de"
 NUM_STORED = 3
+MS_PER_BYTE = 100  # of a recording
 SPEAKERS = ("ada", "bob")
 LANGUAGES = ("english", "german")
 
@@ -200,10 +201,10 @@ class FakeEngine(FakeWorkers):
         return FakeStored(self, deque(segments), credit_frames)
 
     async def check_reference(self, audio: bytes, *, caller: int = 0) -> RecordingInfo:
-        """A recording is any bytes but b"bad", and lasts a millisecond a byte."""
+        """A recording is any bytes but b"bad", and lasts MS_PER_BYTE for each."""
         if audio == b"bad":
             raise InvalidRecording("RECORDING_UNREADABLE", "not a recording")
-        return RecordingInfo(len(audio), -20.0, 24_000, 1)
+        return RecordingInfo(MS_PER_BYTE * len(audio), -20.0, 24_000, 1)
 
     async def encode_reference(
         self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0

@@ -81,6 +81,7 @@ class RecordingInfo:
     level_dbfs: float  # root mean square of the mono samples; 0 dBFS is a full-scale square wave
     sample_rate_hz: int
     channels: int
+    speech_ms: int = 0  # without its pauses; 0 = they cannot be told
 
 
 @dataclass(frozen=True, slots=True)

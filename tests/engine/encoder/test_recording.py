@@ -248,3 +248,14 @@ def test_truncated_and_damaged_files_are_read_or_refused(kind: str, data: st.Dat
     assert np.isfinite(recording.samples).all()
     assert 1000 <= recording.info.duration_ms <= MAX_RECORDING_S * 1000
     assert math.isfinite(recording.info.level_dbfs)
+
+
+def test_speech_is_what_sounds_without_its_pauses() -> None:
+    samples = noise(8, level=0.001)
+    for begin_s in (0.5, 3, 6):
+        samples[round(begin_s * 24000) :][:24000] += noise(1, level=0.2)
+    assert read_upload(audio_file(samples), 24000).info.speech_ms == pytest.approx(3000, abs=60)
+
+
+def test_in_loud_noise_pauses_cannot_be_told() -> None:
+    assert read_upload(audio_file(noise(4)), 24000).info.speech_ms == 0

@@ -22,7 +22,7 @@ from sonorant.tts.v1.voice_service_pb2 import (
     GetVoiceRequest,
     UploadVoiceRequest,
 )
-from tests.service.fake_engine import FakeEngine
+from tests.service.fake_engine import MS_PER_BYTE, FakeEngine
 from tests.service.harness import config, eventually, failure, say, served, speak
 from tests.service.voice_calls import CODE, CONSENT, RECORDING, clone, ids, pieces, refused
 
@@ -33,7 +33,11 @@ async def test_a_clone_is_made_kept_and_spoken_with_by_every_rpc(tmp_path: Path)
         assert (await server.stub.GetCapabilities(GetCapabilitiesRequest())).supports_cloning
         made = (await server.voices.CreateVoice(clone("anna", voice={"display_name": "Ännä"}))).voice
         assert (made.voice_id, made.kind, made.model) == ("anna", voice_pb2.VOICE_KIND_CLONED, "fake")
-        assert (made.consent, made.transcript, made.reference_audio_ms) == (CONSENT, "hello", len(RECORDING))
+        assert (made.consent, made.transcript, made.reference_audio_ms) == (
+            CONSENT,
+            "hello",
+            MS_PER_BYTE * len(RECORDING),
+        )
         assert (await server.voices.GetVoice(GetVoiceRequest(voice_id="ANNA"))).voice == made
         voice = {"voice_id": "Anna"}
         response = await server.stub.Synthesize(SynthesizeRequest(text="Hello", config={"voice": voice}))
@@ -161,7 +165,7 @@ async def test_uploads_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     async with served(engine, voices_dir=tmp_path) as server:
         upload = server.voices.UploadVoice
         made = (await upload(pieces(begin, RECORDING[:3], b"", RECORDING[3:]))).voice
-        assert made.reference_audio_ms == len(RECORDING)
+        assert made.reference_audio_ms == MS_PER_BYTE * len(RECORDING)
         await server.stub.Synthesize(SynthesizeRequest(text="Hello", config={"voice": {"voice_id": "anna"}}))
         expected = await engine.encode_reference(RECORDING, with_codes=True)
         np.testing.assert_array_equal(engine.opened[-1].reference_codes, expected.codes)
@@ -208,7 +212,7 @@ async def test_checks_come_before_anything_is_made(tmp_path: Path) -> None:
     async with served(engine, voices_dir=tmp_path) as server:
         create = server.voices.CreateVoice
         would_be = (await create(clone("anna", validate_only=True))).voice
-        assert (would_be.voice_id, would_be.reference_audio_ms) == ("anna", len(RECORDING))
+        assert (would_be.voice_id, would_be.reference_audio_ms) == ("anna", MS_PER_BYTE * len(RECORDING))
         assert (await create(clone(validate_only=True))).voice.voice_id == ""
         bad = {"audio": b"bad", "transcript": "hello"}
         for request, expected in (

@@ -28,6 +28,8 @@ MAX_CHANNELS = 32
 CLIPPED_FROM = 0.999
 MAX_PEAK = 8.0  # floats may exceed full scale, but not by this much
 UNKNOWN_LENGTH = 1 << 48  # libsndfile reports this many samples or more for a FLAC file that was written to a pipe
+SPEECH_BLOCK_MS = 20
+MIN_RANGE_DB, MAX_RANGE_DB = 15.0, 25.0  # between quiet and loud parts; speech has over 20 in a quiet room
 BLOCK_VALUES = 1 << 18  # values decoded at a time, all channels together
 
 UNKNOWN_WAV_BYTES = (0, 0xFFFFFFFF)
@@ -95,7 +97,9 @@ def _recording(
 ) -> Recording:
     """`blocks`: mono, at the rate that was found. `num_clipped`: of the values of all channels."""
     samples = np.concatenate(blocks) if blocks else np.empty(0, np.float32)
-    info = RecordingInfo(round(1000 * len(samples) / found_rate_hz), _level_dbfs(samples), found_rate_hz, channels)
+    duration_ms = round(1000 * len(samples) / found_rate_hz)
+    speech_ms = _speech_ms(samples, found_rate_hz)
+    info = RecordingInfo(duration_ms, _level_dbfs(samples), found_rate_hz, channels, speech_ms)
     resampled = samples if found_rate_hz == rate_hz else _resampled(samples, found_rate_hz, rate_hz)
     return Recording(resampled, info, num_clipped / max(1, len(samples) * channels))
 
@@ -194,6 +198,21 @@ def _level_dbfs(samples: Float32Array) -> float:
     sound = samples - samples.mean(dtype=np.float64).astype(np.float32)
     power = float(np.square(sound, out=sound).mean(dtype=np.float64))
     return 10 * math.log10(power) if power > 0 else -math.inf
+
+
+def _speech_ms(samples: Float32Array, rate_hz: int) -> int:
+    """Return how long something sounds louder than half-way, in decibels, between the quiet and the loud parts, so
+    without pauses; 0 if these hardly differ, as with loud noise, in which pauses cannot be told."""
+    block = rate_hz * SPEECH_BLOCK_MS // 1000
+    if not (num_blocks := len(samples) // block):
+        return 0
+    blocks = samples[: num_blocks * block].reshape(num_blocks, block) - samples.mean()
+    levels_db = 10 * np.log10(np.square(blocks).mean(axis=1) + 1e-12)
+    quiet_db, loud_db = np.percentile(levels_db, (10, 90))
+    if loud_db - quiet_db < MIN_RANGE_DB:
+        return 0
+    floor_db = max((quiet_db + loud_db) / 2, loud_db - MAX_RANGE_DB)
+    return int(np.count_nonzero(levels_db > floor_db)) * SPEECH_BLOCK_MS
 
 
 def _resampled(samples: Float32Array, from_hz: int, to_hz: int) -> Float32Array:

@@ -113,7 +113,11 @@ def decoded(said: Said, samples: bytes) -> Decoded:
     """Raises ValueError for an invalid answer."""
     try:
         info = RecordingInfo(
-            int(said["duration_ms"]), float(said["level_dbfs"]), int(said["sample_rate_hz"]), int(said["channels"])
+            int(said["duration_ms"]),
+            float(said["level_dbfs"]),
+            int(said["sample_rate_hz"]),
+            int(said["channels"]),
+            int(said["speech_ms"]),
         )
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(repr(error)) from error

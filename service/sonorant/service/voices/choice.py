@@ -29,6 +29,7 @@ from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.requests import MAX_TRANSCRIPT_CHARS
 from sonorant.service.voices.store import VoiceAbout, VoiceTensors
 from sonorant.service.voices.stored import StoredVoices
+from sonorant.service.voices.transcripts import check_transcript
 from sonorant.tts.v1 import voice_pb2
 
 _LACKS_CLONING = "CHECKPOINT_LACKS_CLONING"
@@ -99,6 +100,8 @@ class VoiceChooser:
             )
         except InvalidRecording as error:
             raise InvalidField(f"{path}.audio", str(error), error.reason) from error
+        if reference.transcript:
+            check_transcript(reference.transcript, voice.recording, f"{path}.transcript")
         return VoiceChoice(
             info,
             path,
@@ -117,6 +120,8 @@ class VoiceChooser:
             recording = await self._engine.check_reference(reference.audio, caller=caller.number)
         except InvalidRecording as error:
             raise InvalidField(f"{path}.audio", str(error), error.reason) from error
+        if reference.transcript:
+            check_transcript(reference.transcript, recording, f"{path}.transcript")
         return VoiceChoice(info, path, transcript=reference.transcript, reference_audio_ms=recording.duration_ms)
 
     def designed(self, design: str, path: str) -> VoiceChoice:
