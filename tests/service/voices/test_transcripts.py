@@ -1,6 +1,6 @@
 import pytest
 
-from sonorant.engine.types import RecordingInfo
+from sonorant.engine import RecordingInfo
 from sonorant.service.errors import InvalidField
 from sonorant.service.voices.transcripts import check_transcript
 

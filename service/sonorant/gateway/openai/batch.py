@@ -81,7 +81,7 @@ class _Answers:
             message = f"ref_audio: more than {MAX_SENT_BYTES} bytes in one batch; keep the recording as a voice"
             raise Refusal(413, message, param="ref_audio")
         app, call = self._request.app, self._request[CALL]
-        config = body.to_config(await app[CATALOGS].get(call), "pcm_s16le", app[CONFIG].text_format)
+        config = await body.to_config(await app[CATALOGS].get(call), "pcm_s16le", app[CONFIG].text_format)
         upstream = SynthesizeStreamRequest(config=config, text=body.input)
         self._num_sent += upstream.ByteSize()
         encode = encoder(body.response_format, body.rate_hz, whole=True)

@@ -1,18 +1,16 @@
 """The body of POST /v1/audio/speech with the fields of OpenAI, vLLM-Omni and SGLang-Omni, and its translation.
 
-Its schema is a part of the OpenAPI document. Unknown fields are ignored, as in vLLM-Omni. Pure.
+Its schema is a part of the OpenAPI document. Unknown fields are ignored, as in vLLM-Omni.
 """
 
-import base64
-import binascii
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import unquote
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from sonorant.client import synthesis_config
 from sonorant.gateway.encoders import FORMATS, NATIVE_RATE_HZ
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.openai.data_uris import ONLY_DATA, recording_in
 from sonorant.gateway.upstream.catalog import Catalog
 from sonorant.gateway.upstream.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
 from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS
@@ -21,10 +19,6 @@ from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
 ResponseFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 TaskType = Literal["CustomVoice", "VoiceDesign", "Base"]
-MAX_REF_AUDIO_BYTES = 8 * 1024 * 1024 - 64 * 1024  # the limit of a message to the server, less room for other fields
-ONLY_DATA = (
-    "only data: URIs are read (data:audio/wav;base64,...); links and files are not, so send the recording itself"
-)
 
 
 def _voice_name(value: Any) -> Any:
@@ -103,12 +97,12 @@ class VoiceFields(TextFields):
     def rate_hz(self) -> int:
         return self.sample_rate or NATIVE_RATE_HZ
 
-    def to_config(self, catalog: Catalog, encoding: str, text_format: str) -> SynthesisConfig:
+    async def to_config(self, catalog: Catalog, encoding: str, text_format: str) -> SynthesisConfig:
         """Translate the fields for the server. `text_format`: the door's own. Raises Refusal."""
         if self.model and not catalog.has_model(self.model):
             message = f"model: there is no model {self.model[:80]!r}; use one of {', '.join(catalog.models)}"
             raise Refusal(404, message, param="model", code="model_not_found")
-        reference, transcript = self._reference()
+        reference, transcript = await self._reference()
         design = self._design(catalog, reference)
         if self.task_type == "Base" and not (reference or self.speaker_embedding or self._names_a_voice):
             raise Refusal(
@@ -164,7 +158,7 @@ class VoiceFields(TextFields):
         meant = catalog.only_designs and self.task_type is None and not (reference or self.speaker_embedding)
         return self.instructions or "" if meant and not self._names_a_voice else ""
 
-    def _reference(self) -> tuple[bytes | None, str]:
+    async def _reference(self) -> tuple[bytes | None, str]:
         """The recording to clone, and its transcript."""
         audio, text, where = self.ref_audio, self.ref_text, "ref_audio"
         if self.references:
@@ -179,7 +173,7 @@ class VoiceFields(TextFields):
             return None, ""
         if self.speaker_embedding:
             raise Refusal(400, "ref_audio and speaker_embedding exclude each other; send one of them", param=where)
-        return _recording(audio, where), "" if self.x_vector_only_mode else text or ""
+        return await recording_in(audio, where), "" if self.x_vector_only_mode else text or ""
 
     def _sampling(self) -> dict[str, Any]:
         """The sampling settings that were sent; the others keep the checkpoint's defaults."""
@@ -217,33 +211,6 @@ class SpeechRequest(VoiceFields):
     @property
     def is_sse(self) -> bool:
         return self.stream_format == "sse" or (self.stream and self.stream_format is None)
-
-
-def _recording(uri: str, where: str) -> bytes:
-    if not uri:
-        raise Refusal(400, f"{where}: empty; send a recording, or leave it out", param=where)
-    head, comma, data = uri.partition(",")
-    if not comma or not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
-        raise Refusal(400, f"{where}: {ONLY_DATA}", param=where)
-    if len(data) > MAX_REF_AUDIO_BYTES * 4 // 3:
-        raise Refusal(
-            413,
-            f"{where}: more than {MAX_REF_AUDIO_BYTES} bytes; send a shorter recording",
-            param=where,
-        )
-    try:
-        recording = _forgiving(data)
-    except (binascii.Error, ValueError):
-        raise Refusal(400, f"{where}: the part after the comma is not base64", param=where) from None
-    if not recording:
-        raise Refusal(400, f"{where}: empty; send a recording, or leave it out", param=where)
-    return recording
-
-
-def _forgiving(data: str) -> bytes:
-    """Decode base64 as browsers do: white space does not count, padding may be missing, and in a URI may be escaped."""
-    compact = "".join((unquote(data) if "%" in data else data).split())
-    return base64.b64decode(compact.rstrip("=") + "=" * (-len(compact.rstrip("=")) % 4), validate=True)
 
 
 assert set(FORMATS) == set(get_args(ResponseFormat))

@@ -29,7 +29,7 @@ async def speech(request: web.Request) -> web.StreamResponse:
     name = body.response_format or request.app[CONFIG].default_format
     audio, call = FORMATS[name], request[CALL]
     check_format(body, name)
-    config = body.to_config(await request.app[CATALOGS].get(call), "pcm_s16le", request.app[CONFIG].text_format)
+    config = await body.to_config(await request.app[CATALOGS].get(call), "pcm_s16le", request.app[CONFIG].text_format)
     upstream = SynthesizeStreamRequest(config=config, text=body.input)
     if body.word_timestamps and not body.is_sse:
         upstream.timestamps = TIMESTAMP_MODE_WORD

@@ -113,7 +113,7 @@ class _Conversation:
             raise Refusal(400, "session.config cannot come within an utterance; send input.done first", param="type")
         config, self._is_sglang = parse_config(message)
         catalog = await self._request.app[CATALOGS].get(self._request[CALL])
-        self._speak_config = config.to_speak_config(catalog, self._request.app[CONFIG].text_format)
+        self._speak_config = await config.to_speak_config(catalog, self._request.app[CONFIG].text_format)
         self._config = config
         if self._is_sglang:
             told = {name: getattr(config, name) for name in ("response_format", "stream_audio", "split_granularity")}

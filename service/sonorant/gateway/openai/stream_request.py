@@ -61,9 +61,9 @@ class StreamConfig(VoiceFields):
         if self.word_timestamps and not self.stream_audio:
             raise Refusal(400, "word_timestamps: set stream_audio, too", param="word_timestamps")
 
-    def to_speak_config(self, catalog: Catalog, text_format: str) -> SpeakConfig:
+    async def to_speak_config(self, catalog: Catalog, text_format: str) -> SpeakConfig:
         return SpeakConfig(
-            synthesis=self.to_config(catalog, "pcm_s16le", text_format),
+            synthesis=await self.to_config(catalog, "pcm_s16le", text_format),
             text_policy=text_policy(self.commit or "", max_buffer_delay_ms=self.max_buffer_delay_ms),
             timestamps=TIMESTAMP_MODE_WORD if self.word_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
             max_lead_ms=self.max_lead_ms,

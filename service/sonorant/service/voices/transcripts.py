@@ -9,7 +9,7 @@ times as fast as the fastest by the whole duration.
 import re
 import unicodedata
 
-from sonorant.engine.types import RecordingInfo
+from sonorant.engine import RecordingInfo
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import is_wide
 
