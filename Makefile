@@ -12,7 +12,7 @@ INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9
 PARALLEL ?= --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test test-pythons test-slow test-kernels test-doors test-chart test-gpu fuzz audit sbom lint format proto bench train-voice judge-voice judge-clones check
+.PHONY: help setup demo serve test test-pythons test-slow test-kernels test-doors test-chart test-gpu fuzz audit sbom lint format docs proto bench train-voice judge-voice judge-clones check
 
 help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -94,6 +94,10 @@ lint: setup ## run ruff and mypy; check import contracts, stubs, and that the gR
 format: setup ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup ## build the documentation as a site, with references of Python and gRPC, below build/docs
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ./clients --editable '.[docs]'
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict && echo 'build/docs/index.html'
 
 proto: setup ## regenerate the gRPC stubs after a change of a .proto file
 	$(BIN)/python proto/generate.py
