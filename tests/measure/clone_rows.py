@@ -2,8 +2,9 @@
 
     python tests/measure/clone_rows.py --limit-s 200 [--set clones] [--tree FOLDER] [SETTING OF THE SERVER ...]
 
-Sets: `clones`; `design`, described voices and presets in turns; `beside`, listeners of presets in all slots of one
-checkpoint beside new recordings on the other; `fair`, one caller's long recordings beside another's presets and clones.
+Sets: `clones`; `included`, the included checkpoints; `design`, described voices and presets in turns; `beside`,
+listeners of presets in all slots of one checkpoint beside new recordings on the other; `fair`, one caller's long
+recordings beside another's presets and clones.
 `--tree` starts the server of another checkout; `sonorant bench` of this one measures it. Each row is printed as it is
 measured, with the mean of each part of the latency budget; what does not fit into the limit is left out, and said.
 """
@@ -73,6 +74,16 @@ SETS = {
             "closed 64, 64 in rotation": (cloned("--closed", "64", recordings=64),),
             "closed 1, never seen, 15 s": (cloned("--closed", "1", seconds=15),),
             "closed 128, 64 in rotation": (cloned("--closed", "128", recordings=64),),
+        },
+    ),
+    "included": Set(
+        ("builtin_voice", "builtin_base"),
+        {
+            "closed 1, presets": (("--closed", "1"),),
+            "closed 1, never seen, 5 s": (cloned("--closed", "1"),),
+            "closed 1, seen before, sent along": (cloned("--closed", "1", recordings=1),),
+            "2 listeners alone": (("--paced", "2"),),
+            "2 listeners beside 12 new at once": (("--paced", "2"), cloned("--closed", "12")),
         },
     ),
     "design": Set(
@@ -182,7 +193,8 @@ def main() -> None:
     ends_s = time.monotonic() + args.limit_s
     address, chosen = f"127.0.0.1:{args.port}", SETS[args.set]
     if not settings:
-        settings = [*(word for model in chosen.models for word in ("--model", model)), "--load-format", "dummy"]
+        settings = [word for model in chosen.models for word in ("--model", model)]
+        settings += [] if args.set == "included" else ["--load-format", "dummy"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = [sys.executable, "-m", "sonorant.service", "--listen", address, "--voices-dir", name]

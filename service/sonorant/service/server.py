@@ -35,6 +35,7 @@ from sonorant.service.utterance.phrases import EVERYBODY, CallerPhrases
 from sonorant.service.utterance.wanted_phrases import read_phrases, speak_phrases
 from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.stored import StoredVoices
+from sonorant.service.voices.warming import warm_up
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 
 log = logging.getLogger(__name__)
@@ -172,6 +173,8 @@ def _chores(
     yield collect_garbage(lambda: base.room.sessions.num_active == 0)
     if wanted:
         yield _keep_phrases(parts, wanted, ready)
+    if base.stored is not None:
+        yield _warm_voices(base.stored, parts, ready)
 
 
 async def _keep_phrases(parts: Parts, wanted: Sequence[SynthesizeRequest], ready: asyncio.Event) -> None:
@@ -180,6 +183,14 @@ async def _keep_phrases(parts: Parts, wanted: Sequence[SynthesizeRequest], ready
     allowance = replace(parts.allowance(ANYONE), phrases=shared, charge=lambda num_chars: None)
     await speak_phrases(wanted, parts.voices, allowance)
     log.info("%d phrases are kept, %d bytes", len(parts.phrases), parts.phrases.num_bytes)
+
+
+async def _warm_voices(stored: StoredVoices, parts: Parts, ready: asyncio.Event) -> None:
+    await ready.wait()
+    try:
+        await warm_up(stored, parts.voices, parts.engine)
+    except VoiceStoreFailed as error:
+        log.error("%s", error)
 
 
 async def _stop(server: Server, drain: asyncio.Event, crash: list[type[Exception]]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,24 @@ async def test_pages_fit_into_messages(tmp_path: Path, monkeypatch: pytest.Monke
                 break
             request.page_token = page.next_page_token
         assert found == [f"anna-{number}" for number in range(7)]
+
+
+async def test_kept_clones_are_made_ready_at_the_start_newest_first_as_far_as_they_fit(tmp_path: Path) -> None:
+    async with served(FakeEngine(task="base"), voices_dir=tmp_path) as server:
+        for name in ("oldest", "older", "newest"):
+            await server.voices.CreateVoice(clone(name, reference={"audio": name.encode() * 9, "transcript": name}))
+        await server.voices.CreateVoice(CreateVoiceRequest(voice_id="bare", speaker_embedding={"values": range(8)}))
+    engine = FakeEngine(task="base")
+    engine.info = replace(engine.info, kept_references=2)
+    engine.infos = (engine.info,)
+    async with served(engine, voices_dir=tmp_path):
+        async with asyncio.timeout(10):
+            while len(engine.opened) < 2 or engine.num_streams:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert [params.reference_text for params in engine.opened] == ["newest", "older"]
+        assert all(params.reference_codes is not None for params in engine.opened)
+        assert all(params.sampling.max_frames == 1 for params in engine.opened)
+        assert engine.background == [True, True]  # live streams go first
 
 
 async def test_deleting(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ class EngineInfo:
     max_context: int
     max_streams: int
     credit_frames: int  # frames that a stream may be ahead of its consumer, at most
+    kept_references: int = 0  # how many recordings of clones the workers keep decoded
     max_segment_chars: int = 1000  # how much text it speaks well in one go
     times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
 
@@ -56,4 +57,5 @@ def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         max_context=config.talker.max_context,
         max_streams=config.max_streams,
         credit_frames=config.talker.credit_frames,
+        kept_references=config.code2wav.kept_references,
     )

@@ -4,7 +4,7 @@ A store's methods block, and are called from its own thread. Each raises VoiceSt
 written now. An owner is the name of an API key, or "" without keys.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -101,6 +101,9 @@ class VoiceStore(Protocol):
 
     def remove_expired(self) -> int:
         """Delete expired voices and return how many there were."""
+
+    def everything(self) -> Iterator[OwnedVoice]:
+        """Yield all voices of all owners, as they are now."""
 
     def warning(self) -> str | None:
         """Return a sentence for the operator if voices may be missing."""

@@ -71,6 +71,12 @@ class StoredVoices:
     ) -> list[StoredVoice]:
         return await self._reads.call(lambda store: store.page(caller.name, after, fits, limit))
 
+    async def clones(self) -> list[StoredVoice]:
+        """Return all voices of all callers that are spoken with their recording, newest first."""
+        everything = await self._reads.call(lambda store: list(store.everything()))
+        clones = [owned.voice for owned in everything if owned.voice.about.transcript]
+        return sorted(clones, key=lambda voice: voice.about.create_s, reverse=True)
+
     async def prepare(self, caller: Caller, voice_id: str, request: RequestKey | None) -> StoredVoice | None:
         """See `VoiceStore.prepare`."""
         limits = self._limits(caller)
