@@ -5,7 +5,7 @@ import pytest
 from sonorant.engine.card.card import GIB, Card
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.sizes import allowed_bytes, listeners, missing_bytes, slots_of, with_sizes
+from sonorant.engine.sizes import allowed_bytes, holds_standby, listeners, missing_bytes, slots_of, with_sizes
 from sonorant.settings import AUTO
 
 LARGE, SMALL = "qwen3-tts-12hz-1.7b-customvoice", "qwen3-tts-12hz-0.6b-customvoice"
@@ -40,6 +40,16 @@ def test_slots_follow_from_the_memory_that_may_be_taken(model: str, memory_gib: 
     checkpoint = load_checkpoint(resolve_model(model))
     assert slots_of(memory_gib * GIB, checkpoint) == slots
     assert not missing_bytes(memory_gib * GIB, checkpoint, EngineConfig(checkpoint.folder))
+
+
+@pytest.mark.parametrize(
+    "memory_gib, holds", [(16, False), (24, False), (40, False), (48, True), (79, True), (140, True)]
+)
+def test_a_standby_fits_where_a_pair_keeps_its_slots_with_half_the_memory(
+    memory_gib: int, holds: bool, large: Checkpoint
+) -> None:
+    memory_bytes = memory_gib * GIB
+    assert holds_standby(memory_bytes, large, slots_of(memory_bytes, large)) is holds
 
 
 def test_too_little_memory_is_missing_and_a_shorter_context_needs_less(large: Checkpoint) -> None:

@@ -176,6 +176,9 @@ def test_models_and_gpus_make_worker_pairs(tmp_path: Path) -> None:
     assert pairs("--pairs", "3", "--device", "cpu") == [(BUILTIN_VOICE_DIR, "cpu", "cpu")] * 3
     with_standby = parse_args(("--pairs", "2", "--standby", "1"), {}).engines
     assert [engine.is_standby for engine in with_standby] == [False, False, True]
+    wants = [[engine.wants_standby for engine in parse_args(flags, {}).engines] for flags in ((), ("--pairs", "2"))]
+    assert wants == [[True], [False, False]], "where streams can go on beside, no standby is kept"
+    assert not parse_args(("--standby", "0"), {}).engine.wants_standby
     assert pairs(*models, "--gpus", "0,2") == [
         *((one, "cuda:0", "cuda:0"), (one, "cuda:2", "cuda:2")),
         *((two, "cuda:0", "cuda:0"), (two, "cuda:2", "cuda:2")),

@@ -21,6 +21,7 @@ from sonorant.engine.errors import (
     UnsupportedTask,
 )
 from sonorant.engine.fair_queue import FairQueue
+from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
 from sonorant.engine.ipc.shared_record import SharedRecord
 from sonorant.engine.lru_cache import LruCache
@@ -61,6 +62,7 @@ __all__ = [
     "PROMPT_ROW_BUCKETS",
     "ROW_BUCKETS",
     "STEP_S_BUCKETS",
+    "WORKERS",
     "CheckpointError",
     "CodecDiffers",
     "EncodedReference",

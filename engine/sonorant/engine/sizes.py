@@ -17,6 +17,7 @@ MANY_SLOTS = 512  # a card for so many computes CARD_PREFILL_ROWS prompt rows in
 
 TYPICAL_POSITIONS = 256  # KV positions that a typical stream needs: a prompt and 16 s of speech
 STATE_SHARE = 0.6  # share of the memory beside the weights that is for the streams' state
+STANDBY_STATE_SHARE = 0.8  # of the typical state of all slots, which a pair beside a standby must have room for
 WORKERS_BYTES = 4 * GIB  # contexts, libraries, graphs and activations of a pair with many slots
 LEAST_WORKERS_BYTES = 2.5 * GIB  # the same with few slots, with the codec's weights
 ENCODER_BYTES = 2 * GIB  # those of an encoder of recordings, with its weights
@@ -60,10 +61,21 @@ def _chosen(asked: int, found: int) -> int:
 
 def slots_of(memory_bytes: int, checkpoint: Checkpoint) -> int:
     """Return how many streams a pair has room for that may take so much of a card's memory: a power of two."""
-    beside_weights = memory_bytes - _weights_bytes(checkpoint) - WORKERS_BYTES - _encoder_bytes(checkpoint)
-    affordable = int(max(0, beside_weights) * STATE_SHARE) // _stream_bytes(checkpoint)
+    affordable = int(max(0, _state_bytes(memory_bytes, checkpoint)) * STATE_SHARE) // _stream_bytes(checkpoint)
     power = 1 << max(affordable, 1).bit_length() - 1
     return max(SMALLEST_CARD_SLOTS, min(LARGEST_CARD_SLOTS, power))
+
+
+def holds_standby(memory_bytes: int, checkpoint: Checkpoint, num_slots: int) -> bool:
+    """Whether two pairs that share the memory evenly have room for the state of so many streams each. On average a
+    stream is half done, so a bit less than the state of whole ones is enough."""
+    state = num_slots * _stream_bytes(checkpoint)
+    return _state_bytes(memory_bytes // 2, checkpoint) >= STANDBY_STATE_SHARE * state
+
+
+def _state_bytes(memory_bytes: int, checkpoint: Checkpoint) -> int:
+    """What a pair that may take so much memory has left for the state of streams; below 0 if it has too little."""
+    return int(memory_bytes - _weights_bytes(checkpoint) - WORKERS_BYTES - _encoder_bytes(checkpoint))
 
 
 def _encoder_bytes(checkpoint: Checkpoint) -> int:

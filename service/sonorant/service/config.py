@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sonorant.engine import BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
+from sonorant.engine import AUTO, BUILTIN_VOICE_DIR, CheckpointError, EngineConfig, resolve_model
 from sonorant.service import __version__
 from sonorant.service.settings import (
     BUILT_IN,
@@ -88,12 +88,13 @@ def _engines(values: dict[str, Any]) -> Iterator[EngineConfig]:
         (name,) = of_model["model"]
         model = EngineConfig(_model(name))
         devices = [f"cuda:{index}" for index in of_model["gpus"]] if "gpus" in of_model else [of_model.get("device")]
-        num_pairs, num_standbys = len(devices) * of_model.get("pairs", 1), of_model.get("standby", 0)
-        for n in range(num_pairs + num_standbys):
+        num_pairs, num_standbys = len(devices) * of_model.get("pairs", 1), of_model.get("standby", AUTO)
+        for n in range(num_pairs + max(0, num_standbys)):
             device = devices[n % len(devices)]
             of_pair = {"talker_device": device, "code2wav_device": device, **of_model} if device else of_model
             engine = with_settings(model, {**_LEFT_OPEN, **of_pair})
-            yield replace(engine, is_standby=n >= num_pairs)
+            wants_standby = num_standbys == AUTO and num_pairs == 1
+            yield replace(engine, is_standby=n >= num_pairs, wants_standby=wants_standby)
 
 
 def _parser() -> argparse.ArgumentParser:

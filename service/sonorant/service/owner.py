@@ -16,7 +16,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sonorant.engine import AUTO, SharedPairs, find_card, shared_pairs
+from sonorant.engine import AUTO, WORKERS, SharedPairs, find_card, shared_pairs
 from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_port
 from sonorant.hosting.children import Children, ProcessEnded, processes_of_cores, start_module
 from sonorant.hosting.process import ORPHAN_GRACE_S, Signals, announce
@@ -44,8 +44,9 @@ async def serve(config: ServiceConfig, signals: Signals) -> int:
     Raises CannotListen, CheckpointError or EngineError, ReceiptKeyError, and ProcessEnded.
     """
     key = config.receipt_key or read_key(config.receipt_key_file)
-    config = replace(config, processes=number_of(config), receipt_key=key)
     async with AsyncExitStack() as stack:
+        stack.enter_context(WORKERS.ahead())
+        config = replace(config, processes=number_of(config), receipt_key=key)
         address = await _port(stack, config.listen)
         listening = None
         if config.metrics_listen:

@@ -81,10 +81,11 @@ class Pairs:
         "worker pairs of each model; with --gpus, on each GPU",
     )
     standby: int = setting(
-        0,
-        as_count,
-        "N",
-        "spare pairs of each model, loaded and idle, which take over when a pair goes down",
+        AUTO,
+        as_auto(as_count),
+        "auto|N",
+        "spare pairs of each model, loaded and idle, which take over when a pair goes down; auto: one, if the only "
+        "pair is on a GPU that has room for a second one with as many slots",
     )
 
 
@@ -173,7 +174,8 @@ class ServiceConfig:
         """Replace automatic sizes: `engines` as `sonorant.engine.sized` returns them, and `max_sessions` from them."""
         max_sessions = self.max_sessions
         if max_sessions == AUTO:
-            max_sessions = max(LEAST_SESSIONS, SESSIONS_PER_STREAM * sum(engine.max_streams for engine in engines))
+            num_streams = sum(engine.max_streams for engine in engines if not engine.is_standby)
+            max_sessions = max(LEAST_SESSIONS, SESSIONS_PER_STREAM * num_streams)
         return replace(self, engines=tuple(engines), max_sessions=max_sessions)
 
     @property

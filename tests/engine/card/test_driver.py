@@ -1,6 +1,7 @@
 """Which card a device name means, told by a stand-in of the driver's library; and sizes from it for worker pairs."""
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,29 @@ def test_pairs_of_one_card_share_it() -> None:
     config = EngineConfig.of(resolve_model("qwen3-tts-12hz-1.7b-customvoice"), num_slots=AUTO)
     alone, *shared = auto.sized([config.but(talker_device="cuda:1"), config, config.but(talker_device="cuda:0")])
     assert [each.talker.num_slots for each in (alone, *shared)] == [256, 1024, 1024]
+
+
+def test_a_pair_that_wants_a_standby_keeps_its_slots_and_has_one_where_both_fit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    config = EngineConfig.of(resolve_model("qwen3-tts-12hz-1.7b-customvoice"), num_slots=AUTO)
+    wants = replace(config, wants_standby=True)
+    (alone,) = auto.sized([config])
+    pair, standby = auto.sized([wants])
+    assert pair == replace(alone, memory_bytes=alone.memory_bytes // 2)
+    assert standby == replace(pair, is_standby=True)
+    assert f"with a standby: a second pair of {pair.talker.num_slots} slots" in caplog.text
+    assert auto.sized([pair, standby]) == [pair, standby], "what was chosen stays"
+
+    (small,) = auto.sized([replace(wants, gpu_memory_gib=16.0)])
+    assert small == auto.sized([replace(config, gpu_memory_gib=16.0)])[0]
+    assert "no standby: the GPU's memory has no room" in caplog.text
+
+
+def test_a_pair_on_the_cpu_has_no_standby_unless_asked() -> None:
+    (found,) = auto.sized([EngineConfig(BUILTIN_VOICE_DIR, wants_standby=True).but(talker_device="cpu")])
+    assert not found.is_standby
 
 
 def test_a_pair_on_the_cpu_has_the_sizes_of_the_cpu() -> None:

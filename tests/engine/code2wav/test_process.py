@@ -30,7 +30,7 @@ def test_main_loads_says_so_runs_and_stops(tiny: Path, pipe: tuple[Connection, C
     frames: DepartingChannel[FrameRecord] = DepartingChannel()
     audio: QueueChannel[PcmRecord] = QueueChannel()
     frames.publish([begin_stream(1), one_frame(4), END])
-    main(settings(tiny), frames, audio, Heartbeat(), pipe[1])
+    main(settings(tiny), frames, audio, Heartbeat(), {}, pipe[1])
     kind, info = pipe[0].recv()
     assert kind == "ready" and info["num_slots"] == 2
     first, pcm, end = audio.drain()
@@ -43,7 +43,7 @@ def test_main_says_why_it_cannot_load(
     tmp_path: Path, pipe: tuple[Connection, Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(SystemExit) as exit:
-        main(settings(tmp_path), QueueChannel(), QueueChannel(), Heartbeat(), pipe[1])
+        main(settings(tmp_path), QueueChannel(), QueueChannel(), Heartbeat(), {}, pipe[1])
     assert exit.value.code == 1
     kind, message = pipe[0].recv()
     assert kind == "unusable" and "config.json is missing" in message
@@ -57,7 +57,7 @@ def test_main_exits_with_an_error_that_the_supervisor_sees(
     frames: QueueChannel[FrameRecord] = QueueChannel()
     frames.publish([begin_stream(1), one_frame(4), one_frame(4)])  # a frame twice is a bug
     with pytest.raises(SystemExit) as exit:
-        main(settings(tiny), frames, QueueChannel(), Heartbeat(), pipe[1])
+        main(settings(tiny), frames, QueueChannel(), Heartbeat(), {}, pipe[1])
     assert exit.value.code == 1
     assert "code2wav stopped by an error with 1 streams open" in caplog.text
 

@@ -42,6 +42,14 @@ async def fork(server: ForkServer, name: str, *ends: Inheritable, environment: d
     return await server.fork("test", target, ends, ends, environment or {}, TIMEOUT_S)
 
 
+async def test_it_may_import_before_the_first_worker_is_wanted(server: ForkServer) -> None:
+    with server.ahead():
+        ahead = server.pid
+        assert ahead is not None
+        with closing(await fork(server, "hang")):
+            assert server.pid == ahead
+
+
 async def test_a_worker_holds_its_own_descriptors_only_whatever_their_numbers_were(server: ForkServer) -> None:
     with (
         closing(Heartbeat()) as other,

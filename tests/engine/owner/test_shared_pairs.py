@@ -343,6 +343,7 @@ async def test_a_standby_takes_over_for_all_servers_alike() -> None:
     async with two_servers(CONFIG, replace(CONFIG, is_standby=True)) as servers:
         stream = begun(servers.pools[0], 1)
         await stream.next_event()
+        await until(lambda: all(pair.state is EngineState.READY for pair in servers.owner._pairs))
         os.kill(servers.worker_pids[0], signal.SIGKILL)
         await until(lambda: all(pool._pairs[0].engine.is_standby for pool in servers.pools))
         assert [pair.is_standby for pair in servers.owner._pairs] == [True, False]
@@ -354,6 +355,17 @@ async def test_a_standby_takes_over_for_all_servers_alike() -> None:
         servers.pools[0] = await servers.join(0)
         assert [pair.engine.is_standby for pair in servers.pools[0]._pairs] == [True, False]
         assert (await said(servers.pools[0], 1)).end.reason is FinishReason.MAX_FRAMES
+
+
+async def test_a_standby_that_cannot_be_loaded_is_told_in_the_log_and_the_others_speak(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    without_its_card = replace(CONFIG.but(talker_device="cuda:99"), is_standby=True)
+    async with two_servers(CONFIG, without_its_card) as servers:
+        await until(lambda: servers.owner._pairs[1].state is EngineState.FAILED)
+        assert "there is no standby: " in caplog.text
+        assert not servers.owner.have_failed
+        assert (await said(servers.pools[1], 1)).end.reason is FinishReason.MAX_FRAMES
 
 
 async def test_a_server_that_cannot_use_what_comes_has_the_workers_replaced() -> None:

@@ -239,7 +239,11 @@ async def test_a_standby_takes_no_streams_until_a_pair_goes_down_and_then_all_of
     engines = await start_here(configs, watched.on_state)
     try:
         await watched.until(EngineState.STARTING, EngineState.READY)
+        assert engines.pairs()[1].state is EngineState.STARTING, "a standby is loaded after the pair that serves"
         assert engines.info.max_streams == 8, "a standby adds no places"
+        async with asyncio.timeout(60):
+            while engines.pairs()[1].state is not EngineState.READY:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         wanted = params(engines, speaker=engines.info.speakers[0])
         alone = await say(engines, wanted)
         streams = [engines.open(wanted, credit_frames=3) for _ in range(4)]
@@ -247,10 +251,8 @@ async def test_a_standby_takes_no_streams_until_a_pair_goes_down_and_then_all_of
             stream.push_text(TEXT)
             stream.end_text()
         firsts = [await asyncio.wait_for(stream.next_event(), 60) for stream in streams]
-        numbers = [pair.stats.num_streams for pair in engines.pairs()]
-        assert sorted(numbers) == [0, 4]
-        serving = numbers.index(4)  # the standby, if it has loaded before the other
-        for pair in (serving, 1 - serving):  # whoever was the standby before is the one that serves now
+        assert [pair.stats.num_streams for pair in engines.pairs()] == [4, 0]
+        for pair in (0, 1):  # the one that was the standby before serves now
             os.kill(worker_pids(engines, pair)[pair], signal.SIGKILL)
             for stream in streams:
                 stream.grant(3)

@@ -6,6 +6,7 @@ An exception in a call ends the process, see sonorant.engine.ipc.worker.
 import logging
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
+from typing import Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.code2wav.decoding import Runner, turn
@@ -55,14 +56,18 @@ def main(
     inbox: Inbox[FrameRecord],
     outbox: Outbox[PcmRecord],
     heartbeat: Heartbeat,
+    facts: Mapping[str, Any],
     ready: Connection,
 ) -> None:
-    """Entry point of the child process."""
-    batcher, runner = report_loaded("code2wav", ready, lambda: _load(config, inbox))
+    """Entry point of the child process. `facts`: what the process that this one replaces, or stands by for, reported
+    when it was loaded; empty if there was none."""
+    batcher, runner = report_loaded("code2wav", ready, lambda: _load(config, inbox, facts))
     serve("code2wav", lambda: run(inbox, outbox, batcher, runner, heartbeat), lambda: batcher.num_streams)
 
 
-def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batcher, Runner], Mapping[str, object]]:
+def _load(
+    config: EngineConfig, inbox: Inbox[FrameRecord], facts: Mapping[str, Any]
+) -> tuple[tuple[Batcher, Runner], Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.code2wav.run.runner import Code2WavRunner, runner_in_fitting_format
@@ -79,6 +84,8 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
         check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
     if config.code2wav.dtype != "auto":
         runner, why = Code2WavRunner(checkpoint, config), "as configured"
+    elif facts:
+        runner, why = Code2WavRunner(checkpoint, config.but(code2wav_dtype=facts["format"])), "as before"
     elif device.type == "cpu":
         runner, why = Code2WavRunner(checkpoint, config.but(code2wav_dtype="float32")), "on the CPU"
     else:
@@ -92,7 +99,7 @@ def _load(config: EngineConfig, inbox: Inbox[FrameRecord]) -> tuple[tuple[Batche
         "threads": torch.get_num_threads(),
         "num_slots": runner.num_slots,
         "format": runner.format,
-        "frame_s": runner.frame_time() if device.type == "cuda" else 0.0,
+        "frame_s": facts["frame_s"] if facts else runner.frame_time() if device.type == "cuda" else 0.0,
     }
     return (batcher, runner), info
 

@@ -36,7 +36,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class ForkServer:
-    """Starts its process at the first `fork`, and stops it when the last holder releases it.
+    """Starts its process at the first `fork`, or `ahead` of it, and stops it when the last holder releases it.
 
     May be used by one thread at a time, and by any number of event loops one after the other.
     """
@@ -49,6 +49,17 @@ class ForkServer:
         self._requests: socket.socket  # to the process
         self._num_awaited = 0  # workers that are being started
         self._took_orphans = False  # whether this process adopted orphans before the first of them
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Start the process now, so that its imports are under way when the first worker is wanted, and hold it."""
+        self.hold()
+        try:
+            with suppress(OSError):  # the first worker will report it
+                self._start()
+            yield
+        finally:
+            self.release()
 
     def hold(self) -> None:
         self._num_holders += 1
@@ -117,8 +128,7 @@ class ForkServer:
         return cancelled
 
     def _send(self, fds: list[int]) -> None:
-        if self._process is None:
-            self._start()
+        self._start()
         try:
             socket.send_fds(self._requests, [b"\0"], fds)
         except ConnectionError:  # the fork server has died
@@ -127,6 +137,8 @@ class ForkServer:
             socket.send_fds(self._requests, [b"\0"], fds)
 
     def _start(self) -> None:
+        if self._process is not None:
+            return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
@@ -61,21 +62,20 @@ async def shared_pairs(configs: Sequence[EngineConfig], num_servers: int, mps: M
 class _OwnedPair:
     def __init__(self, number: int, config: EngineConfig, owner: "SharedPairs", inquiries: Inquiries) -> None:
         self.number = number
+        self.config = config
         self.is_standby = config.is_standby
         self.state = EngineState.STARTING
         self.inquiries = inquiries
         self.is_judged = asyncio.Event()  # set while no death waits to be judged
         self.is_judged.set()
         self._owner = owner
-        self.supervisor = Supervisor(
-            config, load_checkpoint(config.model), self._enter, owner.num_servers, self._judged
-        )
+        self.supervisor = Supervisor(config, load_checkpoint(config.model), self.enter, owner.num_servers, self._judged)
 
     def news(self, server: int, reason: str = "") -> PairState:
         seat = self.supervisor.seat(server) if self.state is EngineState.READY else None
         return PairState(self.number, self.state, reason, self.supervisor.facts() if seat else {}, seat)
 
-    def _enter(self, state: EngineState, reason: str) -> None:
+    def enter(self, state: EngineState, reason: str) -> None:
         self.state = state
         self._owner.on_state(self, reason)
 
@@ -115,20 +115,34 @@ class SharedPairs:
         self._connections: dict[int, _Connection] = {}  # by the number of the server process
         self._generations = [-1] * num_servers
         self._cleared: dict[tuple[int, int], asyncio.Future[None]] = {}  # by pair and server process
+        self._late: list[asyncio.Task[None]] = []  # which load standbys
 
     async def start(self) -> None:
-        """Start all workers and encoders; return when they have loaded. Raises CheckpointError or EngineError if they
-        cannot."""
+        """Start all workers and encoders; return when they have loaded, but for standbys, which are loaded afterwards.
+        Raises CheckpointError or EngineError if they cannot."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for pair in self._pairs:
-                    tasks.create_task(pair.supervisor.start())
+                    if not pair.is_standby:
+                        tasks.create_task(pair.supervisor.start())
                 tasks.create_task(self._encoders.start())
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
         self._has_started = True
         for connection in self._connections.values():
             self._welcome(connection)
+        standbys = [pair for pair in self._pairs if pair.is_standby]
+        self._late = [asyncio.create_task(self._load_standby(pair), name="standby") for pair in standbys]
+
+    async def _load_standby(self, pair: _OwnedPair) -> None:
+        await asyncio.sleep(pair.config.standby_delay_s)
+        alike = [other for other in self._pairs if replace(other.config, is_standby=True) == pair.config]
+        known = next((facts for other in alike if (facts := other.supervisor.facts())), None)
+        try:
+            await pair.supervisor.start(known)
+        except EngineError as error:
+            log.error("there is no standby: %s", error)
+            pair.enter(EngineState.FAILED, str(error))
 
     @property
     def have_failed(self) -> bool:
@@ -170,6 +184,9 @@ class SharedPairs:
 
     async def close(self) -> None:
         """Stop all workers. All server processes must have ended."""
+        for task in self._late:
+            task.cancel()
+        await asyncio.gather(*self._late, return_exceptions=True)
         await asyncio.gather(self._encoders.close(), *(pair.supervisor.close() for pair in self._pairs))
         for connection in self._connections.values():
             connection.packets.close()

@@ -63,7 +63,7 @@ class _Pair:
 
     @property
     def is_awaited(self) -> bool:
-        return self.state is EngineState.STARTING and not self._has_begun
+        return self.state is EngineState.STARTING and not self._has_begun and not self.engine.is_standby
 
     @property
     def state(self) -> EngineState:
@@ -177,10 +177,10 @@ class EnginePool:
     ) -> Self:
         """Use the workers of the owner, which has `SharedPairs` with these configs and made the socket.
 
-        Returns when all pairs have loaded. Pairs of one checkpoint are replicas. `on_state` gets the pool's state at
-        the start and after each change of a pair, even if it stays the same. READY means that at least one pair has
-        spoken; before the first READY every pair has tried to. `resources` are released at the end. Raises EngineError
-        if the owner ends before.
+        Returns when all pairs but standbys have loaded. Pairs of one checkpoint are replicas. `on_state` gets the
+        pool's state at the start and after each change of a pair, even if it stays the same. READY means that at least
+        one pair has spoken; before the first READY every pair but standbys has tried to. `resources` are released at
+        the end. Raises EngineError if the owner ends before.
         """
         async with resources or AsyncExitStack() as stack:
             link = await OwnerLink.open(owner)
@@ -203,7 +203,7 @@ class EnginePool:
         return next(state for state in _BEST_FIRST if state in states)
 
     async def tried(self) -> None:
-        """Wait until every pair has tried to speak."""
+        """Wait until every pair but standbys has tried to speak."""
         await self._has_tried.wait()
 
     @property
@@ -321,8 +321,9 @@ class EnginePool:
         return self._model(Need(("custom_voice",), speaker))[0].engine.speaker_embedding(speaker)
 
     async def rehearse(self) -> list[WarmUp]:
-        """Warm up each pair in turn, with an utterance that nobody hears. Raises EngineError if one does not speak."""
-        return [await warm_up(pair.engine) for pair in self._pairs]
+        """Warm up each pair that is to serve in turn, with an utterance that nobody hears. Raises EngineError if one
+        does not speak."""
+        return [await warm_up(pair.engine) for pair in self._pairs if not pair.engine.is_standby]
 
     async def close(self) -> None:
         """Leave all workers. Live streams end."""

@@ -91,7 +91,7 @@ def main(
     ready: Connection,
 ) -> None:
     """Entry point of the child process. `codec`: the heartbeat of the Code2Wav process, only read here. `facts`: what
-    the talker that this one replaces reported when it was loaded; empty if there was none."""
+    the talker that this one replaces, or stands by for, reported when it was loaded; empty if there was none."""
     scheduler, runner, shares_gpu = report_loaded("talker", ready, lambda: _load(config, outbox, facts))
     waits = [FirstChunkWait(outbox, codec)] if shares_gpu else []
     serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat, *waits), lambda: scheduler.num_streams)
@@ -117,14 +117,14 @@ def _load(
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
-    if facts:  # finding the alignment head takes as long as everything else
+    if facts:  # finding the alignment head takes as long as everything else, and others may be using the GPU now
         head = facts["alignment_head"] and AlignmentHead(*facts["alignment_head"])
         runner = TalkerRunner(checkpoint, config, alignment_head=head)
     else:
         runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
     # Before the sample, for which the codec waits: it measures its own times after that, so neither disturbs the other.
-    step_s = runner.step_times() if device.type == "cuda" else {}
-    if config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
+    step_s = facts["step_s"] if facts else runner.step_times() if device.type == "cuda" else {}
+    if not facts and config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
         outbox.publish([speech_sample(runner.step, checkpoint, config)])
     background_limits = BackgroundLimits.of(config.talker.num_slots, on_cuda=device.type == "cuda")
     scheduler = Scheduler(config, checkpoint, runner.num_pages, background_limits=background_limits)

@@ -11,7 +11,14 @@ from sonorant.engine.card.driver import find_card
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, device_with_gpus
 from sonorant.engine.errors import CheckpointError, EngineError
-from sonorant.engine.sizes import SMALLEST_CARD_SLOTS, allowed_bytes, missing_bytes, slots_of, with_sizes
+from sonorant.engine.sizes import (
+    SMALLEST_CARD_SLOTS,
+    allowed_bytes,
+    holds_standby,
+    missing_bytes,
+    slots_of,
+    with_sizes,
+)
 
 log = logging.getLogger(__name__)
 
@@ -20,15 +27,35 @@ LOOK_AGAIN_S, UNCHANGED_LOOKS = 0.5, 4
 
 
 def sized(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """Return `configs` with a number for every AUTO and the memory that each pair may take, and log the numbers. Blocks
-    for some milliseconds. Raises EngineError for a card that cannot be used, or has too little memory."""
+    """Return `configs` with a number for every AUTO and the memory that each pair may take, and log the numbers. Pairs
+    that want a standby have one behind them where it fits. Blocks for some milliseconds. Raises EngineError for a card
+    that cannot be used, or has too little memory."""
     devices = [device_with_gpus(config.talker.device) for config in configs]
     cards = {device: _settled_card(device) for device in dict.fromkeys(devices)}
-    return [
+    found = [
         _for_the_cpu(config) if card is None else _for_card(config, card, devices.count(device))
         for config, device in zip(configs, devices, strict=True)
         for card in [cards[device]]
     ]
+    return [each for config in found for each in _with_standby(config, is_alone=len(found) == 1)]
+
+
+def _with_standby(config: EngineConfig, *, is_alone: bool) -> list[EngineConfig]:
+    """Return the pair, and a standby if it wants one and both fit; `is_alone`: whether no other pair takes memory."""
+    wants, config = config.wants_standby, replace(config, wants_standby=False)
+    if not wants or not config.memory_bytes:  # on the CPU
+        return [config]
+    num_slots = config.talker.num_slots
+    if not is_alone or not holds_standby(config.memory_bytes, load_checkpoint(config.model), num_slots):
+        log.info(
+            "no standby: the GPU's memory has no room for a second pair of %d slots; if workers are killed, listeners "
+            "wait until they are replaced",
+            num_slots,
+        )
+        return [config]
+    log.info("with a standby: a second pair of %d slots, which takes over if workers are killed", num_slots)
+    pair = replace(config, memory_bytes=config.memory_bytes // 2)
+    return [pair, replace(pair, is_standby=True)]
 
 
 def _settled_card(device: str) -> Card | None:

@@ -74,8 +74,11 @@ class Supervisor:
         self._holds = contextlib.ExitStack()  # holds the fork server while workers may be needed
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Start the workers and wait until they have loaded. If they cannot, raises EngineError and leaves nothing."""
+    async def start(self, known: Facts | None = None) -> None:
+        """Start the workers and wait until they have loaded. If they cannot, raises EngineError and leaves nothing.
+
+        `known`: the facts of workers with the same checkpoint and card, so that nothing is measured again."""
+        self._last_facts = known or {}
         with contextlib.ExitStack() as undo:
             WORKERS.hold()
             undo.callback(WORKERS.release)

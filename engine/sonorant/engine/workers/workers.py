@@ -63,7 +63,7 @@ class Workers:
     ) -> "Workers":
         """Start both workers and return while they load. Raises OSError if they cannot be started, and leaves nothing.
 
-        `facts`: of the workers that these replace, if there were any.
+        `facts`: of the workers that these replace or stand by for, if there were any.
         """
         with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
 
@@ -87,7 +87,7 @@ class Workers:
             children: list[Child] = []
             stages: tuple[tuple[StageName, Any, tuple[Inheritable, ...], tuple[Any, ...]], ...] = (
                 ("talker", talker.main, (first, frames_out, *beats.values()), (facts.get("talker", {}),)),
-                ("code2wav", code2wav.main, (frames_in, last, beats["code2wav"]), ()),
+                ("code2wav", code2wav.main, (frames_in, last, beats["code2wav"]), (facts.get("code2wav", {}),)),
             )
             for stage, main, ends, known in stages:
                 child = await WORKERS.fork(
