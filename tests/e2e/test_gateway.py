@@ -1,6 +1,7 @@
-"""What comes out of the doors of a real gateway before a real server, as a recognizer hears it."""
+"""What comes out of the doors of a real gateway before a real server, as a recognizer and `sonorant bench` hear it."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import aiohttp
@@ -11,6 +12,11 @@ from wyoming.audio import AudioChunk, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeStopped
 
+from sonorant.bench.arguments import OPENAI_BY
+from sonorant.bench.http_speech import http_speaker
+from sonorant.bench.loads import Load, Protocol, Share, Speech, Target
+from sonorant.bench.measure import measure
+from sonorant.bench.reporting.statistics import Row, row
 from tests.e2e.server_process import ServerProcess
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import eventually
@@ -76,3 +82,41 @@ async def test_wyoming_is_understood_and_sounds_before_its_text_ends(
     assert kinds.count(AudioStop().event().type) == 1
     assert_says(at_hearing_rate(pcm, 24_000), TEXT)
     await assert_idle(server.address)
+
+
+async def measured(protocol: Protocol, url: str, load: Load, max_lead_ms: int = 0, **body: object) -> Row:
+    target = Target(protocol, url, "tts-1", tuple(body.items()))
+    speech = Speech(("The house is by the river.",), seed=0, max_lead_ms=max_lead_ms)
+    async with http_speaker(target, speech) as speaker:
+        part = await measure(Share(target, load, speech, 30.0, 10, 0, 1), speaker, time.monotonic())
+    return row(str(target), load, 0, [part], 1000.0)
+
+
+async def test_each_protocol_of_the_gateway_is_a_load_that_gets_whole_utterances(
+    gateway: GatewayProcess, server: ServerProcess
+) -> None:
+    load = Load("closed", 2, seconds=1.0, warm_up_s=0.2)
+    rows = {by: await measured(OPENAI_BY[by], f"{gateway.url}/v1", load, seed=1) for by in OPENAI_BY}
+    for by, found in rows.items():
+        assert found["failed"] == 0 and found["ok"] >= 2, (by, found["messages"])
+        assert 0.8 < found["mean_audio_s"] < 4 and found["ttfa_ms_p50"] > 0, by
+    bytes_s, events_s = (rows[by]["mean_audio_s"] for by in ("bytes", "events"))
+    assert bytes_s == pytest.approx(events_s, abs=0.001), "the same text with the same seed"
+    await assert_idle(server.address)
+
+
+async def test_listeners_of_a_websocket_hear_one_utterance_after_another(
+    gateway: GatewayProcess, server: ServerProcess
+) -> None:
+    load = Load("paced", 2, seconds=3.0, warm_up_s=0.2)
+    found = await measured("openai-websocket", f"{gateway.url}/v1", load, max_lead_ms=500)
+    assert (found["failed"], found["ok"]) == (0, 2), found["messages"]
+    assert 2.5 < found["mean_audio_s"] < 4.5, "each has heard as much as time went by, and its lead"
+    await assert_idle(server.address)
+
+
+@pytest.mark.parametrize("by", OPENAI_BY)
+async def test_what_the_gateway_refuses_is_a_failed_row(by: str, gateway: GatewayProcess) -> None:
+    voice = {"id": "nobody"} if by == "cartesia" else "nobody"
+    found = await measured(OPENAI_BY[by], f"{gateway.url}/v1", Load("closed", 1, 0.3, 0.1), voice=voice)
+    assert found["ok"] == 0 and found["failed"] and "nobody" in " ".join(found["messages"])

@@ -30,7 +30,7 @@ def test_every_extra_that_is_named_exists() -> None:
 
 
 # Modules that are imported where their extra is wanted, and say what to install.
-BEHIND_AN_EXTRA = {"asr/sphinx.py": "asr", "bench/openai_speech.py": "bench", "bench/reporting/plots.py": "bench"}
+BEHIND_AN_EXTRA = {"asr/sphinx.py": "asr", "bench/http_speech.py": "bench", "bench/reporting/plots.py": "bench"}
 FRAMEWORKS = {"livekit", "pipecat"}
 OF_THE_CLIENT = {"google", "grpc", "grpc_health", "grpc_status", "sonorant"}
 

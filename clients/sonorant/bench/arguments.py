@@ -10,9 +10,15 @@ from typing import Any
 
 from sonorant.bench import texts
 from sonorant.bench.client_processes import num_processes
-from sonorant.bench.loads import Load, Speech, Target
+from sonorant.bench.loads import Load, Protocol, Speech, Target
 from sonorant.bench.voices import TASKS, Voices, voices_in
 
+OPENAI_BY: dict[str, Protocol] = {
+    "bytes": "openai",
+    "events": "openai-events",
+    "websocket": "openai-websocket",
+    "cartesia": "cartesia",
+}
 LISTENER_LEAD_MS = 2000  # default lead of paced loads
 _RUN = secrets.token_bytes(8)  # no recording of another run has the same bytes
 LISTENERS_PER_S = 100  # how fast the listeners of paced loads join, during the warm-up
@@ -58,7 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rpc", choices=("speak", "synthesize-stream"), default="speak", help="RPC to call; default: %(default)s"
     )
     servers.add_argument(
-        "--openai", action="append", default=[], metavar="URL", help="server that streams POST URL/audio/speech"
+        "--openai",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="server with POST URL/audio/speech, or see --openai-by",
+    )
+    servers.add_argument(
+        "--openai-by",
+        choices=OPENAI_BY,
+        default="bytes",
+        help="events: server-sent events; websocket: URL/audio/speech/stream as Sonorant's gateway has it; cartesia: "
+        "the WebSocket /tts/websocket of that host; default: %(default)s",
     )
     servers.add_argument("--openai-model", default="", metavar="NAME", help="name of the model on servers of --openai")
     servers.add_argument(
@@ -176,8 +193,10 @@ def check(args: argparse.Namespace) -> None:
             raise ValueError(f"{path} is not a file")
     if args.keys and not _keys_of(args):
         raise ValueError(f"{args.keys} has no keys; put one in each line")
-    if args.openai and args.paced:
-        raise ValueError("--paced needs sessions, which --openai does not have; leave one of them out")
+    if args.openai and args.paced and args.openai_by != "websocket":
+        raise ValueError("--paced needs sessions, which --openai has only with --openai-by websocket")
+    if args.openai_by == "cartesia" and args.task != "preset":
+        raise ValueError("--openai-by cartesia takes a preset voice only; leave --task out")
     if args.paced and args.max_lead_ms == 0:
         raise ValueError("--paced needs a pace: give --max-lead-ms of more than 0")
     if args.openai and (args.max_wait_ms or args.batch):
@@ -208,10 +227,10 @@ def processes_of(args: argparse.Namespace, load: Load) -> int:
 
 def targets_of(args: argparse.Namespace) -> list[Target]:
     """The servers given by address, which run already."""
-    extra_body, keys = tuple(args.openai_body.items()), _keys_of(args)
+    extra_body, keys, by = tuple(args.openai_body.items()), _keys_of(args), OPENAI_BY[args.openai_by]
     return [
         *(Target(args.rpc, address, "", (), args.connections, keys, args.tls, args.tls_ca) for address in args.server),
-        *(Target("openai", url, args.openai_model, extra_body, keys=keys, ca=args.tls_ca) for url in args.openai),
+        *(Target(by, url, args.openai_model, extra_body, keys=keys, ca=args.tls_ca) for url in args.openai),
     ]
 
 

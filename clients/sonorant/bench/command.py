@@ -16,7 +16,7 @@ from google.protobuf.json_format import MessageToDict
 from sonorant.bench.arguments import check, loads_of, processes_of, speech_of, targets_of
 from sonorant.bench.client_processes import ClientProcesses, client_processes
 from sonorant.bench.grpc_speech import access_to
-from sonorant.bench.loads import Load, Target
+from sonorant.bench.loads import GRPC, Load, Target
 from sonorant.bench.reporting import report
 from sonorant.bench.reporting.environment import config_hash, environment
 from sonorant.bench.reporting.statistics import Row, row
@@ -114,7 +114,7 @@ async def _processes(args: argparse.Namespace) -> AsyncIterator[ClientProcesses]
 
 async def _describe(target: Target) -> dict[str, Any]:
     """The capabilities that a server reports."""
-    if target.protocol == "openai":
+    if target.protocol not in GRPC:
         return {"model": target.model}
     async with SpeechClient(target.address, access_to(target, (target.keys or ("",))[0])) as client:
         capabilities = await client.capabilities()
@@ -126,7 +126,7 @@ def _description(args: argparse.Namespace, described: Sequence[dict[str, Any]]) 
     settings = {name: value for name, value in vars(args).items() if isinstance(value, (int, float, str, list, dict))}
     load_settings = {
         "loads": [(asdict(load), asdict(speech_of(args, load, [], 0))) for load in loads_of(args)],
-        "servers": [args.rpc, args.server_arguments, args.openai_model, args.openai_body],
+        "servers": [args.rpc, args.server_arguments, args.openai_by, args.openai_model, args.openai_body],
     }
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -7,7 +7,8 @@ from typing import Literal
 from sonorant.bench.voices import PRESET, Voices
 
 LoadKind = Literal["closed", "open", "paced"]
-Protocol = Literal["speak", "synthesize-stream", "openai"]
+Protocol = Literal["speak", "synthesize-stream", "openai", "openai-events", "openai-websocket", "cartesia"]
+GRPC: tuple[Protocol, ...] = ("speak", "synthesize-stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ class Target:
     """A server under test."""
 
     protocol: Protocol
-    address: str  # HOST:PORT; for openai the base URL, with /v1
-    model: str = ""  # name in requests; openai only
-    extra_body: tuple[tuple[str, object], ...] = ()  # more fields of requests; openai only
-    num_connections: int = 1  # of each client process; not for openai
+    address: str  # HOST:PORT; but for gRPC the base URL, with /v1
+    model: str = ""  # name in requests; not for gRPC
+    extra_body: tuple[tuple[str, object], ...] = ()  # more fields of requests; not for gRPC
+    num_connections: int = 1  # of each client process; for gRPC only
     keys: tuple[str, ...] = ()  # API keys, shared out over the callers; without any, as the environment says
-    tls: bool = False  # not for openai, whose URL says so; the environment may switch it on, too
+    tls: bool = False  # for gRPC only, as a URL says so itself; the environment may switch it on, too
     ca: Path | None = None  # PEM of the authority that signed the server's certificate
 
     def __str__(self) -> str:

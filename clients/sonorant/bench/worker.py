@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import IO
 
 from sonorant.bench.grpc_speech import grpc_speaker
-from sonorant.bench.loads import Share
+from sonorant.bench.loads import GRPC, Share
 from sonorant.bench.measure import measure
 from sonorant.bench.records import receive, send
 from sonorant.bench.speakers import Speaker, UtteranceFailed
@@ -46,12 +46,12 @@ async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
 @asynccontextmanager
 async def _speaker(share: Share) -> AsyncIterator[Speaker]:
     """Yield a speaker for the share's protocol. Raises UtteranceFailed if the server cannot be reached."""
-    if share.target.protocol == "openai":
+    if share.target.protocol not in GRPC:
         try:
-            from sonorant.bench.openai_speech import openai_speaker  # aiohttp is an extra
+            from sonorant.bench.http_speech import http_speaker  # aiohttp is an extra
         except ImportError:
             raise UtteranceFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
-        async with openai_speaker(share.target, share.speech, share.keys) as over_http:
+        async with http_speaker(share.target, share.speech, share.keys) as over_http:
             yield over_http
     else:
         async with grpc_speaker(share.target, share.speech, share.keys) as over_grpc:

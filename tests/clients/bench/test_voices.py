@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sonorant.bench.openai_speech import voice_fields
+from sonorant.bench.http_speech import voice_fields
 from sonorant.bench.voices import Voices, voices_in
 
 
