@@ -29,6 +29,7 @@ def _short_spoken(checkpoint: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.timeout(360)  # three pairs of workers, an encoder and a dozen commands
 async def test_every_snippet_runs(tmp_path: Path) -> None:
     for seed, name in enumerate(("anna", "ben")):

@@ -84,6 +84,7 @@ async def test_a_key_for_six_gets_six_of_all_processes_or_of_one(server: ServerP
         await eventually(on_one_connection, 6)
 
 
+@pytest.mark.rare
 async def test_sessions_of_a_killed_process_are_free_within_a_second_and_of_a_killed_owner_too(tmp_path: Path) -> None:
     listen = ("--listen", f"127.0.0.1:{free_port()}")
     with ServerProcesses(tmp_path, *listen) as server:

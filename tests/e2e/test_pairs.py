@@ -72,6 +72,7 @@ def pairs(server: ServerProcess, name: str) -> dict[tuple[str, str], float]:
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 async def test_every_kind_of_voice_by_one_server_and_a_pair_that_dies_takes_no_other_along(pool: ServerProcess) -> None:
     async with grpc.aio.insecure_channel(pool.address) as channel:
         stub: Any = Stub(channel)
@@ -160,6 +161,7 @@ async def test_a_voice_that_no_checkpoint_can_make_is_told_with_the_kind_that_co
     assert "VoiceDesign checkpoint" in message
 
 
+@pytest.mark.rare
 def test_a_server_goes_when_the_tests_that_own_it_are_killed(tmp_path: Path) -> None:
     owner = (
         "import sys; from pathlib import Path; from tests.e2e.server_process import ServerProcess; "

@@ -276,6 +276,7 @@ async def test_a_drain_lets_all_processes_finish_what_they_say(tmp_path: Path) -
         assert_same_audio(b"".join(each), b"".join(heard[0]))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_nothing_outlives_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     """Not even while a session is open, for which a drain would wait much longer."""
@@ -311,6 +312,7 @@ async def test_systemd_hears_of_it_once_the_server_serves(tmp_path: Path, monkey
             heard.recv(100)
 
 
+@pytest.mark.rare
 async def test_a_process_that_dies_again_and_again_ends_the_server(tmp_path: Path) -> None:
     with ServerProcesses(tmp_path / "log") as server:
         doomed = server.processes[1]["pid"]

@@ -52,6 +52,7 @@ async def listen(
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 async def test_listeners_hear_the_end_of_a_sentence_whose_server_froze_or_was_killed(
     servers: list[ServerProcess],
 ) -> None:

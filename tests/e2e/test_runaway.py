@@ -18,6 +18,7 @@ GREEDY = {"do_sample": False, "subtalker_do_sample": False, "repetition_penalty"
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 async def test_a_loop_is_not_heard_in_a_clip_and_a_stream_says_why_it_was_stopped(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path / "tiny")
     with ServerProcess(tmp_path / "log", "--model", str(model), "--num-slots", "2") as server:

@@ -203,6 +203,7 @@ async def test_a_client_that_is_killed_leaves_nothing(server: ServerProcess, stu
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("killed", [["talker"], ["forker", "code2w"]])
 async def test_processes_that_are_killed_take_no_utterance_along(

@@ -339,6 +339,7 @@ async def test_the_command_line_makes_mixes_moves_and_deletes_voices(server: Ser
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.slow
 async def test_acknowledged_voices_survive_a_kill_of_the_server(folders: dict[str, Path], tmp_path: Path) -> None:
     """And one kept by a server with a Base checkpoint is refused, with the reason, by one without."""

@@ -83,6 +83,7 @@ def client(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) ->
     return environment
 
 
+@pytest.mark.rare
 def test_the_client_is_small_and_quick_to_import(client: Environment) -> None:
     assert not NOT_FOR_CLIENTS & {path.name for path in client.site.iterdir()}
     size = sum(file.stat().st_size for file in client.site.rglob("*") if file.is_file() and file.suffix != ".pyc")

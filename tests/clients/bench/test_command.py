@@ -57,6 +57,7 @@ async def bench(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 async def test_all_loads_measured_compared_and_plotted(server: ServerProcess, tmp_path: Path) -> None:
     path, picture = tmp_path / "one.json", tmp_path / "one.png"
     output = ("--json", str(path), "--plot", str(picture))

@@ -95,10 +95,12 @@ def test_lines_of_language_models(tokenizer: Tokenizer, small_tokenizer: Tokeniz
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_ten_thousand_texts(tokenizer: Tokenizer, reference: Reference) -> None:
     check_texts(tokenizer, reference, 10_000)
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_ten_thousand_lines(tokenizer: Tokenizer, small_tokenizer: Tokenizer, reference: Reference) -> None:
     check_lines(tokenizer, small_tokenizer, reference, 10_000)

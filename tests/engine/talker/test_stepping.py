@@ -138,6 +138,7 @@ def test_nobody_waits_for_a_device_that_has_failed(checkpoint: Checkpoint, monke
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_fused_steps_say_the_same(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonorant.engine.kernels.talker.attention.WARPS_WANTED", 1)  # each costs milliseconds here
     assert_the_same(checkpoint, "cpu", 1, utterances(checkpoint, 2, 3))

@@ -37,6 +37,7 @@ def load_decoder(folder: Path, dtype: torch.dtype) -> Code2Wav:
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 @torch.inference_mode()
 @pytest.mark.parametrize("chunks", [[3], [2, 1], [1, 9, 2]])
 def test_chunks_of_any_size_give_the_audio_of_the_plain_decoder(folder: Path, chunks: Sequence[int]) -> None:

@@ -88,6 +88,7 @@ def test_all_weights_outside_the_layers_stay(folders: tuple[Path, Path]) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_the_fused_steps_say_the_same(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
     monkeypatch.setattr("sonorant.engine.kernels.talker.attention.WARPS_WANTED", 1)  # each costs milliseconds here

@@ -120,6 +120,7 @@ def test_the_same_by_compiled_functions(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_the_same_by_fused_steps(
     checkpoint: Checkpoint, utterances: list[Utterance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,6 +133,7 @@ def test_the_same_by_fused_steps(
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_they_are_known_before_the_frames_are_fetched(
     checkpoint: Checkpoint, utterances: list[Utterance], monkeypatch: pytest.MonkeyPatch
 ) -> None:
