@@ -26,6 +26,7 @@ from tests.endless_voice import write_endless_voice
 from tests.measure.mark_error import sentences
 from tests.service.harness import Stub
 
+WARNED: Counter[str] = Counter()
 CALLS_AT_ONCE = 8
 SENTENCES = sentences(100)
 GRANTED_MS = 500
@@ -48,6 +49,8 @@ async def speak_all(server: ServerProcess, args: argparse.Namespace) -> list[tup
                 return number, clip.reason, clip.stats
             request = SynthesizeStreamRequest(text=text, config=config, max_lead_ms=2000)
             async for response in stub.SynthesizeStream(request):
+                if response.HasField("warning"):
+                    WARNED[response.warning.code] += 1
                 if response.HasField("done"):
                     return number, response.done.reason, response.done.stats
         raise AssertionError("a call ends with done")
@@ -69,6 +72,7 @@ async def main(args: argparse.Namespace) -> None:
             with ServerProcess(Path(folder) / "log", "--model", str(BUILTIN_VOICE_DIR)) as server:
                 lengths_ms = {number: stats.sent_ms for number, _, stats in await speak_all(server, args)}
     print(f"{len(told)} utterances: " + ", ".join(f"{n} {FinishReason.Name(r)}" for r, n in reasons(told).items()))
+    print("warnings:", dict(WARNED))
     lost = [each for each in told if each[2].heals or each[2].missed_ends]
     num_set_back, num_ended = sum(s.heals > 0 for _, _, s in lost), sum(s.missed_ends > 0 for _, _, s in lost)
     num_well = sum(reason == 1 for _, reason, _ in lost)

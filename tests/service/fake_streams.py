@@ -27,6 +27,7 @@ class FakeWorkers:
     frame_s: float = 0.0
     held: bool = False  # streams stand still until released
     silent_from: dict[int, int] = field(default_factory=dict)  # by seed: the frame from which they are lost in silence
+    stands_from: dict[int, int] = field(default_factory=dict)  # by seed: the frame from which they stand still in it
     checks_codes: bool = True  # that known codes are those of the text, as honest callers send them
     frames_made: int = 0
     busy_s: float = 0.0  # spent here instead of in the service
@@ -68,6 +69,10 @@ class FakeStream:
 
     async def __aexit__(self, *_: object) -> None:
         self.cancel()
+
+    @property
+    def moved_at(self) -> int | None:
+        return self.workers.stands_from.get(self.params.sampling.seed)
 
     def push_text(self, text: str, *, is_last: bool = False) -> None:
         assert not self.text_ended

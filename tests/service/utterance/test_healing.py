@@ -124,6 +124,23 @@ async def test_codes_are_told_of_what_is_heard_and_say_which_draw_it_was(server:
     assert audio == transcript.pcm["u1"][num_heard * FRAME_SAMPLES * 2 :]
 
 
+@pytest.mark.parametrize("lead_ms", [0, 2000])
+async def test_babble_is_told_once_and_before_its_end(server: Served, engine: FakeEngine, lead_ms: int) -> None:
+    """It stands still in its text for 79 frames, and its audio is more than twice as long as the text's usual one."""
+    engine.stands_from = {SEED: 9}
+    transcript = await spoken_by(server, max_lead_ms=lead_ms)
+    assert transcript.warnings == [("u1", "BABBLE")]
+    kinds = [kind for _, kind in transcript.kinds]
+    assert kinds.index("warning") < kinds.index("done")
+    assert transcript.done["u1"].reason == COMPLETED
+
+
+@pytest.mark.parametrize("stands_from", [14, 20])
+async def test_a_standstill_of_less_than_that_is_none(server: Served, engine: FakeEngine, stands_from: int) -> None:
+    engine.stands_from = {SEED: stands_from}
+    assert not (await spoken_by(server, max_lead_ms=0)).warnings
+
+
 async def test_who_wants_frames_without_an_end_gets_them(server: Served, engine: FakeEngine) -> None:
     engine.silent_from = {SEED: 2}
     transcript = await speak(

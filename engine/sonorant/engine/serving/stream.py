@@ -199,6 +199,11 @@ class EngineStream:
         """The frame in which the last of its text is being said; None if it is not said yet, or not known."""
         return None if self.text_times is None else self.text_times.said_at
 
+    @property
+    def moved_at(self) -> int | None:
+        """The frame in which the token being said was reached; None if all of its text is said, or if not known."""
+        return None if self.text_times is None else self.text_times.moved_at
+
     async def __aenter__(self) -> "EngineStream":
         return self
 

@@ -48,6 +48,11 @@ class TextTimes:
             return None
         return bisect_left(self._positions, self._last_spoken)
 
+    @property
+    def moved_at(self) -> int | None:
+        """The frame in which the token being said was reached; None if all text is said."""
+        return None if self.said_at is not None else bisect_left(self._positions, int(self._last))
+
     def add_position(self, frame: int, position: float) -> None:
         """Take the position at the middle of a frame, before the frame's audio comes."""
         del self._positions[frame:]

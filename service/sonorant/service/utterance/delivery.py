@@ -83,6 +83,7 @@ class Delivery:
         # Of the current segment:
         self._maker = SegmentMaker(state, segments, word_times, pacer, statistics, part)
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
+        self._babbled = False  # whether the caller was warned
         self._begun = False  # whether what comes before its audio is encoded
         self._finished = False  # whether its end is encoded, or another session has sent it
 
@@ -167,6 +168,7 @@ class Delivery:
                 await self._open_or_finish(segment, send, is_heard=is_all)
             if maker.stream is not None and not self._finished:
                 await maker.go_on(wait=not (self._pieces or maker.num_due or maker.end))
+                await self._warn_of_babble(send)
                 if not self._pieces:
                     await self._encode(segment)
             if self._pieces:
@@ -288,6 +290,16 @@ class Delivery:
         )
         for warned in spec.warnings:
             await send(warned.to_proto())
+
+    async def _warn_of_babble(self, send: Send) -> None:
+        if not self._babbled and self._maker.babbles:
+            self._babbled = True
+            where = round(self._state.received_ms / 1000)
+            message = (
+                f"after {where} s the model stands still in its text and speaks on, longer than it takes; this is "
+                "probably not the text: cancel, and speak the rest again with another seed"
+            )
+            await send(synthesis_pb2.Warning(code="BABBLE", message=message))
 
     def _add_codes(self, segment: Segment, *, complete: bool = False) -> None:
         """Add the codes of all due frames to the next audio. Many frames at once cost little each.

@@ -9,7 +9,14 @@ from collections import deque
 import numpy as np
 
 from sonorant.engine import Int16Array, PcmChunk
-from sonorant.service.utterance.signs import BAD_REPEATED, BAD_SILENT, SUSPECT_REPEATED, SUSPECT_SILENT, Signs
+from sonorant.service.utterance.signs import (
+    BAD_REPEATED,
+    BAD_SILENT,
+    STANDING,
+    SUSPECT_REPEATED,
+    SUSPECT_SILENT,
+    Signs,
+)
 
 FIRST_ROOM = 64  # frames that fit before the array grows
 
@@ -37,12 +44,14 @@ class SegmentFrames:
         self._signs.push(codes)
         self.num_codes_taken += len(codes)
 
-    def push(self, chunk: PcmChunk, *, is_kept: bool = False, said_at: int | None = None) -> None:
-        """Add frames. `is_kept`: from the phrase cache, so known to be good. `said_at`: see `Signs.push`."""
+    def push(
+        self, chunk: PcmChunk, *, is_kept: bool = False, said_at: int | None = None, moved_at: int | None = None
+    ) -> None:
+        """Add frames. `is_kept`: from the phrase cache, so known to be good. For the others see `Signs.push`."""
         self._append(chunk.codes)
         self._waiting.append(chunk.samples)
         if not is_kept:
-            self._signs.push(chunk.codes, chunk.samples, said_at)
+            self._signs.push(chunk.codes, chunk.samples, said_at, moved_at)
         self.num_waiting += chunk.num_frames
 
     def give(self, num_frames: int) -> tuple[Int16Array, Int16Array]:
@@ -106,6 +115,11 @@ class SegmentFrames:
     def missed_end(self) -> bool:
         """Whether there are more of these than any good speech has."""
         return self._signs.missed_end
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether it makes sounds at one place of its text, for longer than any good speech."""
+        return self._signs.num_standing >= STANDING
 
     @property
     def num_suspect(self) -> int:

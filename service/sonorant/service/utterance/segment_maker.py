@@ -20,6 +20,7 @@ from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.utterance.phrases import PhraseStream
 from sonorant.service.utterance.segment_frames import SegmentFrames
 from sonorant.service.utterance.segments import Segment, Segments
+from sonorant.service.utterance.signs import BABBLE_LONGER
 from sonorant.service.utterance.state import UtteranceState
 from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import WordTimes
@@ -95,6 +96,14 @@ class SegmentMaker:
         if self._pacer.whole:
             return 0  # each segment is made to its end first
         return num_waiting - (self.frames.num_suspect if self._may_heal else self.frames.num_over)
+
+    @property
+    def babbles(self) -> bool:
+        """Whether the segment stands still in its text while sound goes on, far longer than the text takes."""
+        if self.end is not None or not self._is_watched or not self.frames.stands_still:
+            return False
+        made_ms = self.frames.num_frames * 1000 / self._info.frame_rate_hz
+        return made_ms >= BABBLE_LONGER * self._word_times.usual_ms
 
     async def go_on(self, *, wait: bool) -> None:
         """Take all that has come from the stream, so that its end is known early. `wait`: until something has come.
@@ -192,7 +201,8 @@ class SegmentMaker:
 
     def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> None:
         if isinstance(event, PcmChunk):
-            self.frames.push(event, is_kept=segment.is_kept, said_at=self._said_at(segment))
+            moved_at = segment.stream.moved_at if segment.stream is not None else None
+            self.frames.push(event, is_kept=segment.is_kept, said_at=self._said_at(segment), moved_at=moved_at)
             self._statistics.received(event, is_kept=segment.is_kept)
             if segment.repeatable is not None and not segment.is_kept:
                 self._spoken.add(event)

@@ -1,4 +1,4 @@
-"""Signs that a stream no longer speaks its text: it is silent, repeats itself, or goes on after its end. Pure.
+"""Signs that a stream no longer speaks its text: it is silent, repeats itself, babbles, or misses its end. Pure.
 
 Good speech comes nowhere near these limits (docs/decisions.md has the counts). The engine's own limits, which end a
 stream, are higher. At these there is still time: frames that were not sent can be made again.
@@ -20,6 +20,8 @@ TAIL_FRAMES = 4
 BAD_OVER = 12
 # The same limits if no silence follows: frames after the one in which the last of the text was said.
 SUSPECT_SAID, BAD_SAID = 25, 75
+# So many frames with sound at one token, in speech that is so many times as long as its text usually takes, are babble.
+STANDING, BABBLE_LONGER = 75, 1.5
 
 
 class Signs:
@@ -28,6 +30,8 @@ class Signs:
     def __init__(self) -> None:
         self.num_silent = 0  # silent frames in a row at the end
         self.num_repeated = 0  # frames in a row at the end that equal the one a period before; of the best period
+        self.num_standing = 0  # frames with sound since the speech last moved on in its text
+        self._moved_at: int | None = None  # frame
         self._num_frames = 0
         self._said_at: int | None = None  # frame
         self._tail_end: int | None = None  # number of frames up to the end of the silent tail
@@ -36,10 +40,17 @@ class Signs:
         self._past: deque[int] = deque()  # the first codes of these frames
         self._repeated: dict[int, int] = {}  # by period: how many frames repeat, where any do
 
-    def push(self, codes: Int16Array, samples: Int16Array | None = None, said_at: int | None = None) -> None:
+    def push(
+        self,
+        codes: Int16Array,
+        samples: Int16Array | None = None,
+        said_at: int | None = None,
+        moved_at: int | None = None,
+    ) -> None:
         """Add frames: codes [frames, codebooks], samples [frames * frame_samples] or None if they were heard before.
 
-        `said_at`: the frame in which the last of the text was said, once that is known.
+        `said_at`: the frame in which the last of the text was said, once that is known. `moved_at`: the frame in which
+        the token being said was reached; None if all is said, or if that is not known.
         """
         looked_at = codes if samples is not None else codes[-MAX_PERIOD - BAD_REPEATED :]  # there may be thousands
         self._num_frames += len(codes) - len(looked_at)
@@ -54,6 +65,7 @@ class Signs:
             if said_at is not None and self._tail_end is None:
                 self._look_for_tail(frames, said_at)
             self.num_silent = self._silent_tail(frames)
+            self._stand(frames, moved_at)
 
     @property
     def over_at(self) -> int | None:
@@ -89,6 +101,13 @@ class Signs:
             if not _is_silent(frame):
                 return number
         return self.num_silent + len(frames)
+
+    def _stand(self, frames: Int16Array, moved_at: int | None) -> None:
+        if moved_at != self._moved_at:
+            self._moved_at, self.num_standing = moved_at, 0
+        if moved_at is not None:
+            since = max(moved_at - (self._num_frames - len(frames)), 0)
+            self.num_standing += sum(not _is_silent(frame) for frame in frames[since:])
 
     def _look_for_tail(self, frames: Int16Array, said_at: int) -> None:
         run = self.num_silent  # silent frames just before these

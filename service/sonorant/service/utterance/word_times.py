@@ -4,6 +4,9 @@ If the engine follows the text (`follow`), its reports say when a word begins. O
 from its letters, with a pause after punctuation. The rate is known once the audio of a segment is complete; before
 that, the rate of earlier speech is used. In both cases sound and silence are measured, to find when the first word
 begins and when a word ends before a pause. Reported times stay; corrections go into later words.
+
+A model that loses its text stands still in it and may then leap over many words at once. So after some seconds of
+sound at one place its words are estimated, and words of a leap are spread out. Such marks say that they are estimates.
 """
 
 import re
@@ -25,6 +28,9 @@ LOUD = 400.0  # root mean square above which a block is sound
 BLOCK_MS = 10
 MIN_UNITS = 20  # the least text from which the rate is learned
 LEAST_LASTS = 0.6  # share of the estimated duration that is reported for a word whose end is not known yet
+LEAST_OF_A_LEAP = 0.25  # share of it that a word lasts at least, even if the engine reports all of a sentence at once
+STANDSTILL_MS = 3000  # sound after a word's estimated duration from which on the next words are estimated
+REPORT_MS = 100  # a word that begins later than reported by more than this is an estimate
 
 ReachedMs = Callable[[int], float | None]  # when a character of a segment's spoken text begins; None: not known yet
 
@@ -108,6 +114,10 @@ class _Part:
                 self.onset_ms = self.loud_ms[-1] - BLOCK_MS
             self.loud_ms.append(end_ms)
 
+    def sound_ms(self, since_ms: float) -> float:
+        """Return how much sound there was since then."""
+        return (len(self.loud_ms) - bisect_right(self.loud_ms, since_ms)) * BLOCK_MS
+
     def sound_end_ms(self, since_ms: float, until_ms: float) -> float:
         """Return the end of the last sound between the two times, or `until_ms` if there is none."""
         index = bisect_right(self.loud_ms, until_ms)
@@ -144,6 +154,7 @@ class WordTimes:
         self._at_ms = 0.0  # the earliest time at which its next word can begin
         self._told_ms = 0.0  # everything up to here was reported: no later word may begin before
         self._open: tuple[_Part, int, float] | None = None  # the last word, if its end was not known; see `_close`
+        self._moved_ms = 0.0  # when the last word that the engine reported is usually over
         self._ends_ms = [0.0]  # when each reported word ends, and ...
         self._text_ends = [0]  # ... its end in the text
 
@@ -217,10 +228,10 @@ class WordTimes:
             is_over = part.audio_ended and part.text_end is not None and until_ms >= end_ms
             if part.onset_ms is not None:
                 self._at_ms = max(self._at_ms, self._start_ms + part.onset_ms)
-                while part.words and ((begins_ms := self._begins_ms(part)) is not None or is_over):
-                    if not is_over and begins_ms is not None and begins_ms >= until_ms:
+                while part.words and ((begins := self._begins(part)) is not None or is_over):
+                    if not is_over and begins is not None and begins[0] >= until_ms:
                         break
-                    words.append(self._next_word(part, begins_ms))
+                    words.append(self._next_word(part, *(begins or (self._at_ms, False))))
                 if not part.words and not is_over:  # words that come later cannot begin earlier
                     self._at_ms = max(self._at_ms, until_ms)
             if not is_over:
@@ -244,25 +255,38 @@ class WordTimes:
     def _sounding(self) -> _Part:
         return next(part for part in self._parts if not part.audio_ended)
 
-    def _begins_ms(self, part: _Part) -> float | None:
-        """Return when the part's next word begins; None: not in the audio so far."""
+    @property
+    def usual_ms(self) -> float:
+        """How long the text so far of the part whose audio comes now usually takes."""
+        part = self._sounding()
+        self._read(part)
+        return part.units * self.ms_per_unit
+
+    def _begins(self, part: _Part) -> tuple[float, bool] | None:
+        """Return when the part's next word begins, and whether the engine says so; None: not in the audio so far."""
+        earliest_ms = max(self._at_ms, self._told_ms)
         if part.reached_ms is None or not part.has_told:  # the first word begins with the first sound
-            return max(self._at_ms, self._told_ms)  # that sound may be in audio that went out before it was measured
+            # That sound may be in audio that went out before it was measured.
+            return earliest_ms, part.reached_ms is not None
         reached_ms = part.reached_ms(self._spoken_of(part.words[0][0]) - part.spoken_start)
         if reached_ms is None:
-            return None
-        return max(self._at_ms, self._told_ms, self._start_ms + reached_ms)
+            stands_still = part.sound_ms(self._moved_ms - self._start_ms) >= STANDSTILL_MS
+            return (earliest_ms, False) if stands_still else None
+        begins_ms = max(earliest_ms, self._start_ms + reached_ms)
+        return begins_ms, begins_ms - self._start_ms - reached_ms <= REPORT_MS
 
-    def _next_word(self, part: _Part, begins_ms: float | None) -> Word:
-        """Take the part's next word. `begins_ms`: None for a word that is left when all audio is over."""
-        is_followed = part.reached_ms is not None and begins_ms is not None
+    def _next_word(self, part: _Part, begins_ms: float, is_followed: bool) -> Word:
+        """Take the part's next word. `is_followed`: whether the engine says when it begins."""
         start, text, num_units = part.words.popleft()
-        begins_ms = self._at_ms if begins_ms is None else begins_ms
         lasts_ms = num_units * self.ms_per_unit
+        if is_followed:
+            self._moved_ms = begins_ms + lasts_ms
         if part.audio_ended and part.text_end is not None:
-            speech_end_ms = max(begins_ms, self._start_ms + part.speech_end_ms())
+            speech_end_ms = self._start_ms + part.speech_end_ms()
+            if begins_ms >= speech_end_ms:
+                speech_end_ms = max(begins_ms, self._start_ms + part.audio_ms)
             lasts_ms = (speech_end_ms - begins_ms) * num_units / part.units_left
-        ends_ms = begins_ms + lasts_ms
+        ends_ms = begins_ms + max(lasts_ms, self._speed)  # no two begin in the same millisecond
         self._open = None
         if is_followed:
             spoken_end = self._spoken_of(start + len(text)) - part.spoken_start
@@ -271,7 +295,7 @@ class WordTimes:
                 ends_ms = begins_ms + LEAST_LASTS * lasts_ms
                 self._open = part, spoken_end, begins_ms
             else:
-                ends_ms = known_ms
+                ends_ms = max(known_ms, begins_ms + max(LEAST_OF_A_LEAP * lasts_ms, self._speed))
         part.has_told = True
         part.units_left -= num_units
         self._at_ms = ends_ms
