@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sonorant.gateway.settings import parse_args as parse_gateway_args
 from sonorant.service.config import parse_args
 from sonorant.service.settings import ServiceConfig
 from tests.deploy.replicas import ROOT
@@ -50,8 +51,10 @@ def check(manifest: Manifest, version: str) -> None:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def found(manifests: list[Manifest], kind: str) -> Manifest:
-    (one,) = (each for each in manifests if each["kind"] == kind)
+def found(manifests: list[Manifest], kind: str, name: str = "sonorant") -> Manifest:
+    """The one of the server, or of another part."""
+    names = (name, "sonorant-test") if kind == "Pod" else (name,)
+    (one,) = (each for each in manifests if each["kind"] == kind and each["metadata"]["name"] in names)
     return one
 
 
@@ -105,7 +108,7 @@ def test_settings_ports_probes_and_times_fit_together(variant: str, tmp_path: Pa
         assert container[probe]["httpGet"] == {"path": path, "port": "metrics"}
     selector = found(manifests, "Deployment")["spec"]["selector"]["matchLabels"]
     labels = found(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
-    services = [each["spec"] for each in manifests if each["kind"] == "Service"]
+    services = [found(manifests, "Service", name)["spec"] for name in ("sonorant", "sonorant-headless")]
     assert len(services) == 2 and {each.get("clusterIP") for each in services} == {None, "None"}
     for each in [*(service["selector"] for service in services), selector]:
         assert each.items() <= labels.items()
@@ -114,6 +117,33 @@ def test_settings_ports_probes_and_times_fit_together(variant: str, tmp_path: Pa
     assert set(mounted) == {each["name"] for each in pod["volumes"]}
     assert {"/tmp", "/home/sonorant/.triton"} <= set(mounted.values()), "what is written to, as the root is read-only"
     assert container["securityContext"]["readOnlyRootFilesystem"] and pod["securityContext"]["runAsNonRoot"]
+
+
+def test_the_gateway_takes_its_settings_and_reaches_the_servers() -> None:
+    manifests = render(VARIANTS["everything"])
+    pod = found(manifests, "Deployment", "sonorant-gateway")["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    config = parse_gateway_args(container["args"], {})
+    assert container["command"] == ["sonorant-gateway"]
+    (port,) = container["ports"]
+    assert config.listen == f"0.0.0.0:{port['containerPort']}"
+    headless = found(manifests, "Service", "sonorant-headless")["spec"]["ports"][0]["port"]
+    assert config.servers == (f"sonorant-headless:{headless}",)
+    assert {"speech.example.com", "sonorant-gateway", "sonorant-gateway.speech.svc"} <= set(config.allowed_hosts)
+    delay_s = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert pod["spec"]["terminationGracePeriodSeconds"] > delay_s + config.drain_grace_s
+    assert delay_s > container["readinessProbe"]["periodSeconds"] * container["readinessProbe"]["failureThreshold"]
+    assert {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "readinessProbe", "livenessProbe")} == {
+        *("/health", "/ready")
+    }
+    service = found(manifests, "Service", "sonorant-gateway")["spec"]
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    servers = found(manifests, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not servers.items() <= pod["metadata"]["labels"].items(), "a call must not go to a gateway"
+    clients = found(manifests, "NetworkPolicy")["spec"]["ingress"][0]["from"]
+    selectors = [each["podSelector"]["matchLabels"] for each in clients if "podSelector" in each]
+    assert any(selector.items() <= pod["metadata"]["labels"].items() for selector in selectors)
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["spec"]["volumes"]}
 
 
 def test_the_test_pod_is_no_server_and_speaks_to_the_service() -> None:
@@ -209,6 +239,7 @@ def test_grafana_knows_every_key_of_the_dashboard() -> None:
     [
         {"replica": 1},
         {"gpu": {"counts": 1}},
+        {"gateway": {"replica": 1}},
         {"autoscaling": {"by": "vpa"}},
         {"drain": {"delaySeconds": "5"}},
         {"tls": {"secret": "A B"}},

@@ -7,8 +7,22 @@ app.kubernetes.io/name: sonorant
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "sonorant.gateway-selector" -}}
+app.kubernetes.io/name: sonorant-gateway
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "sonorant.labels" -}}
 {{ include "sonorant.selector" . }}
+{{ include "sonorant.common-labels" . }}
+{{- end }}
+
+{{- define "sonorant.gateway-labels" -}}
+{{ include "sonorant.gateway-selector" . }}
+{{ include "sonorant.common-labels" . }}
+{{- end }}
+
+{{- define "sonorant.common-labels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
