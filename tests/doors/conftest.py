@@ -63,8 +63,8 @@ def _until_serving(lines: Iterable[str]) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    with running_server() as target:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_server("--voices-dir", str(tmp_path_factory.mktemp("voices"))) as target:
         yield target
 
 

@@ -56,12 +56,22 @@ async function* words(text: string): AsyncGenerator<string> {
 
 const client = new SpeechClient(target);
 const clip = await client.synthesize("Hello.");
+await client.putDictionary("names", { Nguyen: "win" });
+const { version } = await client.putDictionary("names", { Nguyen: "win", SQL: "sequel" });
+const phrases = (await client.dictionary("names", 1)).pronunciations;
+const named = { dictionaries: [{ dictionaryId: "names" }], sampling: { seed: 7 } };
+const respelled = await client.synthesize("The SQL.", named);
+const written = await client.synthesize("The sequel.", { sampling: { seed: 7 } });
+const listed = (await client.dictionaries()).map((each) => each.dictionaryId);
+await client.deleteDictionary("names");
+const refused = await client.synthesize("The SQL.", named).then(() => "", (error) => error.message);
+const dictionary = { version, phrases, same: respelled.audio.length === written.audio.length, listed, refused };
 const agent: Agent = new Agent(client, player);
 await agent.reply("agent", words("It opens at nine."));
 interruptAt = 60_000;
 await agent.reply("guide", words("It closes at six, and on Sundays it is closed all day long, as ever."));
 await agent.reply("agent", words("Goodbye."));
-console.log(JSON.stringify({ history: agent.history, clip: clip.audio.length }));
+console.log(JSON.stringify({ history: agent.history, clip: clip.audio.length, dictionary }));
 process.exit(0);
 """
 
@@ -117,6 +127,9 @@ async def test_the_agent_speaks_is_interrupted_and_survives_a_cut_connection(pro
                     num_cuts += proxy.cut()
         assert await process.wait() == 0
     first, second, third = (message["content"].split() for message in told["history"])
+    dictionary = told["dictionary"]
+    assert "no dictionary 'names'" in dictionary.pop("refused")
+    assert dictionary == {"version": 2, "phrases": {"Nguyen": "win"}, "same": True, "listed": ["names"]}
     assert num_cuts == 2 and told["clip"] > 10_000
     assert " ".join(first) == "Let me look. It opens at nine."
     assert " ".join(third) == "Let me look. Goodbye."

@@ -19,6 +19,13 @@ CASES = [
     (errors.VoiceQuotaReached("s", "x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "VOICE_QUOTA_REACHED", "QuotaFailure"),
     (errors.VoiceDamaged("eve", "x"), grpc.StatusCode.DATA_LOSS, "VOICE_DAMAGED", "ResourceInfo"),
     (errors.VoiceStoreFailed("x"), grpc.StatusCode.UNAVAILABLE, "VOICE_STORE_FAILED", "RetryInfo"),
+    (errors.DictionaryNotFound("names", 3), grpc.StatusCode.NOT_FOUND, "DICTIONARY_NOT_FOUND", "ResourceInfo"),
+    (
+        errors.DictionaryQuotaReached("x"),
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "DICTIONARY_QUOTA_REACHED",
+        "QuotaFailure",
+    ),
     (errors.Unauthenticated("API_KEY_MISSING", "x"), grpc.StatusCode.UNAUTHENTICATED, "API_KEY_MISSING", None),
     (errors.VoiceNotAllowed("x"), grpc.StatusCode.PERMISSION_DENIED, "VOICE_NOT_ALLOWED", None),
     (errors.ConfigRequired("x"), grpc.StatusCode.FAILED_PRECONDITION, "CONFIG_REQUIRED", "PreconditionFailure"),

@@ -60,10 +60,17 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     voice.add_argument("--language", default="", metavar="NAME", help="english, en, ...; default: the model decides")
     voice.add_argument(
         "--pronounce",
-        type=_pronunciation,
+        type=pronunciation,
         action="append",
         metavar="PHRASE=SPELLING",
         help="how to say a phrase, such as SQL=sequel; may be repeated",
+    )
+    voice.add_argument(
+        "--dictionary",
+        action="append",
+        default=[],
+        metavar="ID[@VERSION]",
+        help="a pronunciation dictionary of the server; may be repeated, and the first one that has a phrase counts",
     )
     voice.add_argument(
         "--text-format", choices=TEXT_FORMATS, default="", help="how the text is written; default: the server's, plain"
@@ -111,6 +118,7 @@ def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
         volume_gain_db=args.volume_gain_db,
         max_audio_ms=args.max_audio_ms,
         pronunciations=dict(args.pronounce or ()),
+        dictionaries=args.dictionary,
         non_streaming_mode=args.non_streaming_mode,
         text_format=args.text_format,
         leave_out=args.leave_out,
@@ -118,7 +126,8 @@ def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
     )
 
 
-def _pronunciation(text: str) -> tuple[str, str]:
+def pronunciation(text: str) -> tuple[str, str]:
+    """Read PHRASE=SPELLING."""
     phrase, equals, spelling = text.partition("=")
     if not (phrase and equals and spelling):
         raise argparse.ArgumentTypeError(f"{text!r} is not PHRASE=SPELLING, as in SQL=sequel")

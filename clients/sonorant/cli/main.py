@@ -12,7 +12,7 @@ from grpc import StatusCode
 
 from sonorant.bench import arguments as bench_arguments
 from sonorant.bench import command as bench
-from sonorant.cli import decode, explain, plan, say, voices
+from sonorant.cli import decode, dictionaries, explain, plan, say, voices
 from sonorant.client import __version__
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.errors import SpeechError, error_text
@@ -80,6 +80,10 @@ def parser() -> argparse.ArgumentParser:
     command = add("plan", plan.EXAMPLES, "work out how many GPUs a number of calls needs", description)
     plan.add_arguments(command)
     command.set_defaults(run=plan.run)
+
+    description = "List, make, show and delete a server's pronunciation dictionaries. Without a command, list them."
+    summary = "list, make, show and delete pronunciation dictionaries"
+    dictionaries.add_arguments(add("dictionaries", dictionaries.EXAMPLES, summary, description, common))
 
     description = "List, create, move and delete the voices of a server. Without a command, list them."
     voices.add_arguments(add("voices", voices.EXAMPLES, "list, create, move and delete voices", description, common))

@@ -6,6 +6,7 @@ from sonorant.client.clip import Clip, Reason, reason_of
 from sonorant.client.configs import scheduling, synthesis_config, text_policy, utterance_config
 from sonorant.client.errors import (
     AccessDenied,
+    DictionaryNotFound,
     InvalidRequest,
     ServerBusy,
     ServerUnavailable,
@@ -36,6 +37,7 @@ __all__ = [
     "Clip",
     "ConnectionLost",
     "DecodeStarted",
+    "DictionaryNotFound",
     "Event",
     "FinishReason",
     "FlushDone",

@@ -27,6 +27,7 @@ from sonorant.client import clips
 from sonorant.client.access import Access
 from sonorant.client.clip import Clip
 from sonorant.client.configs import audio_format, utterance_config
+from sonorant.client.dictionary_methods import DictionaryMethods
 from sonorant.client.errors import ServerUnavailable, from_rpc_error, from_status
 from sonorant.client.events import Payload
 from sonorant.client.file_formats import encoding_for
@@ -38,6 +39,7 @@ from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
 from sonorant.client.transport.trace import Trace
 from sonorant.client.voice_methods import VoiceMethods
 from sonorant.tts.v1.audio_pb2 import AudioChunk
+from sonorant.tts.v1.dictionary_service_pb2_grpc import DictionaryServiceStub
 from sonorant.tts.v1.explain_pb2 import ExplainRequest, ExplainResponse
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import (
@@ -62,7 +64,7 @@ from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 DEFAULT_TARGET = "127.0.0.1:50051"
 
 
-class SpeechClient(VoiceMethods):
+class SpeechClient(VoiceMethods, DictionaryMethods):
     """A connection of its own to a server. Every method raises the errors of `sonorant.client.errors`."""
 
     def __init__(
@@ -84,6 +86,10 @@ class SpeechClient(VoiceMethods):
     @property
     def _voices(self) -> Any:
         return VoiceServiceStub(self._connections.first_channel)
+
+    @property
+    def _dictionaries(self) -> Any:
+        return DictionaryServiceStub(self._connections.first_channel)
 
     @property
     def _health(self) -> Any:

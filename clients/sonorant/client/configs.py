@@ -6,6 +6,7 @@ from typing import Any
 
 from sonorant.client.errors import unknown_name
 from sonorant.tts.v1.audio_pb2 import AudioEncoding, AudioFormat
+from sonorant.tts.v1.dictionary_pb2 import DictionaryReference
 from sonorant.tts.v1.speak_pb2 import CommitMode, SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import (
     PRIORITY_BATCH,
@@ -45,6 +46,7 @@ def synthesis_config(
     volume_gain_db: float | None = None,
     max_audio_ms: int = 0,
     pronunciations: Mapping[str, str] | None = None,
+    dictionaries: Iterable[str] = (),
     non_streaming_mode: bool | None = None,
     text_format: str = "",
     leave_out: Iterable[str] = (),
@@ -53,9 +55,11 @@ def synthesis_config(
     """Make a SynthesisConfig from its common fields and those of its `Sampling` (temperature, seed, ...).
 
     `text_format`: "plain", "markdown" or "ssml". `leave_out`: what of markdown is not said: "code" (blocks), "table",
-    "link" (addresses). A field that is left out takes the default of the server or the checkpoint. Raises
-    InvalidRequest for an unknown name. Instead of `voice`, give `design`, a description of the voice; `reference`, a
-    recording of it (with `transcript`, what is said there); or `mix`, made of several voices by `voice_mix`.
+    "link" (addresses). `dictionaries`: at most 4 that the server keeps, as "names" or, in one version, "names@3"; the
+    first one that has a phrase counts, and `pronunciations` before all. A field that is left out takes the default of
+    the server or the checkpoint. Raises InvalidRequest for an unknown name. Instead of `voice`, give `design`, a
+    description of the voice; `reference`, a recording of it (with `transcript`, what is said there); or `mix`, made of
+    several voices by `voice_mix`.
     """
     config = SynthesisConfig(
         voice=_selector(voice, design, reference, transcript, mix),
@@ -67,6 +71,7 @@ def synthesis_config(
         volume_gain_db=volume_gain_db,
         max_audio_ms=max_audio_ms,
         pronunciations=pronunciations,
+        dictionaries=map(_dictionary, dictionaries),
         text_format=_number(TextFormat, "TEXT_FORMAT_", "text_format", text_format),
         leave_out=[_number(MarkdownPart, "MARKDOWN_PART_", "leave_out", part) for part in leave_out],
     )
@@ -130,6 +135,13 @@ def _number(names: Any, prefix: str, field: str, name: str) -> Any:
     if name and name not in known:
         raise unknown_name(field, name, known)
     return names.Value(prefix + (name or "unspecified").upper())
+
+
+def _dictionary(name: str) -> DictionaryReference:
+    dictionary_id, at, version = name.partition("@")
+    if at and not (version.isascii() and version.isdigit()):
+        raise ValueError(f'dictionaries: {name!r} is not ID or ID@VERSION, as in "names@3"')
+    return DictionaryReference(dictionary_id=dictionary_id, version=int(version or 0))
 
 
 def _sampling(fields: Mapping[str, Any]) -> Sampling:

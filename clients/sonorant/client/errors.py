@@ -54,6 +54,10 @@ class VoiceNotFound(SpeechError):
     """The server has no such voice."""
 
 
+class DictionaryNotFound(SpeechError):
+    """The server has no such pronunciation dictionary, or not in this version."""
+
+
 class ServerBusy(SpeechError):
     """The server is full, or a limit is reached; try again after `retry_after_s`."""
 
@@ -206,7 +210,8 @@ def from_status(status: status_pb2.Status) -> SpeechError:
     has_retry = _unpack(status, retry)
     _unpack(status, info)
     _unpack(status, request)
-    return _KINDS.get(code, SpeechError)(
+    kind = DictionaryNotFound if info.reason == "DICTIONARY_NOT_FOUND" else _KINDS.get(code, SpeechError)
+    return kind(
         code,
         status.message or code.name,
         reason=info.reason,

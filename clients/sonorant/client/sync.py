@@ -187,3 +187,7 @@ class SpeechClient:
     delete_voice = _blocking(Client.delete_voice)
     export_voice = _blocking(Client.export_voice)
     import_voice = _blocking(Client.import_voice)
+    dictionaries = _blocking(Client.dictionaries)
+    dictionary = _blocking(Client.dictionary)
+    put_dictionary = _blocking(Client.put_dictionary)
+    delete_dictionary = _blocking(Client.delete_dictionary)

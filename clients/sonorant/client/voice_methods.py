@@ -1,13 +1,8 @@
 """The methods of `SpeechClient` for voices: list, create, move and delete them."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping
-from typing import Any
 
-import grpc
-from google.protobuf.message import Message
-
-from sonorant.client.errors import from_rpc_error
-from sonorant.client.transport.retries import time_limit
+from sonorant.client.unary_calls import UnaryCalls
 from sonorant.tts.v1.voice_pb2 import (
     MIX_METHOD_LINEAR,
     MIX_METHOD_SPHERICAL,
@@ -47,11 +42,9 @@ def voice_mix(weights: Mapping[str, float], *, spherical: bool = False) -> Voice
     )
 
 
-class VoiceMethods:
+class VoiceMethods(UnaryCalls):
     """Every method raises the errors of `sonorant.client.errors`."""
 
-    target: str
-    _timeout_s: float | None
     _voices: VoiceServiceStub
 
     async def voices(
@@ -139,11 +132,3 @@ class VoiceMethods:
 
         voice: Voice = (await self._unary(self._voices.UploadVoice, requests())).voice
         return voice
-
-    async def _unary(self, method: Any, request: Message | AsyncIterator[Message]) -> Any:
-        """Return the one answer to a request, or to a stream of requests."""
-        try:
-            async with time_limit(self._timeout_s, self.target):
-                return await method(request)
-        except grpc.aio.AioRpcError as error:
-            raise from_rpc_error(error, self.target) from None

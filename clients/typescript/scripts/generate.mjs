@@ -10,7 +10,11 @@ for (const name of readdirSync(source).filter((name) => name.endsWith(".proto"))
 }
 cpSync("third_party", "proto", { recursive: true });
 const options = ["--longs=Number", "--enums=String", "--defaults", "--oneofs", "--grpcLib=@grpc/grpc-js"];
-const files = ["sonorant/tts/v1/text_to_speech_service.proto", "google/rpc/error_details.proto"];
+const files = [
+  "sonorant/tts/v1/text_to_speech_service.proto",
+  "sonorant/tts/v1/dictionary_service.proto",
+  "google/rpc/error_details.proto",
+];
 execFileSync(
   "node_modules/.bin/proto-loader-gen-types",
   [...options, "--targetFileExtension=.ts", "--importFileExtension=.js", "--includeDirs=proto", "--outDir=src/contract", ...files],

@@ -4,9 +4,11 @@ import { fileURLToPath } from "node:url";
 import * as grpc from "@grpc/grpc-js";
 import * as protoLoader from "@grpc/proto-loader";
 import type { ProtoGrpcType as ErrorTypes } from "./contract/error_details.js";
+import type { ProtoGrpcType as DictionaryTypes } from "./contract/dictionary_service.js";
 import type { ProtoGrpcType } from "./contract/text_to_speech_service.js";
 
 export type { AudioChunk__Output as AudioChunk } from "./contract/sonorant/tts/v1/AudioChunk.js";
+export type { Dictionary__Output as Dictionary } from "./contract/sonorant/tts/v1/Dictionary.js";
 export type { Mark__Output as Mark } from "./contract/sonorant/tts/v1/Mark.js";
 export type { SpeakConfig } from "./contract/sonorant/tts/v1/SpeakConfig.js";
 export type { SpeakRequest } from "./contract/sonorant/tts/v1/SpeakRequest.js";
@@ -24,4 +26,5 @@ function load<T>(file: string): T {
 }
 
 export const { TextToSpeechService } = load<ProtoGrpcType>("sonorant/tts/v1/text_to_speech_service.proto").sonorant.tts.v1;
+export const { DictionaryService } = load<DictionaryTypes>("sonorant/tts/v1/dictionary_service.proto").sonorant.tts.v1;
 export type { ErrorTypes };

@@ -9,6 +9,12 @@ from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.openai.batch import speech_batch
+from sonorant.gateway.openai.dictionaries import (
+    delete_dictionary,
+    get_dictionary,
+    list_dictionaries,
+    put_dictionary,
+)
 from sonorant.gateway.openai.models import model, models, open_webui_models, root
 from sonorant.gateway.openai.speech import speech
 from sonorant.gateway.openai.stream import speech_stream
@@ -57,6 +63,10 @@ def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Ap
             web.post("/v1/audio/voices", create_voice),
             web.get("/v1/audio/voices/{name}", get_voice),
             web.delete("/v1/audio/voices/{name}", delete_voice),
+            web.get("/v1/audio/dictionaries", list_dictionaries),
+            web.post("/v1/audio/dictionaries", put_dictionary),
+            web.get("/v1/audio/dictionaries/{name}", get_dictionary),
+            web.delete("/v1/audio/dictionaries/{name}", delete_dictionary),
             web.get("/tts/websocket", tts_websocket),
             web.post("/tts/bytes", tts_bytes),
             web.post("/tts/sse", tts_sse),

@@ -50,11 +50,12 @@ _PARAMS = {
     "config.sampling.max_frames": "max_new_tokens",
     "config.audio.sample_rate_hz": "sample_rate",
     "config.audio.encoding": "response_format",
+    "dictionary_id": "id",
     "config.sampling": "",
     "config": "",
 }
 
-_PATH = re.compile(r"((?:config|text|voice)[a-z_.\[\]0-9]*): ")  # at the beginning of a server's message
+_PATH = re.compile(r"((?:config|text|voice|dictionary)[a-z_.\[\]0-9]*): ")  # at the beginning of a server's message
 
 
 class Refusal(Exception):
@@ -105,6 +106,7 @@ def from_speech_error(error: SpeechError) -> Refusal:
         param = param_of(where[1])
         message = f"{param}: {message[where.end() :]}"
     message = message.replace("ListVoices", "GET /v1/audio/voices")
+    message = message.replace("ListDictionaries", "GET /v1/audio/dictionaries")
     code = _CODES.get(error.reason, error.reason.lower()) or None
     return Refusal(status, message, param=param, code=code, retry_after_s=retry_after_s)
 

@@ -10,6 +10,7 @@ from sonorant.client import __version__
 from sonorant.gateway.cartesia.request import Generation, Message
 from sonorant.gateway.encoders import FORMATS
 from sonorant.gateway.openai.batch import BatchRequest
+from sonorant.gateway.openai.dictionaries import DictionaryBody
 from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.gateway.openai.stream_request import StreamConfig
 
@@ -18,7 +19,7 @@ _ERRORS = {
     "400": "A field is wrong; `param` names it.",
     "401": "The API key is missing or unknown.",
     "403": "The API key may not use this voice, or the page may not call.",
-    "404": "No such model or voice.",
+    "404": "No such model, voice or dictionary.",
     "413": "Too large.",
     "415": "The body is compressed.",
     "421": "The gateway does not know the name by which it was called; see `--allowed-host`.",
@@ -43,7 +44,7 @@ _VOICE_FORM = {
 
 @lru_cache(1)
 def document() -> dict[str, Any]:
-    models = (SpeechRequest, BatchRequest, StreamConfig, Generation, Message)
+    models = (SpeechRequest, BatchRequest, StreamConfig, Generation, Message, DictionaryBody)
     _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
     return {
         "openapi": "3.1.0",
@@ -83,6 +84,22 @@ def _paths() -> dict[str, Any]:
         "/v1/audio/voices/{name}": {
             "get": {**_operation("One voice", "The voice."), "parameters": [name]},
             "delete": {**_operation("Delete a voice", "The voice is deleted."), "parameters": [name]},
+        },
+        "/v1/audio/dictionaries": {
+            "get": _operation("List pronunciation dictionaries", "Each in its newest version, without its phrases."),
+            "post": _operation(
+                "Make a pronunciation dictionary, or its next version", "The version.", body=DictionaryBody
+            ),
+        },
+        "/v1/audio/dictionaries/{name}": {
+            "get": {
+                **_operation("One dictionary with its phrases", "The newest version, or ?version=N."),
+                "parameters": [name],
+            },
+            "delete": {
+                **_operation("Delete a dictionary with all its versions", "It is deleted."),
+                "parameters": [name],
+            },
         },
         "/v1/models": {"get": _operation("List models", "Names.")},
         "/v1/models/{name}": {"get": {**_operation("One model", "The model."), "parameters": [name]}},

@@ -18,6 +18,7 @@ from sonorant.service.calls.call import CallParts
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.stalled import Stalled
+from sonorant.service.dictionaries.dictionaries import Dictionaries
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.tracing import Tracer
 from sonorant.service.rpc.parts import Parts
@@ -96,6 +97,7 @@ def parts_of(
     parts = Parts(
         engine=engine,
         voices=VoiceChooser(engine, presets, base.stored),
+        dictionaries=Dictionaries(base.stored),
         permits=base.room.sessions,
         limits=base.fleet or base.room.limits,
         reservations=Reservations(engine, base.ledger, base.room.num_callers),

@@ -87,6 +87,21 @@ class VoiceStoreFailed(RequestError):
     """The store of voices cannot be read or written now."""
 
 
+class DictionaryNotFound(RequestError):
+    def __init__(self, dictionary_id: str, version: int = 0, path: str = "") -> None:
+        """`path`: the field that names the dictionary, if the caller could not tell otherwise."""
+        self.dictionary_id = dictionary_id[:64]
+        self.field = path
+        named = f"{self.dictionary_id!r}" + (f" in version {version}" if version else "")
+        super().__init__(f"{path and f'{path}: '}no dictionary {named}; ListDictionaries tells which there are")
+
+
+class DictionaryQuotaReached(RequestError):
+    """There is no room for another dictionary of the caller. Trying again later does not help."""
+
+    subject = "dictionaries of this owner"
+
+
 class ConfigRequired(RequestError):
     """`Speak` did not begin with a config."""
 

@@ -23,6 +23,7 @@ from sonorant.service.listening.accepting import Server
 from sonorant.service.listening.ports import admin_port, grpc_server, open_port
 from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics_port import serve_metrics
+from sonorant.service.rpc.dictionaries import DictionaryServicer
 from sonorant.service.rpc.health import HealthServicer
 from sonorant.service.rpc.parts import Parts
 from sonorant.service.rpc.readiness import Readiness
@@ -75,7 +76,8 @@ async def serve(
         parts = parts_of(config, base, engine, presets, tasks)
         speech = TextToSpeechServicer(parts)
         voices = VoiceServicer(engine, presets, parts.voices, base.stored, base.room.uploads, parts.phrases)
-        add_services(doors.server, speech, voices, RivaServicer(engine, speech), health)
+        dictionaries = DictionaryServicer(parts.dictionaries)
+        add_services(doors.server, speech, voices, dictionaries, RivaServicer(engine, speech), health)
         readiness.update(engine, EngineState.STARTING)
         crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did
         ports = await _open(config, doors, base, readiness, engine, stack)
@@ -181,7 +183,7 @@ async def _keep_phrases(parts: Parts, wanted: Sequence[SynthesizeRequest], ready
     await ready.wait()
     shared = CallerPhrases(parts.phrases, EVERYBODY)
     allowance = replace(parts.allowance(ANYONE), phrases=shared, charge=lambda num_chars: None)
-    await speak_phrases(wanted, parts.voices, allowance)
+    await speak_phrases(wanted, parts.voices, parts.dictionaries, allowance)
     log.info("%d phrases are kept, %d bytes", len(parts.phrases), parts.phrases.num_bytes)
 
 

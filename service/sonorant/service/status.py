@@ -19,6 +19,8 @@ from sonorant.service.errors import (
     AudioTooLong,
     CheckpointDiffers,
     ConfigRequired,
+    DictionaryNotFound,
+    DictionaryQuotaReached,
     Draining,
     InvalidField,
     LimitReached,
@@ -109,7 +111,15 @@ def _voice_unusable(error: VoiceUnusable) -> Iterable[Any]:
     yield from _voice(error)
 
 
-def _full(error: VoiceQuotaReached) -> Iterable[Any]:
+def _dictionary(error: DictionaryNotFound) -> Iterable[Any]:
+    yield error_details_pb2.ResourceInfo(
+        resource_type="sonorant.tts.v1.Dictionary",
+        resource_name=_clipped(error.dictionary_id, MAX_NAME_BYTES),
+        description=_clipped(str(error)),
+    )
+
+
+def _full(error: VoiceQuotaReached | DictionaryQuotaReached) -> Iterable[Any]:
     violation = error_details_pb2.QuotaFailure.Violation(subject=error.subject, description=_clipped(str(error)))
     yield error_details_pb2.QuotaFailure(violations=[violation])
 
@@ -136,6 +146,8 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (VoiceExists, _Kind(code_pb2.ALREADY_EXISTS, "VOICE_EXISTS", _voice)),
     (RequestIdReused, _Kind(code_pb2.ALREADY_EXISTS, "REQUEST_ID_REUSED")),
     (VoiceQuotaReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "VOICE_QUOTA_REACHED", _full)),
+    (DictionaryNotFound, _Kind(code_pb2.NOT_FOUND, "DICTIONARY_NOT_FOUND", _dictionary)),
+    (DictionaryQuotaReached, _Kind(code_pb2.RESOURCE_EXHAUSTED, "DICTIONARY_QUOTA_REACHED", _full)),
     (VoiceDamaged, _Kind(code_pb2.DATA_LOSS, "VOICE_DAMAGED", _voice)),
     (VoiceStoreFailed, _Kind(code_pb2.UNAVAILABLE, "VOICE_STORE_FAILED", lambda _: [_retry(RETRY_LATER_MS)])),
     (ConfigRequired, _Kind(code_pb2.FAILED_PRECONDITION, "CONFIG_REQUIRED", _config_required)),

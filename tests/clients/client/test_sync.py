@@ -9,20 +9,24 @@ from pathlib import Path
 import pytest
 
 from sonorant.client import AudioChunk, InvalidRequest, Reason, UtteranceDone, VoiceNotFound, reason_of
+from sonorant.client.client import SpeechClient as WithAsyncio
+from sonorant.client.dictionary_methods import DictionaryMethods
 from sonorant.client.sync import SpeechClient, synthesis_config
+from sonorant.client.voice_methods import VoiceMethods
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import served
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a server in a thread of its own."""
     loop, ready, over = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
     addresses: list[str] = []
+    folder = tmp_path_factory.mktemp("voices")
 
     async def serve() -> None:
-        async with served(FakeEngine()) as server:
+        async with served(FakeEngine(), voices_dir=folder) as server:
             addresses.append(server.address)
             ready.set()
             await over.wait()
@@ -82,6 +86,21 @@ def test_a_session_speaks(address: str) -> None:
         payloads = [event.payload for event in session]
     assert b"".join(p.data for p in payloads if isinstance(p, AudioChunk)) == spoken("Hello.", 7)
     assert isinstance(payloads[-1], UtteranceDone)
+
+
+def test_every_method_of_the_client_with_asyncio_is_there() -> None:
+    names = {name for name in vars(WithAsyncio) | vars(VoiceMethods) | vars(DictionaryMethods) if name[0] != "_"}
+    assert names <= set(dir(SpeechClient)) | {"target"}
+
+
+def test_a_dictionary_is_made_and_named(address: str) -> None:
+    with SpeechClient(address) as client:
+        assert client.put_dictionary("names", {"Nguyen": "win"}).version == 1
+        assert dict(client.dictionary("names").pronunciations) == {"Nguyen": "win"}
+        config = synthesis_config(voice="ada", seed=7, dictionaries=["names"])
+        assert client.synthesize("Nguyen", config).audio == spoken("win", 7)
+        assert [each.dictionary_id for each in client.dictionaries()] == ["names"]
+        client.delete_dictionary("names")
 
 
 def test_errors_are_those_of_the_client_with_asyncio(address: str) -> None:

@@ -137,3 +137,18 @@ async def test_a_pause_speaks_what_is_held_back() -> None:
         await call.done_writing()
         await read_all(call, transcript)
         assert transcript.pcm["u1"] == spoken("I know sequel", 7)
+
+
+ENTRIES = st.dictionaries(PHRASES, st.sampled_from(["x", "ab"]), max_size=6)
+
+
+@given(ENTRIES, ENTRIES)
+def test_a_lexicon_over_another_is_the_lexicon_of_both(over: dict[str, str], under: dict[str, str]) -> None:
+    joined = lexicon(over).over(lexicon(under))
+    both = lexicon({**under, **over})
+    assert {first: dict(entries) for first, entries in joined.entries.items()} == {
+        first: dict(entries) for first, entries in both.entries.items()
+    }
+    for entries in joined.entries.values():
+        lengths = [len(phrase) for phrase, _ in entries]
+        assert lengths == sorted(lengths, reverse=True)

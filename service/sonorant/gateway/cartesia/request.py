@@ -54,6 +54,12 @@ class Generation(_Message, TextFields):
     language: str | None = Field(default=None, max_length=MAX_NAME_CHARS)
     locale: str | None = Field(default=None, max_length=MAX_NAME_CHARS, description="Another name of `language`.")
     generation_config: GenerationConfig | None = Field(default=None, description="Only its `speed` is used.")
+    pronunciation_dict_id: str | None = Field(
+        default=None,
+        max_length=MAX_NAME_CHARS,
+        pattern="^[^@]*$",
+        description="One of /v1/audio/dictionaries, in its newest version.",
+    )
 
     def check_text(self) -> None:
         """Raise Refusal if the text is empty."""
@@ -71,6 +77,7 @@ class Generation(_Message, TextFields):
             speed=controls.speed if controls and controls.speed != 1 else None,
             text_format=self.text_format or text_format,
             leave_out=self.leave_out,
+            dictionaries=[*self.dictionaries, *([self.pronunciation_dict_id] if self.pronunciation_dict_id else [])],
         )
         if self.voice.mode == "embedding":
             if not self.voice.embedding:

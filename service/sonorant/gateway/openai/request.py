@@ -131,6 +131,7 @@ class VoiceFields(TextFields):
                 non_streaming_mode=self.non_streaming_mode,
                 text_format=self.text_format or text_format,
                 leave_out=self.leave_out,
+                dictionaries=self.dictionaries,
                 **self._sampling(),
             )
             if self.speaker_embedding:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from sonorant.tts.v1.dictionary_service_pb2_grpc import DictionaryServiceStub
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 from sonorant.tts.v1.voice_service_pb2_grpc import VoiceServiceStub
 
@@ -13,6 +14,7 @@ class Server:
     channel: Any
     speech: TextToSpeechServiceStub
     voices: VoiceServiceStub
+    dictionaries: DictionaryServiceStub
     serving: bool = False
     running: int = 0  # our calls that are being spoken
     is_first: bool = True  # of the connections to this target

@@ -20,6 +20,7 @@ from sonorant.gateway.errors import Refusal, from_speech_error
 from sonorant.gateway.upstream.calls import Call
 from sonorant.gateway.upstream.server import Server
 from sonorant.gateway.upstream.speaking import Route, Speaking
+from sonorant.tts.v1.dictionary_service_pb2_grpc import DictionaryServiceStub
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, SpeakRequest, SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
@@ -145,6 +146,7 @@ def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str],
         channel,
         TextToSpeechServiceStub(channel),
         VoiceServiceStub(channel),
+        DictionaryServiceStub(channel),
         health_metadata=health_metadata,
         is_first=number == 0,
     )

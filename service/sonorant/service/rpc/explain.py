@@ -9,7 +9,8 @@ from sonorant.engine import EngineError, EngineInfo, EnginePool, Explanation, In
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.calls.context import CallContext
-from sonorant.service.errors import InvalidField, RequestError
+from sonorant.service.dictionaries.dictionaries import Dictionaries
+from sonorant.service.errors import DictionaryNotFound, InvalidField, RequestError
 from sonorant.service.status import to_status
 from sonorant.service.text.checks import check_whole
 from sonorant.service.text.reading import Reading
@@ -26,6 +27,7 @@ async def explain(
     request: explain_pb2.ExplainRequest,
     engine: EnginePool,
     voices: VoiceChooser,
+    dictionaries: Dictionaries,
     call: CallContext,
     max_text_chars: int,
     max_response_bytes: int,
@@ -37,7 +39,7 @@ async def explain(
     async def check(config: synthesis_pb2.SynthesisConfig) -> UtteranceSpec:
         choice = await voices.choose(config.voice, "config.voice", call.caller)
         whole = config.audio.encoding == audio_pb2.AUDIO_ENCODING_FLAC
-        return check_synthesis(
+        spec = check_synthesis(
             config,
             choice,
             engine,
@@ -46,6 +48,7 @@ async def explain(
             whole=whole,
             default_format=call.caller.text_format,
         )
+        return spec.over(*await dictionaries.named(config, "config", call.caller))
 
     spec, faults = await _checked(request.config, check)
     response.errors.extend(to_status(error, call.request_id) for error in faults)
@@ -75,7 +78,7 @@ async def _checked(
             return None if faults else spec, faults
         except (RequestError, EngineError) as error:
             faults.append(error)
-            field = error.field if isinstance(error, InvalidField) else "config.voice"
+            field = error.field if isinstance(error, InvalidField | DictionaryNotFound) else "config.voice"
             if not _clear(rest, field.removeprefix("config.")):
                 break
     return None, faults

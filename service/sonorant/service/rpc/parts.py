@@ -10,6 +10,7 @@ from sonorant.service.admission.limits import Limits
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.sessions import Sessions
 from sonorant.service.calls.loop_share import LoopShare
+from sonorant.service.dictionaries.dictionaries import Dictionaries
 from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.phrases import CallerPhrases, Phrases
 from sonorant.service.voices.choice import VoiceChooser
@@ -19,6 +20,7 @@ from sonorant.service.voices.choice import VoiceChooser
 class Parts:
     engine: EnginePool
     voices: VoiceChooser
+    dictionaries: Dictionaries
     permits: Sessions
     limits: Limits
     reservations: Reservations

@@ -123,6 +123,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             call_context.current(),
             self._parts.allowance(call.caller),
             self._parts.voices,
+            self._parts.dictionaries,
             self._parts.limits,
             self._signs,
             Receipts.of(call.caller, self._parts.receipt_key),
@@ -165,6 +166,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
                 request,
                 self._parts.engine,
                 self._parts.voices,
+                self._parts.dictionaries,
                 call,
                 call.caller.text_limit(self._parts.max_text_chars),
                 MAX_UNARY_AUDIO_BYTES,
@@ -219,6 +221,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             whole=whole,
             default_format=caller.text_format,
         )
+        spec = spec.over(*await self._parts.dictionaries.named(request.config, "config", caller))
         spec = replace(spec, timestamps=timestamps, scheduling=check_scheduling(request.scheduling, "scheduling"))
         allowance, arrived_s = self._parts.allowance(caller), call_context.current().arrived_s
         beginning = Beginning(Playout(), max_lead_ms, whole=whole, arrived_s=arrived_s)

@@ -15,6 +15,7 @@ from sonorant.engine import EngineError
 from sonorant.service.admission.limits import Limits
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
+from sonorant.service.dictionaries.dictionaries import Dictionaries
 from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
@@ -37,6 +38,7 @@ class Session:
         call: CallContext,
         allowance: Allowance,
         voices: VoiceChooser,
+        dictionaries: Dictionaries,
         limits: Limits,
         signs: SignsOfLife,
         receipts: Receipts | None,
@@ -45,6 +47,7 @@ class Session:
         self._call = call
         self._allowance = allowance
         self._voices = voices
+        self._dictionaries = dictionaries
         self._limits = limits
         self._playout = Playout()
         self._turns = Turns(self.outbox, call.request_id, allowance.part)
@@ -144,7 +147,9 @@ class Session:
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._call.caller)
         spec = check_speak_config(config, choice, self._allowance.reservations.engine, self._call.caller.text_format)
-        spec = replace(spec, utterance=replace(spec.utterance, receipts=self._receipts))
+        caller = self._call.caller
+        named = await self._dictionaries.named(config.synthesis, "config.synthesis", caller)
+        spec = replace(spec, utterance=replace(spec.utterance.over(*named), receipts=self._receipts))
         if self._spec is not None:
             if config.HasField("opening"):
                 raise InvalidField("config.opening", "only the first config opens an utterance; send text")
@@ -188,6 +193,7 @@ class Session:
         try:
             choice = await self._voices.choose(resume.replay.voice, "resume.replay.voice", self._call.caller)
             spec = check_synthesis(resume.replay, choice, engine, "resume.replay", non_streaming_default=False)
+            spec = spec.over(*await self._dictionaries.named(resume.replay, "resume.replay", self._call.caller))
             session = self._spec.utterance
             spec = replace(
                 spec,

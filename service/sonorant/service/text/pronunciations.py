@@ -25,17 +25,23 @@ class Lexicon:
     # By first character: the phrases that begin with it and their respellings, the longest first.
     entries: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
-    def pronunciations(self) -> dict[str, str]:
-        return dict(entry for entries in self.entries.values() for entry in entries)
+    def over(self, other: "Lexicon") -> "Lexicon":
+        """Return both together; of a phrase that is in both, this one counts."""
+        joined = dict(other.entries)
+        for first, own in self.entries.items():
+            entries = {**dict(other.entries.get(first, ())), **dict(own)}
+            joined[first] = tuple(sorted(entries.items(), key=_longest_first))
+        return Lexicon(joined)
 
     def respell(self, text: str) -> str:
         """Respell a whole text."""
         return Respeller(self).push(text, is_last=True) if self.entries else text
 
 
-def check_pronunciations(pronunciations: Mapping[str, str], path: str) -> Lexicon:
-    if len(pronunciations) > MAX_PHRASES:
-        raise InvalidField(path, f"{len(pronunciations)} phrases are over the limit of {MAX_PHRASES}")
+def check_pronunciations(pronunciations: Mapping[str, str], path: str, max_phrases: int = MAX_PHRASES) -> Lexicon:
+    """Raises InvalidField. `path`: of the field, for errors."""
+    if len(pronunciations) > max_phrases:
+        raise InvalidField(path, f"{len(pronunciations)} phrases are over the limit of {max_phrases}")
     for phrase, respelling in pronunciations.items():
         where = f'{path}["{phrase[:MAX_PHRASE_CHARS]}"]'
         check_length(len(phrase), MAX_PHRASE_CHARS, where)
@@ -46,11 +52,14 @@ def check_pronunciations(pronunciations: Mapping[str, str], path: str) -> Lexico
             raise InvalidField(where, "a phrase must not be empty, nor begin or end with white space")
         if not is_speakable(respelling):
             raise InvalidField(where, "the respelling has no letter or digit, so nothing would be spoken")
-    longest_first = sorted(pronunciations.items(), key=lambda entry: -len(entry[0]))
-    entries: dict[str, tuple[tuple[str, str], ...]] = {}
-    for entry in longest_first:
-        entries[entry[0][0]] = (*entries.get(entry[0][0], ()), entry)
-    return Lexicon(entries)
+    entries: dict[str, list[tuple[str, str]]] = {}
+    for entry in sorted(pronunciations.items(), key=_longest_first):
+        entries.setdefault(entry[0][0], []).append(entry)
+    return Lexicon({first: tuple(each) for first, each in entries.items()})
+
+
+def _longest_first(entry: tuple[str, str]) -> int:
+    return -len(entry[0])
 
 
 class Respeller:

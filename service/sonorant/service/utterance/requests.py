@@ -6,6 +6,7 @@ No field is ignored: those that are not served are refused with their path.
 import dataclasses
 import math
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from sonorant.service.utterance.receipts import Receipts
 from sonorant.service.utterance.scheduling import AT_ONCE, Scheduling, check_scheduling
 from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2
+from sonorant.tts.v1.dictionary_pb2 import DictionaryReference
 
 MAX_LEAD_MS = 600_000
 DEFAULT_LEAD_MS = 2000
@@ -95,7 +97,9 @@ class UtteranceSpec:
     receipts: Receipts | None = None  # to be sent with it
     packs_codes: bool = False  # send codes packed
     policy: TextPolicy = dataclasses.field(default_factory=TextPolicy)
-    lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)
+    lexicon: Lexicon = dataclasses.field(default_factory=Lexicon)  # pronunciations, and dictionaries under them
+    pronunciations: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the request itself
+    dictionaries: tuple[tuple[str, int], ...] = ()  # ids and versions
     written_as: WrittenAs = PLAIN
     scheduling: Scheduling = AT_ONCE
     recording: Spent = NOTHING_SPENT  # what encoding its recording took
@@ -116,11 +120,18 @@ class UtteranceSpec:
             sampling=synthesis_pb2.Sampling(**{name: getattr(self.params.sampling, name) for name in _SAMPLING}),
             speed=self.audio.speed,
             volume_gain_db=self.audio.gain_db,
-            pronunciations=self.lexicon.pronunciations(),
+            pronunciations=self.pronunciations,
+            dictionaries=[
+                DictionaryReference(dictionary_id=name, version=version) for name, version in self.dictionaries
+            ],
             non_streaming_mode=self.params.non_streaming_mode,
             text_format=_FORMATS[self.written_as.format],
             leave_out=sorted(_PARTS[part] for part in self.written_as.leave_out),
         )
+
+    def over(self, lexicon: Lexicon, dictionaries: tuple[tuple[str, int], ...]) -> "UtteranceSpec":
+        """Return the spec with dictionaries, whose phrases are in `lexicon`, under its own pronunciations."""
+        return replace(self, lexicon=self.lexicon.over(lexicon), dictionaries=dictionaries) if dictionaries else self
 
     def with_seed(self) -> "UtteranceSpec":
         """Return the spec of one utterance, with its own seed unless the caller gave one."""
@@ -281,6 +292,7 @@ def check_synthesis(
         max_frames_given=sampling.max_frames != info.default_sampling.max_frames,
         warnings=tuple(warnings),
         lexicon=check_pronunciations(config.pronunciations, f"{path}.pronunciations"),
+        pronunciations=dict(config.pronunciations),
         written_as=_written_as(config, default_format, path),
         recording=choice.spent,
         instructions=instruct,

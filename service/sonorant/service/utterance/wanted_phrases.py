@@ -10,6 +10,7 @@ from google.protobuf.json_format import Parse, ParseError
 
 from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import ANYONE
+from sonorant.service.dictionaries.dictionaries import Dictionaries
 from sonorant.service.errors import InvalidField, RequestError
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.text.checks import check_whole
@@ -59,6 +60,7 @@ def _meant(error: str) -> str:
 async def speak_phrases(
     requests: Sequence[SynthesizeRequest],
     voices: VoiceChooser,
+    dictionaries: Dictionaries,
     allowance: Allowance,
 ) -> None:
     """Speak the phrases one after another, for the cache of `allowance`. Those that fail are logged."""
@@ -66,7 +68,7 @@ async def speak_phrases(
         # If it is unset, the layout differs between `Speak` and RPCs that know the whole text: keep both.
         for layout in {None, None if request.config.HasField("non_streaming_mode") else False}:
             try:
-                await _speak(request, layout, voices, allowance)
+                await _speak(request, layout, voices, dictionaries, allowance)
             except (RequestError, EngineError) as error:
                 log.error("cannot keep the phrase %r: %s", request.text[:40], error)
 
@@ -75,6 +77,7 @@ async def _speak(
     request: SynthesizeRequest,
     layout: bool | None,
     voices: VoiceChooser,
+    dictionaries: Dictionaries,
     allowance: Allowance,
 ) -> None:
     check_whole(request.text, allowance.max_text_chars, "text")
@@ -82,6 +85,7 @@ async def _speak(
     spec = check_synthesis(
         request.config, choice, allowance.reservations.engine, "config", non_streaming_default=layout
     )
+    spec = spec.over(*await dictionaries.named(request.config, "config", ANYONE))
     if not (spec.seed_given or is_greedy(spec.params)):
         raise InvalidField("config.sampling.seed", "without a seed, each time sounds different; set one")
     utterance = Utterance("", spec, allowance, Beginning(Playout()))

@@ -1,4 +1,5 @@
-"""`sonorant-server voices migrate SOURCE TARGET`: copies all voices of all owners from one store to another.
+"""`sonorant-server voices migrate SOURCE TARGET`: copies voices and dictionaries of all owners to another
+store.
 
 It may be interrupted and repeated: voices that are in the target already are left alone. Nobody should create voices
 meanwhile.
@@ -7,6 +8,7 @@ meanwhile.
 from dataclasses import dataclass, field
 
 from sonorant.service.errors import VoiceDamaged, VoiceExists
+from sonorant.service.voices import dictionary_table as table
 from sonorant.service.voices.opening import Store
 from sonorant.service.voices.store import VoiceLimits
 
@@ -24,8 +26,10 @@ class Migration:
 
 
 def migrate(source: Store, target: Store) -> Migration:
-    """Copy all voices. Raises VoiceStoreFailed."""
+    """Copy all voices and dictionaries. Raises VoiceStoreFailed."""
     done = Migration()
+    dictionaries = source.run(table.everything, writes=False)
+    target.run(lambda execute: table.copy(execute, dictionaries), writes=True)
     for owned in source.everything():
         owner, about = owned.owner, owned.voice.about
         name = f"{about.voice_id!r} of {owner!r}"

@@ -13,15 +13,19 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from sonorant.service.database import Database, DatabaseGone, PsycopgMissing
 from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, VoiceStoreFailed
+from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
+from sonorant.service.voices.dictionary_table import Execute
 from sonorant.service.voices.file import about_from_json, about_to_json
 from sonorant.service.voices.limits import check_room
 from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PAGE = 500  # rows fetched at once
 _LOCK = 0x536F6E6F72616E74  # key of the advisory lock for changes: any number that nobody else uses
@@ -136,6 +140,16 @@ class PostgresVoices:
             )
         return any(expire_s is None or expire_s > self._clock() for (expire_s,) in rows)
 
+    def run(self, work: Callable[[Execute], T], *, writes: bool) -> T:
+        def on(connection: Any) -> T:
+            if writes:
+                _lock(connection)
+            return work(lambda statement, values: _fetched(connection.execute(statement.replace("?", "%s"), values)))
+
+        with _failures():
+            done: T = self._database.run(on)
+            return done
+
     def remove_expired(self) -> int:
         with _failures():
             return len(self._rows("DELETE FROM sonorant_voices WHERE expire_s <= %s RETURNING file", self._clock()))
@@ -217,6 +231,14 @@ def _set_up(connection: Any) -> None:
     if connection.execute("SELECT to_regclass('sonorant_voices')").fetchone()[0] is None:
         _lock(connection)
         connection.execute(_SCHEMA)
+    if connection.execute("SELECT to_regclass('sonorant_dictionaries')").fetchone()[0] is None:
+        _lock(connection)
+        connection.execute(DICTIONARIES)
+
+
+def _fetched(cursor: Any) -> list[Any]:
+    rows: list[Any] = cursor.fetchall() if cursor.description else []
+    return rows
 
 
 def _voice(row: Any) -> StoredVoice:

@@ -13,11 +13,14 @@ import hashlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, VoiceStoreFailed
+from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
+from sonorant.service.voices.dictionary_table import Execute
 from sonorant.service.voices.file import about_from_json, about_to_json
 from sonorant.service.voices.folder import FILES, VoiceFolder, new_name
 from sonorant.service.voices.limits import check_room
@@ -25,6 +28,8 @@ from sonorant.service.voices.sqlite_opening import Use, connect, explained, is_f
 from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 VERSION = 1  # of the schema
 
@@ -60,6 +65,7 @@ class VoiceRegistry:
                     return
                 with self._transaction("IMMEDIATE"):
                     self._set_up(use)
+                    self._db.execute(DICTIONARIES)  # folders of earlier versions have none
                     self._finish_moves()
                 self._folder.refill_reserve()
         except BaseException:
@@ -131,6 +137,13 @@ class VoiceRegistry:
     def remove(self, owner: str, voice_id: str) -> bool:
         deleted = self._delete("owner = ? AND voice_id = ?", owner, voice_id)
         return any(expire_s is None or expire_s > self._clock() for expire_s in deleted)
+
+    def run(self, work: Callable[[Execute], T], *, writes: bool) -> T:
+        def execute(statement: str, values: Sequence[object]) -> list[Any]:
+            return self._db.execute(statement, values).fetchall()
+
+        with _failures(), self._transaction("IMMEDIATE" if writes else "DEFERRED"):
+            return work(execute)
 
     def remove_expired(self) -> int:
         return len(self._delete("expire_s <= ?", self._clock()))

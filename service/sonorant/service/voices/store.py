@@ -6,10 +6,14 @@ written now. An owner is the name of an API key, or "" without keys.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from sonorant.service.voices.dictionary_table import Execute
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,9 @@ class VoiceStore(Protocol):
 
     def everything(self) -> Iterator[OwnedVoice]:
         """Yield all voices of all owners, as they are now."""
+
+    def run(self, work: Callable[[Execute], T], *, writes: bool) -> T:
+        """Run statements on the store's database, in one transaction. Those that write run one after another."""
 
     def warning(self) -> str | None:
         """Return a sentence for the operator if voices may be missing."""

@@ -10,6 +10,7 @@ from typing import TypeVar
 from sonorant.engine import LruCache
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import VoiceNotFound
+from sonorant.service.voices.dictionary_table import Execute
 from sonorant.service.voices.file import pack, unpack
 from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceAbout, VoiceLimits, VoiceStore, VoiceTensors
 
@@ -107,6 +108,14 @@ class StoredVoices:
     async def remove(self, caller: Caller, voice_id: str) -> bool:
         """Delete a voice and return whether there was one."""
         return await self._writes.call(lambda store: store.remove(caller.name, voice_id))
+
+    async def read(self, work: Callable[[Execute], T]) -> T:
+        """Run statements that only read; see `VoiceStore.run`."""
+        return await self._reads.call(lambda store: store.run(work, writes=False))
+
+    async def write(self, work: Callable[[Execute], T]) -> T:
+        """Run statements that may write; see `VoiceStore.run`. Returns once all is stored durably."""
+        return await self._writes.call(lambda store: store.run(work, writes=True))
 
     async def remove_expired(self) -> int:
         """Delete expired voices and return how many there were."""

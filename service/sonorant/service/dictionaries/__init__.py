@@ -1,0 +1,1 @@
+"""Pronunciation dictionaries that are kept on the server."""
