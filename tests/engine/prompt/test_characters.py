@@ -16,6 +16,11 @@ from tests.engine.prompt.texts import cut_texts, texts
 
 # Relatives of the table in docs/text.md, by its kinds.
 RELATIVES = {
+    "units": ("5 μg of μου, 10Ω, Ω, ٣ μs", "5 micro g of moy, 10 ohm, O, 3 micro s"),
+    "ciphers": ("5❶ ⓵a ➀ ١٬٠٠٠٫٥ ➓", "5 1 1 a 1 1,000.5 10"),
+    "marks": ("5️⃣ 1⃣ h̷e̷y 1̲2̲ so† and‡ so", "5 1 hey 12 so and so"),
+    "unseen": ("\u202eab\u202c\u2067c\u2069 👩🏽\u200d💻do\u200dne🏳️\u200d🌈 🇩🇪", "abc done"),
+    "raised": ("ʰᵉˡˡᵒ ₕₑ 5ᵗʰ 🅷🅘 ℍ𝓲 Ĳ", "hello he 5th HI Hi IJ"),
     "quotes": ("‘so’ ‚so‛ ‹so› „so‟ 〝so〞 ＂so＂ `so´", "'so' 'so' 'so' \"so\" \"so\" \"so\" `so'"),
     "apostrophes": ("donʼt don＇t don′t ʻokina rock’n’roll", "don't don't don't 'okina rock'n'roll"),
     "dashes": ("a–b a‒b a―b a⸺b a﹘b a－b a‐b a﹣b", "a-b a-b a - b a - b a - b a-b a-b a-b"),
@@ -77,6 +82,16 @@ def test_what_is_given_is_ascii_without_runs_of_blanks(ascii_tokenizer: Tokenize
     given = ascii_tokenizer.given(text)
     assert given.isascii() and "  " not in given and given == given.strip()
     assert AsciiStream().push(given) == given, "what a checkpoint knows stays as it is"
+
+
+def test_numbers_stay_apart_from_numbers_of_other_kinds(ascii_tokenizer: Tokenizer) -> None:
+    """In circles, as superscripts, as fractions, of any script: "5❶" is not 51."""
+    others = [char for char in map(chr, range(sys.maxunicode + 1)) if unicodedata.category(char) == "No"]
+    assert len(others) > 800
+    for char in others:
+        given = ascii_tokenizer.given(f"5{char}")
+        is_subscript = "SUBSCRIPT" in unicodedata.name(char)
+        assert given[0] == "5" and (is_subscript or not given[1:2].isalnum()), (char, given)
 
 
 @given(texts)

@@ -33,10 +33,12 @@ _SAID: Mapping[str, str] = {
     "\N{LESS-THAN OR EQUAL TO}": "at most",
     "\N{GREATER-THAN OR EQUAL TO}": "at least",
 }
+# Letters of Greek that are units behind a number.
+_UNITS: Mapping[str, str] = {"\N{GREEK SMALL LETTER MU}": "micro", "\N{GREEK CAPITAL LETTER OMEGA}": "ohm"}
 _UNHEARD = frozenset(("Cc", "Cf", "Cn", "Co", "Cs"))  # control, format, unassigned, private use, surrogates
 _QUOTES = ("QUOTATION MARK", "APOSTROPHE", "PRIME", "ACUTE ACCENT", "CORNER BRACKET", "TURNED COMMA")
 _HYPHENS = ("HYPHEN", "EN DASH", "FIGURE DASH", "MINUS")
-_UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT")
+_UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT", "DAGGER")
 _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
 _ENDS = _STOPS | frozenset(")%")  # stand at the end of a word, as letters and digits do
@@ -86,7 +88,7 @@ def _letter(char: str, category: str, name: str) -> str:
     given = anyascii(char)
     if category[0] == "M":  # a vowel sign is a letter, an accent is not
         return given if given.isalpha() and not name.startswith("COMBINING ") else ""
-    if name.startswith("CJK "):  # each is a syllable, or a word
+    if name.startswith("CJK ") or category == "No":  # each is a syllable, or a word; "5❶" is not 51
         return _apart(given.lower())
     return given.lower() if name.startswith("HANGUL ") else given
 
@@ -96,6 +98,8 @@ def _sign(char: str, category: str, name: str) -> str:
     given = anyascii(char).strip()
     if "LETTER" in name and "REGIONAL INDICATOR" not in name:  # in squares and circles
         return given if given.isalnum() else GAP
+    if name.endswith(("DECIMAL SEPARATOR", "THOUSANDS SEPARATOR")):
+        return "." if "DECIMAL" in name else ","
     if "DANDA" in name:
         return _apart(".")
     if "ELLIPSIS" in name:
@@ -121,6 +125,7 @@ class AsciiStream:
     def __init__(self) -> None:
         self._last = ""  # the character that came out last
         self._gap = False
+        self._after_number = False  # but for blanks
 
     def push(self, text: str) -> str:
         """Take more text and return what it is folded to, with one blank in place of several."""
@@ -129,7 +134,9 @@ class AsciiStream:
     def take(self, char: str) -> str:
         """Take one character of the text."""
         given = ""
-        for each in said(char):
+        unit = _UNITS.get(char) if self._after_number else None
+        self._after_number = char.isdecimal() or (self._after_number and char.isspace())
+        for each in said(char) if unit is None else _apart(unit):
             if each == GAP:
                 self._gap = True
                 continue
