@@ -66,8 +66,9 @@ class FakeEngine(FakeWorkers):
         task: Literal["custom_voice", "voice_design", "base"] = "custom_voice",
         fingerprint: str = "0123456789abcdef",
         max_segment_chars: int = 10_000,
+        silent_ms: int = 0,
     ) -> None:
-        super().__init__(frame_s)
+        super().__init__(frame_s, silent_ms=silent_ms)
         self.frames_known = 0  # of those that were opened behind some
         self.max_streams = max_streams
         self.state = EngineState.READY
@@ -97,6 +98,7 @@ class FakeEngine(FakeWorkers):
             max_streams=max_streams,
             credit_frames=CREDIT_FRAMES,
             max_segment_chars=max_segment_chars,
+            silent_first_frames=-(-silent_ms // 80),
         )
         self.infos = (self.info,)
         self._next_id = 1

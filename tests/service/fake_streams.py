@@ -26,6 +26,7 @@ class FakeWorkers:
 
     frame_s: float = 0.0
     held: bool = False  # streams stand still until released
+    silent_ms: int = 0  # with which streams begin
     silent_from: dict[int, int] = field(default_factory=dict)  # by seed: the frame from which they are lost in silence
     stands_from: dict[int, int] = field(default_factory=dict)  # by seed: the frame from which they stand still in it
     checks_codes: bool = True  # that known codes are those of the text, as honest callers send them
@@ -141,7 +142,7 @@ class FakeStream:
                 parts = [np.zeros(FRAME_SAMPLES, np.int16)] * count
                 codes = np.array([[k % 64] * NUM_CODEBOOKS for k in frames], np.int16)
             else:
-                parts = [frame_samples(self.text[k // FRAMES_PER_CHAR], k, seed) for k in frames]
+                parts = [self._frame(k) for k in frames]
                 codes = np.array([frame_codes(self.text, k) for k in frames], np.int16)
             budget = self.budget() if self.num_frames == 0 else None
             self.events.append(PcmChunk(self.num_frames, count, np.concatenate(parts), codes, budget))
@@ -156,6 +157,11 @@ class FakeStream:
             self.end(FinishReason.MAX_FRAMES)
         elif self.text_ended and not is_lost and self.num_frames >= len(self.text) * FRAMES_PER_CHAR:
             self.end(FinishReason.COMPLETED)
+
+    def _frame(self, number: int) -> npt.NDArray[np.int16]:
+        samples = frame_samples(self.text[number // FRAMES_PER_CHAR], number, self.params.sampling.seed)
+        num_silent = max(0, self.workers.silent_ms * FRAME_SAMPLES // 80 - number * FRAME_SAMPLES)
+        return np.concatenate([np.zeros(FRAME_SAMPLES, np.int16)[:num_silent], samples[num_silent:]])
 
     def budget(self) -> StreamBudget:
         """Of the time since the opening, as if each part had taken as long."""

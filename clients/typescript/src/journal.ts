@@ -7,7 +7,7 @@ const MS_PER_CHAR = 61; // of English speech, to guess what was heard of a text 
 const FAILED = "FINISH_REASON_FAILED";
 const UNAVAILABLE = 14;
 
-interface Segment { codes: Buffer; complete: boolean; draw: number }
+interface Segment { codes: Buffer; complete: boolean; draw: number; unsentSamples: number }
 
 class Kept {
   requests: SpeakRequest[] = []; // text, flushes, end; revisions without an answer yet
@@ -40,7 +40,8 @@ class Kept {
     for (const part of audio.codes) {
       const before = this.segments.get(part.segment);
       const codes = Buffer.concat([(before?.codes ?? Buffer.alloc(0)).subarray(0, part.offset), part.codes]);
-      this.segments.set(part.segment, { codes, complete: part.complete || before?.complete === true, draw: part.draw });
+      const complete = part.complete || before?.complete === true;
+      this.segments.set(part.segment, { codes, complete, draw: part.draw, unsentSamples: part.unsentSamples });
     }
   }
 
@@ -75,7 +76,7 @@ class Kept {
       checkpoint: started.checkpoint,
       receivedSamples: this.receivedSamples,
       receivedChunks: this.receivedChunks,
-      segments: [...this.segments].map(([segment, { codes, complete, draw }]) => ({ segment, codes, complete, draw })),
+      segments: [...this.segments].map(([segment, kept]) => ({ segment, ...kept })),
       committedChars: this.committedChars,
       playedMs: this.playedMs,
       receipt: this.receipt,

@@ -5,7 +5,7 @@ engine's audio is a function of text and frame, and it refuses codes that do not
 """
 
 import io
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -61,11 +61,16 @@ async def converse(
         call.cancel()
 
 
-async def heard(server: Served, speak: speak_pb2.SpeakConfig, breaks_after: Iterable[int] = ()) -> list[Any]:
+async def heard(
+    server: Served,
+    speak: speak_pb2.SpeakConfig,
+    breaks_after: Iterable[int] = (),
+    write: Callable[[Journal], Script] = script,
+) -> list[Any]:
     """What the client's caller is told, by kind; each call breaks off after so many news, but for the last."""
     journal = Journal()
     speak.pack_codes = True
-    requests: Script = [speak_pb2.SpeakRequest(config=speak), *script(journal)]
+    requests: Script = [speak_pb2.SpeakRequest(config=speak), *write(journal)]
     news: list[Any] = []
     packs = True
     for limit in [*breaks_after, None]:
@@ -136,6 +141,40 @@ async def test_codes_go_on_where_they_were(policy: dict[str, Any] | None) -> Non
 def parts_of(policy: dict[str, Any] | None) -> list[str]:
     """What the segmenter makes of the script."""
     return [TEXT, "And so on."] if policy is None else ["Hello there. ", "How are you? ", "And so on."]
+
+
+@pytest.mark.parametrize("silent_ms", [50, 160])
+@pytest.mark.parametrize("rate_hz", [24_000, 16_000])
+async def test_silence_that_was_not_sent_counts_for_nothing(silent_ms: int, rate_hz: int) -> None:
+    speak = config(SENTENCES, audio=audio_pb2.AudioFormat(sample_rate_hz=rate_hz))
+    speak.timestamps = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
+    async with served(FakeEngine(silent_ms=silent_ms)) as server:
+        whole = await heard(server, speak)
+        silence = bytes(48 * silent_ms)
+        one, two, three = (spoken(part, 7)[len(silence) :] for part in parts_of(SENTENCES))
+        at_once = one + silence + two + bytes(130 * 48) + silence + three
+        assert audio(whole) == at_once if rate_hz == 24_000 else len(audio(whole)) == len(at_once) * 2 // 3
+        for limit in range(1, len(whole)):
+            assert audio(await heard(server, speak, [limit])) == audio(whole), limit
+
+
+async def test_markup_that_is_half_open_goes_on_where_it_was() -> None:
+    """The text comes in again as it was written, so its marks mean the same wherever the audio broke off."""
+    text = "# Hi\n**All of** [you](https://a.b), `see *this`:\n```\ncode\n```\n| a | b |\n|--|--|\n| 1 | 2 |\n*Bye*"
+
+    def written(journal: Journal) -> Script:
+        return [*(journal.text("", text[at : at + 5]) for at in range(0, len(text), 5)), journal.end("")]
+
+    speak = config(text_format=synthesis_pb2.TEXT_FORMAT_MARKDOWN)
+    speak.timestamps = synthesis_pb2.TIMESTAMP_MODE_PROGRESS
+    async with served(FakeEngine()) as server:
+        whole = await heard(server, speak, write=written)
+        assert audio(whole) == spoken("Hi.\nAll of you, see *this:\n\ncode\n\na, b.\n\n1, 2.\nBye", 7)
+        words = [mark.text_start for response in whole for mark in response.marks.marks]
+        for limit in range(1, len(whole)):
+            broken = await heard(server, speak, [limit], written)
+            assert audio(broken) == audio(whole), limit
+            assert [mark.text_start for response in broken for mark in response.marks.marks] == words, limit
 
 
 async def test_it_may_break_again_and_again_and_heard_frames_are_not_made_again() -> None:

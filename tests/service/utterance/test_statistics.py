@@ -19,7 +19,7 @@ def test_the_budget_adds_up_on_the_injected_clock() -> None:
     statistics.text("Hello")
     now_s = 103.0
     budget = StreamBudget(100.5, 0.125, 0.125, 0.25, 0.125, 0.125, 0.125, 0.125)
-    statistics.received(PcmChunk(0, 1, np.zeros(1920, np.int16), np.zeros((1, 16), np.int16), budget))
+    statistics.received(PcmChunk(0, 1, np.zeros(1920, np.int16), np.zeros((1, 16), np.int16), budget), 1920)
     statistics.encoded(0.25)
     statistics.encoded(0.5)
     first = statistics.first_budget()

@@ -49,6 +49,7 @@ class _Segment:
     parts: list[_Codes] = field(default_factory=list)
     complete: bool = False
     draw: int = 0
+    unsent_samples: int = 0
 
     def codes(self) -> bytes:
         codes = bytearray()
@@ -114,7 +115,7 @@ class KeptUtterance:
             self.codes_bytes += codes.num_bytes
             segment.parts.append(codes)
             segment.complete = segment.complete or part.complete
-            segment.draw = part.draw
+            segment.draw, segment.unsent_samples = part.draw, part.unsent_samples
         if self.codes_bytes > MAX_CODES_BYTES:
             self.segments.clear()
 
@@ -147,7 +148,13 @@ class KeptUtterance:
             # A recording or a description, which `replay` leaves out.
             replay.voice.CopyFrom(self.config.synthesis.voice)
         segments = [
-            SegmentCodes(segment=number, codes=segment.codes(), complete=segment.complete, draw=segment.draw)
+            SegmentCodes(
+                segment=number,
+                codes=segment.codes(),
+                complete=segment.complete,
+                draw=segment.draw,
+                unsent_samples=segment.unsent_samples,
+            )
             for number, segment in sorted(self.segments.items())
         ]
         return Resume(

@@ -158,6 +158,7 @@ class Checkpoint:
     speaker_encoder: SpeakerEncoderConfig | None  # None unless `task` is base
     default_sampling: SamplingParams  # generation_config.json; seed 0
     max_segment_chars: int  # generation_config.json: how much text it speaks well in one go
+    silent_first_frames: int  # generation_config.json: in how many frames at its beginning it may be silent
     characters: Characters  # generation_config.json: those it was trained on; all others are folded to them
 
     @property
@@ -221,6 +222,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         else None,
         default_sampling=_default_sampling(generation),
         max_segment_chars=generation.size("max_segment_chars"),
+        silent_first_frames=generation.size("silent_first_frames", least=0),
         characters=_characters(generation),
     )
     _check_consistent(checkpoint)

@@ -24,6 +24,7 @@ MOST: Mapping[str, int] = {
     "num_quantizers": 256,
     "num_residual_layers": 16,
     "num_semantic_quantizers": 256,
+    "silent_first_frames": 8,
 }
 MAX_SIZES = 16  # in a list
 MAX_NUMBER = 1e30
@@ -158,6 +159,7 @@ GENERATION_DEFAULTS: Json = {
     # Our own keys. They are here, as config.json is a part of the fingerprint by which stored voices know a checkpoint.
     "text_characters": "unicode",
     "max_segment_chars": 1000,
+    "silent_first_frames": 0,
 }
 
 
@@ -221,10 +223,10 @@ class Section:
             raise CheckpointError(f"{self.path}: {key} must be an integer, not {value!r}")
         return value
 
-    def size(self, key: str) -> int:
+    def size(self, key: str, least: int = 1) -> int:
         value, most = self.integer(key), MOST.get(key, MAX_SIZE)
-        if not 1 <= value <= most:
-            raise CheckpointError(f"{self.path}: {key} must be 1 to {most}, not {value}")
+        if not least <= value <= most:
+            raise CheckpointError(f"{self.path}: {key} must be {least} to {most}, not {value}")
         return value
 
     def number(self, key: str) -> float:

@@ -32,6 +32,7 @@ class EngineInfo:
     credit_frames: int  # frames that a stream may be ahead of its consumer, at most
     kept_references: int = 0  # how many recordings of clones the workers keep decoded
     max_segment_chars: int = 1000  # how much text it speaks well in one go
+    silent_first_frames: int = 0  # in how many frames at its beginning it may be silent
     times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
 
 
@@ -53,6 +54,7 @@ def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         codec=codec_fingerprint(checkpoint, config),
         default_sampling=checkpoint.default_sampling,
         max_segment_chars=checkpoint.max_segment_chars,
+        silent_first_frames=checkpoint.silent_first_frames,
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.talker.max_context,
         max_streams=config.max_streams,

@@ -16,6 +16,7 @@ from sonorant.training.settings import SpeakerEncoderSizes, SpeakerSettings, Sta
 HEAD_DIM = 64
 CONTROL_IDS = 1024  # the official package bans so many ids at the end of the codec table, except the end token
 MAX_NEW_TOKENS = 1024
+SILENT_FIRST_FRAMES = 2  # `alignment.LEAD_S` ends in the second at the latest
 MAX_SEGMENT_CHARS = 240  # the longest texts of the corpus have 330
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
 
@@ -108,6 +109,7 @@ def write_config(
             "max_new_tokens": MAX_NEW_TOKENS,
             "text_characters": "ascii",
             "max_segment_chars": MAX_SEGMENT_CHARS,
+            "silent_first_frames": SILENT_FIRST_FRAMES,
         },
     )
     _write_tokenizer(folder, tokenizer)

@@ -25,21 +25,21 @@ _sym_db = _symbol_database.Default()
 from sonorant.tts.v1 import latency_pb2 as sonorant_dot_tts_dot_v1_dot_latency__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsonorant/tts/v1/audio.proto\x12\x0fsonorant.tts.v1\x1a\x1dsonorant/tts/v1/latency.proto\"\x87\x01\n\x0b\x41udioFormat\x12\x30\n\x08\x65ncoding\x18\x01 \x01(\x0e\x32\x1e.sonorant.tts.v1.AudioEncoding\x12\x16\n\x0esample_rate_hz\x18\x02 \x01(\r\x12\x19\n\x11\x66rame_duration_ms\x18\x03 \x01(\r\x12\x13\n\x0b\x62itrate_bps\x18\x04 \x01(\r\"\xdc\x01\n\nAudioChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08start_ms\x18\x02 \x01(\r\x12\x13\n\x0bnum_samples\x18\x03 \x01(\r\x12\x10\n\x08\x66lush_id\x18\x04 \x01(\r\x12.\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1e.sonorant.tts.v1.LatencyBudget\x12,\n\x05\x63odes\x18\x06 \x03(\x0b\x32\x1d.sonorant.tts.v1.SegmentCodes\x12)\n\x07receipt\x18\x07 \x01(\x0b\x32\x18.sonorant.tts.v1.Receipt\"&\n\x07Receipt\x12\r\n\x05\x63hars\x18\x01 \x01(\r\x12\x0c\n\x04seal\x18\x02 \x01(\x0c\"n\n\x0cSegmentCodes\x12\x0f\n\x07segment\x18\x01 \x01(\r\x12\r\n\x05\x63odes\x18\x02 \x01(\x0c\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x0e\n\x06offset\x18\x04 \x01(\r\x12\x0c\n\x04\x64raw\x18\x05 \x01(\r\x12\x0e\n\x06packed\x18\x06 \x01(\x0c*\x81\x02\n\rAudioEncoding\x12\x1e\n\x1a\x41UDIO_ENCODING_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41UDIO_ENCODING_PCM_S16LE\x10\x01\x12\x16\n\x12\x41UDIO_ENCODING_WAV\x10\x02\x12\x1b\n\x17\x41UDIO_ENCODING_OGG_OPUS\x10\x03\x12\x17\n\x13\x41UDIO_ENCODING_OPUS\x10\x04\x12\x18\n\x14\x41UDIO_ENCODING_MULAW\x10\x05\x12\x17\n\x13\x41UDIO_ENCODING_ALAW\x10\x06\x12\x17\n\x13\x41UDIO_ENCODING_FLAC\x10\x07\x12\x18\n\x14\x41UDIO_ENCODING_CODES\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsonorant/tts/v1/audio.proto\x12\x0fsonorant.tts.v1\x1a\x1dsonorant/tts/v1/latency.proto\"\x87\x01\n\x0b\x41udioFormat\x12\x30\n\x08\x65ncoding\x18\x01 \x01(\x0e\x32\x1e.sonorant.tts.v1.AudioEncoding\x12\x16\n\x0esample_rate_hz\x18\x02 \x01(\r\x12\x19\n\x11\x66rame_duration_ms\x18\x03 \x01(\r\x12\x13\n\x0b\x62itrate_bps\x18\x04 \x01(\r\"\xdc\x01\n\nAudioChunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x10\n\x08start_ms\x18\x02 \x01(\r\x12\x13\n\x0bnum_samples\x18\x03 \x01(\r\x12\x10\n\x08\x66lush_id\x18\x04 \x01(\r\x12.\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x1e.sonorant.tts.v1.LatencyBudget\x12,\n\x05\x63odes\x18\x06 \x03(\x0b\x32\x1d.sonorant.tts.v1.SegmentCodes\x12)\n\x07receipt\x18\x07 \x01(\x0b\x32\x18.sonorant.tts.v1.Receipt\"&\n\x07Receipt\x12\r\n\x05\x63hars\x18\x01 \x01(\r\x12\x0c\n\x04seal\x18\x02 \x01(\x0c\"\x86\x01\n\x0cSegmentCodes\x12\x0f\n\x07segment\x18\x01 \x01(\r\x12\r\n\x05\x63odes\x18\x02 \x01(\x0c\x12\x10\n\x08\x63omplete\x18\x03 \x01(\x08\x12\x0e\n\x06offset\x18\x04 \x01(\r\x12\x0c\n\x04\x64raw\x18\x05 \x01(\r\x12\x0e\n\x06packed\x18\x06 \x01(\x0c\x12\x16\n\x0eunsent_samples\x18\x07 \x01(\r*\x81\x02\n\rAudioEncoding\x12\x1e\n\x1a\x41UDIO_ENCODING_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x41UDIO_ENCODING_PCM_S16LE\x10\x01\x12\x16\n\x12\x41UDIO_ENCODING_WAV\x10\x02\x12\x1b\n\x17\x41UDIO_ENCODING_OGG_OPUS\x10\x03\x12\x17\n\x13\x41UDIO_ENCODING_OPUS\x10\x04\x12\x18\n\x14\x41UDIO_ENCODING_MULAW\x10\x05\x12\x17\n\x13\x41UDIO_ENCODING_ALAW\x10\x06\x12\x17\n\x13\x41UDIO_ENCODING_FLAC\x10\x07\x12\x18\n\x14\x41UDIO_ENCODING_CODES\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sonorant.tts.v1.audio_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AUDIOENCODING']._serialized_start=593
-  _globals['_AUDIOENCODING']._serialized_end=850
+  _globals['_AUDIOENCODING']._serialized_start=618
+  _globals['_AUDIOENCODING']._serialized_end=875
   _globals['_AUDIOFORMAT']._serialized_start=80
   _globals['_AUDIOFORMAT']._serialized_end=215
   _globals['_AUDIOCHUNK']._serialized_start=218
   _globals['_AUDIOCHUNK']._serialized_end=438
   _globals['_RECEIPT']._serialized_start=440
   _globals['_RECEIPT']._serialized_end=478
-  _globals['_SEGMENTCODES']._serialized_start=480
-  _globals['_SEGMENTCODES']._serialized_end=590
+  _globals['_SEGMENTCODES']._serialized_start=481
+  _globals['_SEGMENTCODES']._serialized_end=615
 # @@protoc_insertion_point(module_scope)

@@ -68,17 +68,19 @@ class Receipt(_message.Message):
     def __init__(self, chars: _Optional[int] = ..., seal: _Optional[bytes] = ...) -> None: ...
 
 class SegmentCodes(_message.Message):
-    __slots__ = ("segment", "codes", "complete", "offset", "draw", "packed")
+    __slots__ = ("segment", "codes", "complete", "offset", "draw", "packed", "unsent_samples")
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     CODES_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     DRAW_FIELD_NUMBER: _ClassVar[int]
     PACKED_FIELD_NUMBER: _ClassVar[int]
+    UNSENT_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     segment: int
     codes: bytes
     complete: bool
     offset: int
     draw: int
     packed: bytes
-    def __init__(self, segment: _Optional[int] = ..., codes: _Optional[bytes] = ..., complete: bool = ..., offset: _Optional[int] = ..., draw: _Optional[int] = ..., packed: _Optional[bytes] = ...) -> None: ...
+    unsent_samples: int
+    def __init__(self, segment: _Optional[int] = ..., codes: _Optional[bytes] = ..., complete: bool = ..., offset: _Optional[int] = ..., draw: _Optional[int] = ..., packed: _Optional[bytes] = ..., unsent_samples: _Optional[int] = ...) -> None: ...

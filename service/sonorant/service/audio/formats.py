@@ -46,10 +46,11 @@ def check_audio(
     speed = _within(config.speed, SPEEDS, f"{path}.speed") if config.HasField("speed") else 1.0
     # Resampling and speed hold some audio back. With frames of a whole codec frame, each would wait for the next one.
     default_ms = round(1000 / info.frame_rate_hz) if rate_hz == info.sample_rate_hz and speed == 1 else SHORT_FRAME_MS
+    frame_ms = _frame_ms(audio.frame_duration_ms, default_ms, encoding, f"{path}.audio.frame_duration_ms")
     return AudioSpec(
         encoding=encoding,
         sample_rate_hz=rate_hz,
-        frame_duration_ms=_frame_ms(audio.frame_duration_ms, default_ms, encoding, f"{path}.audio.frame_duration_ms"),
+        frame_duration_ms=frame_ms,
         bitrate_bps=_bitrate_bps(audio.bitrate_bps, encoding, f"{path}.audio.bitrate_bps"),
         native_rate_hz=info.sample_rate_hz,
         speed=speed,
@@ -59,6 +60,7 @@ def check_audio(
             else 0.0
         ),
         may_join=audio.frame_duration_ms == 0 and encoding != audio_pb2.AUDIO_ENCODING_OPUS,
+        starts_short=frame_ms == default_ms > SHORT_FRAME_MS,
     )
 
 

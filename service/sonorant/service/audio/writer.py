@@ -43,6 +43,7 @@ class AudioSpec:
     speed: float = 1.0
     gain_db: float = 0.0
     may_join: bool = False  # chunks may carry several frames
+    starts_short: bool = False  # the first frame may be shorter
 
     def to_proto(self) -> audio_pb2.AudioFormat:
         return audio_pb2.AudioFormat(
@@ -163,6 +164,8 @@ class _SampleFrames:
         self._spec = spec
         self._encode = encode
         self._frame_samples = spec.sample_rate_hz * spec.frame_duration_ms // 1000
+        # Silence at the beginning is left out. What is left of a frame does not wait for the next one.
+        self._first_is_shorter = spec.starts_short
         self._held = EMPTY
 
     def header(self) -> bytes:
@@ -171,13 +174,16 @@ class _SampleFrames:
     def push(self, samples: Samples) -> list[Piece]:
         held = np.concatenate([self._held, samples]) if len(self._held) else samples
         size = self._frame_samples
-        whole = len(held) // size * size
+        first = len(held) % size if self._first_is_shorter else 0
+        whole = first + (len(held) - first) // size * size
         self._held = held[whole:]
         if not whole:
             return []
+        self._first_is_shorter = False
         data = memoryview(self._encode(held[:whole]))  # not copied: `joined` mostly joins the parts again
-        num_bytes = len(data) * size // whole
-        return [Piece(data[start : start + num_bytes], size) for start in range(0, len(data), num_bytes)]
+        width = len(data) // whole
+        ends = range(first or size, whole + 1, size)
+        return [Piece(data[max(0, end - size) * width : end * width], min(end, size)) for end in ends]
 
     skip = push
 

@@ -1,7 +1,6 @@
 """Delivers the audio of one utterance: from the engine's streams, through encoding and pacing, to the outbox."""
 
 import asyncio
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from sonorant.service.calls.loop_share import Part
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.text.revision import heard_to
 from sonorant.service.utterance.receipts import Place
-from sonorant.service.utterance.resumption import Resumption, Skipped
+from sonorant.service.utterance.resumption import KnownSegment, Resumption, Skipped
 from sonorant.service.utterance.segment_maker import SegmentMaker
 from sonorant.service.utterance.segments import Segment, Segments
 from sonorant.service.utterance.state import UtteranceState
@@ -125,9 +124,7 @@ class Delivery:
             elif maker.frames.num_given:
                 heard = heard_to(text, current.start_char, maker.frames.num_given, spec.lexicon.respell)
         if self._skipped.has_more:  # another session sent audio that is still to be skipped
-            num_samples = self._skipped.resumption.received_samples
-            num_frames = math.ceil(num_samples * spec.info.frame_rate_hz * spec.audio.speed / spec.audio.sample_rate_hz)
-            heard = max(heard, heard_to(text, 0, num_frames, spec.lexicon.respell))
+            heard = max(heard, heard_to(text, 0, self._skipped.num_frames, spec.lexicon.respell))
         return heard
 
     @property
@@ -151,7 +148,8 @@ class Delivery:
                 async with asyncio.timeout(PHRASE_WAIT_S):
                     await segment.closed.wait()
             await segment.until_ready()  # again, as a revision may have come instead
-        known, is_all = self._skipped.of_segment(segment.number) if segment.speakable else (None, False)
+        known = self._skipped.of_segment(segment.number) if segment.speakable else None
+        is_all = known is not None and known.complete
         if segment.speakable and not is_all:
             if segment.stream is None:
                 segment.draw = self._skipped.draw_of_segment(segment.number)
@@ -162,7 +160,7 @@ class Delivery:
         await self._start(segment, send)
         self._begin_writing(segment)
         if known is not None:
-            await self._write_silence(known)
+            await self._write_silence(known.codes)
         while self._pieces or not self._finished:
             if maker.stream is None and not self._finished:
                 await self._open_or_finish(segment, send, is_heard=is_all)
@@ -175,7 +173,7 @@ class Delivery:
                 await self._send_audio(send)
         return FinishReason.COMPLETED if maker.end is None else _reason(maker.end)
 
-    async def _open(self, segment: Segment, send: Send, known: Int16Array | None = None) -> None:
+    async def _open(self, segment: Segment, send: Send, known: KnownSegment | None = None) -> None:
         """Open the segment's stream. If there is no place, wait as long as the caller allows, or while the listener
         still has something to hear."""
         try:
@@ -216,7 +214,8 @@ class Delivery:
         silence = np.zeros(SILENT_FRAMES * self._state.spec.info.frame_samples, np.int16)
         for begin in range(0, len(known), SILENT_FRAMES):
             codes = known[begin : begin + SILENT_FRAMES]
-            samples = silence[: len(codes) * self._state.spec.info.frame_samples]
+            num_samples = self._maker.frames.num_samples
+            samples = silence[: num_samples(begin + len(codes)) - num_samples(begin)]
             is_last = begin + SILENT_FRAMES >= len(known)
             write = self._writer.speech if is_last else self._writer.skip
             self._encoded(await self._part.do(write, samples, codes))
@@ -239,6 +238,8 @@ class Delivery:
         codes, samples = frames.give(num_frames)
         if self._state.spec.resumable and frames.num_codes_taken < frames.num_given:
             self._add_codes(segment)
+        if not len(samples):
+            return  # silence at the beginning, which is not sent
         start_s = time.monotonic()
         self._encoded(self._writer.speech(samples, codes))
         if self._statistics.awaits_budget:
@@ -309,7 +310,13 @@ class Delivery:
         frames = self._maker.frames
         num_before, codes = frames.take_codes(frames.num_given + self._maker.num_due)
         offset = 2 * num_before * self._packing.num_codebooks  # in bytes of codes that are not packed
-        record = audio_pb2.SegmentCodes(segment=segment.number, offset=offset, complete=complete, draw=segment.draw)
+        record = audio_pb2.SegmentCodes(
+            segment=segment.number,
+            offset=offset,
+            complete=complete,
+            draw=segment.draw,
+            unsent_samples=frames.unsent_samples,
+        )
         if self._state.spec.packs_codes:
             record.packed = self._packing.pack(codes)
         else:

@@ -5,6 +5,7 @@ the filters' memory. So the writer gets silence for the audio that the listener 
 gets as it was. Its output for these is dropped, exact to the sample.
 """
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +31,7 @@ class KnownSegment:
     codes: Int16Array  # [frames, codebooks]
     complete: bool  # whether these are all frames of the segment
     draw: int = 0  # the draw with which they were made, and with which it goes on
+    unsent_samples: int = 0  # silence at the beginning that was left out, at the engine's rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,12 @@ def check_resume(
         codes = np.frombuffer(told.codes, "<u2").astype(np.int16).reshape(num_frames, info.num_codebooks)
         if (so_far := so_far + num_frames) > MAX_FRAMES:
             raise InvalidField(f"{path}.codes", f"more than {MAX_FRAMES} frames in all; speak the rest as a new text")
-        segments.append(KnownSegment(codes, told.complete, told.draw))
+        if told.unsent_samples > num_frames * info.frame_samples:
+            raise InvalidField(
+                f"{path}.unsent_samples",
+                f"{told.unsent_samples} are more than {num_frames} frames have; send what came",
+            )
+        segments.append(KnownSegment(codes, told.complete, told.draw, told.unsent_samples))
     return Resumption(
         resume.received_samples,
         resume.received_chunks,
@@ -115,19 +122,34 @@ class Skipped:
     def draw_of_segment(self, number: int) -> int:
         return self.resumption.segments[number].draw if number < len(self.resumption.segments) else 0
 
-    def of_segment(self, number: int) -> tuple[Int16Array | None, bool]:
-        """Return the codes of a segment's first frames, which need no audio, and whether these are all its frames."""
+    @property
+    def num_frames(self) -> int:
+        """How many frames the listener has at most."""
+        unsent_samples = sum(segment.unsent_samples for segment in self.resumption.segments)
+        return math.ceil(unsent_samples / self.frame_samples + self.resumption.received_samples / self._sent_per_frame)
+
+    def of_segment(self, number: int) -> KnownSegment | None:
+        """Return the first frames of a segment, which need no audio; `complete`: whether these are all its frames."""
         if not self.has_more or number >= len(self.resumption.segments):
-            return None, False
+            return None
         known = self.resumption.segments[number]
-        per_frame = self.frame_samples * self.audio.sample_rate_hz / (self.audio.native_rate_hz * self.audio.speed)
-        if known.complete and len(known.codes) * per_frame <= self._left_samples:
-            return known.codes, True
+        unsent_frames = known.unsent_samples / self.frame_samples
+        if known.complete and (len(known.codes) - unsent_frames) * self._sent_per_frame <= self._left_samples:
+            return known
         if self.audio.speed != 1:
-            return None, False
+            return None
         again = _FRAMES_AGAIN_OPUS if self.audio.encoding in _OPUS else _FRAMES_AGAIN
-        num_frames = min(len(known.codes), int(self._left_samples / per_frame) - again)
-        return (known.codes[:num_frames], False) if num_frames > 0 else (None, False)
+        num_frames = int(unsent_frames + self._left_samples / self._sent_per_frame) - again
+        if num_frames <= 0:
+            return None
+        codes = known.codes[:num_frames]
+        return KnownSegment(codes, False, known.draw, min(known.unsent_samples, len(codes) * self.frame_samples))
+
+    @property
+    def _sent_per_frame(self) -> float:
+        """Samples at the rate of the wire."""
+        audio = self.audio
+        return self.frame_samples * audio.sample_rate_hz / (audio.native_rate_hz * audio.speed)
 
     def drops(self, piece: Piece) -> bool:
         """Return whether to drop the next piece. Must be called for all pieces in order."""

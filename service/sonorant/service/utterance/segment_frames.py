@@ -19,47 +19,64 @@ from sonorant.service.utterance.signs import (
 )
 
 FIRST_ROOM = 64  # frames that fit before the array grows
+QUIET_PEAK = 128  # of 32768, which is -48 dB: the quietest beginning of a word is louder
+_NONE: Int16Array = np.empty(0, np.int16)
 
 
 class SegmentFrames:
     """Frames are counted from the segment's first, including those that another session made."""
 
-    def __init__(self, frame_samples: int, num_codebooks: int) -> None:
-        """`frame_samples`: at the engine's rate."""
+    def __init__(self, frame_samples: int, num_codebooks: int, silent_first_frames: int = 0) -> None:
+        """`frame_samples`: at the engine's rate. `silent_first_frames`: silence is left out in so many frames at the
+        beginning, as the listener would only wait for longer."""
         self._frame_samples = frame_samples
+        self._silent_first_frames = silent_first_frames
         self._codes: Int16Array = np.empty((FIRST_ROOM, num_codebooks), np.int16)  # of all frames, with spare room
         self._waiting: deque[Int16Array] = deque()  # samples that were not given out
         self._signs = Signs()
         self.num_frames = 0
         self.num_waiting = 0  # frames at the end that were not given out
+        self.unsent_samples = 0  # silence at the beginning that is left out
         self.num_codes_taken = 0  # frames at the beginning whose codes the client has
 
     @property
     def num_given(self) -> int:
         return self.num_frames - self.num_waiting
 
-    def known(self, codes: Int16Array) -> None:
-        """Add frames [frames, codebooks] that need no audio. They come before all others."""
+    def known(self, codes: Int16Array, unsent_samples: int) -> None:
+        """Add frames [frames, codebooks] that need no audio. They come before all others. `unsent_samples`: as
+        they were."""
         self._append(codes)
+        self.unsent_samples = unsent_samples
         self._signs.push(codes)
         self.num_codes_taken += len(codes)
 
     def push(
         self, chunk: PcmChunk, *, is_kept: bool = False, said_at: int | None = None, moved_at: int | None = None
-    ) -> None:
-        """Add frames. `is_kept`: from the phrase cache, so known to be good. For the others see `Signs.push`."""
+    ) -> Int16Array:
+        """Add frames, and return their samples that are to be heard. `is_kept`: from the phrase cache, so known to be
+        good. For the others see `Signs.push`."""
+        samples = chunk.samples
+        begins_silent = self.unsent_samples == self.num_frames * self._frame_samples
+        if begins_silent and self.num_frames < self._silent_first_frames:
+            most = (self._silent_first_frames - self.num_frames) * self._frame_samples
+            num_quiet = min(most, _num_quiet(samples, self._frame_samples // 8, is_first=not self.num_frames))
+            self.unsent_samples += num_quiet
+            samples = samples[num_quiet:]
         self._append(chunk.codes)
-        self._waiting.append(chunk.samples)
+        if len(samples):
+            self._waiting.append(samples)
         if not is_kept:
             self._signs.push(chunk.codes, chunk.samples, said_at, moved_at)
         self.num_waiting += chunk.num_frames
+        return samples
 
     def give(self, num_frames: int) -> tuple[Int16Array, Int16Array]:
         """Give out the next waiting frames: their codes [frames, codebooks] and samples. They become final."""
         num_frames = min(num_frames, self.num_waiting)
         codes = self._codes[self.num_given : self.num_given + num_frames]
         samples: list[Int16Array] = []
-        missing = num_frames * self._frame_samples
+        missing = self.num_samples(self.num_given + num_frames) - self.num_samples(self.num_given)
         while missing:
             first = self._waiting.popleft()
             if len(first) > missing:
@@ -68,7 +85,11 @@ class SegmentFrames:
             samples.append(first)
             missing -= len(first)
         self.num_waiting -= num_frames
-        return codes, samples[0] if len(samples) == 1 else np.concatenate(samples)
+        return codes, samples[0] if len(samples) == 1 else np.concatenate([_NONE, *samples])
+
+    def num_samples(self, num_frames: int) -> int:
+        """Return how many samples the first `num_frames` have for the listener."""
+        return max(0, num_frames * self._frame_samples - self.unsent_samples)
 
     def take_codes(self, num_frames: int) -> tuple[int, Int16Array]:
         """Return the codes [frames, codebooks] of the first `num_frames` that the client lacks, and how many
@@ -80,12 +101,13 @@ class SegmentFrames:
     def take_back(self, num_frames: int) -> int:
         """Keep `num_frames`, or more if more were given out. Return how many were kept."""
         num_kept = min(max(num_frames, self.num_given), self.num_frames)
-        rest = (num_kept - self.num_given) * self._frame_samples
-        samples = np.concatenate(self._waiting)[:rest] if self._waiting else np.empty(0, np.int16)
+        rest = self.num_samples(num_kept) - self.num_samples(self.num_given)
+        samples = np.concatenate(self._waiting)[:rest] if self._waiting else _NONE
         self._waiting = deque([samples] if len(samples) else ())
         self._codes = self._codes.copy()  # callers may still hold views of the old array
         self.num_codes_taken = min(self.num_codes_taken, self.num_given)
         self.num_frames, self.num_waiting = num_kept, num_kept - self.num_given
+        self.unsent_samples = min(self.unsent_samples, num_kept * self._frame_samples)
         self._signs = Signs()
         self._signs.push(self.codes(num_kept))
         return num_kept
@@ -134,3 +156,12 @@ class SegmentFrames:
         silent, repeated = self._signs.num_silent, self._signs.num_repeated
         bad = max(silent if silent >= BAD_SILENT else 0, repeated if repeated >= BAD_REPEATED else 0)
         return self.num_frames - bad
+
+
+def _num_quiet(samples: Int16Array, block: int, *, is_first: bool) -> int:
+    """Count the samples before the first block with sound. `is_first`: the first 5 ms may have a click."""
+    peaks = np.abs(samples, dtype=np.int32).reshape(-1, block)
+    if is_first:
+        peaks[0, : block // 2] = 0
+    is_loud = peaks.max(1) > QUIET_PEAK
+    return int(is_loud.argmax()) * block if is_loud.any() else len(samples)

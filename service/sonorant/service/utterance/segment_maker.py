@@ -5,25 +5,27 @@ stream that has said its text and does not stop is ended. Frames that were given
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from sonorant.engine import (
     EngineOverloaded,
     EngineStream,
     EngineUnavailable,
     FinishReason,
-    Int16Array,
     PcmChunk,
     StreamEnd,
 )
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.utterance.phrases import PhraseStream
+from sonorant.service.utterance.resumption import KnownSegment
 from sonorant.service.utterance.segment_frames import SegmentFrames
 from sonorant.service.utterance.segments import Segment, Segments
 from sonorant.service.utterance.signs import BABBLE_LONGER
 from sonorant.service.utterance.state import UtteranceState
 from sonorant.service.utterance.statistics import Statistics
-from sonorant.service.utterance.word_times import WordTimes
+from sonorant.service.utterance.word_times import ReachedMs, WordTimes
+from sonorant.tts.v1 import audio_pb2
 
 MAX_HEALS = 2  # per utterance
 MIN_FRAMES_AGAIN = 8  # fewer bad frames are not worth another try
@@ -63,9 +65,13 @@ class SegmentMaker:
         """Begin a segment whose turn has come. `open` gives it a stream."""
         if segment is not self.segment:
             self.segment, self.stream, self.end = segment, None, None
-            self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks)
+            # Between two segments the silence is the pause of a speaker, and stored codes are kept whole.
+            is_stored = self._state.spec.audio.encoding == audio_pb2.AUDIO_ENCODING_CODES
+            is_first = not (self._state.received_samples or is_stored)
+            silent_first_frames = self._info.silent_first_frames if is_first else 0
+            self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks, silent_first_frames)
 
-    async def open(self, segment: Segment, known: Int16Array | None = None) -> None:
+    async def open(self, segment: Segment, known: KnownSegment | None = None) -> None:
         """Open the segment's stream if it has none, and follow it. `known`: frames that another session sent.
 
         Does nothing if a revision leaves nothing to speak meanwhile. Raises EngineOverloaded or EngineUnavailable.
@@ -75,10 +81,11 @@ class SegmentMaker:
         else:
             self._open(segment, known)
 
-    def skip(self, codes: Int16Array) -> None:
-        """Count frames [frames, codebooks] that another session sent."""
-        self.frames.known(codes)
-        num_samples = len(codes) * self._info.frame_samples
+    def skip(self, known: KnownSegment) -> None:
+        """Count frames that another session sent."""
+        codes = known.codes
+        self.frames.known(codes, known.unsent_samples)
+        num_samples = self.frames.num_samples(len(codes))
         self._state.num_frames += len(codes)
         self._state.received_samples += num_samples
         self._word_times.skip_audio(num_samples)
@@ -138,13 +145,14 @@ class SegmentMaker:
         """Let the engine make what may be sent soon."""
         if self.segment is not None and self.segment.credit is not None:  # without a stream there is only a pause
             ahead = self._pacer.ahead_frames() + self.frames.num_waiting - self.num_due
-            self.segment.credit.extend(self._state.sent_samples, self._state.num_frames, ahead)
+            self.segment.credit.extend(self._taken_samples, self._state.num_frames, ahead)
 
     def take_back(self, num_frames: int) -> None:
         """Keep `num_frames` of the segment, or more if more were given out. Afterwards its stream must be set back."""
-        dropped = self.frames.num_frames
-        dropped -= self.frames.take_back(num_frames)
-        num_samples = dropped * self._info.frame_samples
+        dropped, num_samples = self.frames.num_frames, self.frames.num_samples(self.frames.num_frames)
+        num_kept = self.frames.take_back(num_frames)
+        dropped -= num_kept
+        num_samples -= self.frames.num_samples(num_kept)
         self._statistics.taken_back(dropped, num_samples)
         was_ended = self.end is not None and self.end.reason is FinishReason.COMPLETED
         self._word_times.take_back_audio(num_samples, was_ended=was_ended)
@@ -174,10 +182,11 @@ class SegmentMaker:
 
     # The stream
 
-    def _open(self, segment: Segment, known: Int16Array | None) -> None:
+    def _open(self, segment: Segment, known: KnownSegment | None) -> None:
         """All at once, as a revision may come before and after, but not between."""
         if segment.stream is None and (segment.speakable or known is not None):
-            self._segments.open(segment, self._pacer.ahead_frames(), known)
+            codes = None if known is None else known.codes
+            self._segments.open(segment, self._pacer.ahead_frames(), codes)
         if segment.stream is not None:
             self._take_up(segment)
             if known is not None:
@@ -189,25 +198,41 @@ class SegmentMaker:
         self._spoken = self._segments.phrases.gather()
         if self._state.spec.times_words:  # phrases in the cache have no times
             times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
-            self._word_times.follow(None if times is None else times.reached_ms)
+            self._word_times.follow(None if times is None else partial(self._reached_ms, times.reached_ms))
         self._begin_credit(segment)
+
+    def _reached_ms(self, reached_ms: ReachedMs, char: int) -> float | None:
+        """Return when a character begins in the audio that is sent."""
+        at_ms = reached_ms(char)
+        if at_ms is None:
+            return None
+        return max(0.0, at_ms - self.frames.unsent_samples * 1000 / self._info.sample_rate_hz)
 
     def _begin_credit(self, segment: Segment) -> None:
         """Count credit from here on."""
         assert segment.credit is not None, "it was opened"
         self._frames_before = self._state.num_frames
-        segment.credit.begin(self._state.sent_samples, self._frames_before)
+        segment.credit.begin(self._taken_samples, self._frames_before)
         self.extend_credit()
+
+    @property
+    def _taken_samples(self) -> int:
+        """How many samples were sent, as if the silence that is left out had been."""
+        audio = self._state.spec.audio
+        per_sample = audio.sample_rate_hz / (audio.native_rate_hz * audio.speed)
+        return self._state.sent_samples + round(self.frames.unsent_samples * per_sample)
 
     def _receive(self, event: PcmChunk | StreamEnd, segment: Segment) -> None:
         if isinstance(event, PcmChunk):
             moved_at = segment.stream.moved_at if segment.stream is not None else None
-            self.frames.push(event, is_kept=segment.is_kept, said_at=self._said_at(segment), moved_at=moved_at)
-            self._statistics.received(event, is_kept=segment.is_kept)
+            said_at = self._said_at(segment)
+            samples = self.frames.push(event, is_kept=segment.is_kept, said_at=said_at, moved_at=moved_at)
+            self._statistics.received(event, len(samples), is_kept=segment.is_kept)
             if segment.repeatable is not None and not segment.is_kept:
                 self._spoken.add(event)
-            self._word_times.push_audio(event.samples)
-            if self.frames.num_waiting > self.num_due:  # more frames are needed to judge those held back
+            self._word_times.push_audio(samples)
+            # More frames are needed to judge those held back, or for the first sound.
+            if self.frames.num_waiting > self.num_due or len(samples) < len(event.samples):
                 self.extend_credit()
             return
         self.end = event

@@ -56,10 +56,11 @@ class Statistics:
         if not self._first_text_s and is_speakable(text):
             self._first_text_s = self._clock()
 
-    def received(self, chunk: PcmChunk, *, is_kept: bool = False) -> None:
+    def received(self, chunk: PcmChunk, num_samples: int, *, is_kept: bool = False) -> None:
+        """Count a chunk, of which `num_samples` are to be heard."""
         self._state.num_frames += chunk.num_frames
         self._kept_frames += chunk.num_frames if is_kept else 0
-        self._state.received_samples += len(chunk.samples)
+        self._state.received_samples += num_samples
         self._engine_budget = self._engine_budget or chunk.budget
 
     def taken_back(self, num_frames: int, num_samples: int) -> None:

@@ -398,3 +398,13 @@ def test_positions_go_ahead_of_the_audio_and_wake_nobody_alone() -> None:
     positions, *_, over = [*plan.records, *batcher.apply(plan, np.zeros((1, FRAME_SAMPLES), np.int16))]
     assert isinstance(positions, TextPositions) and positions.frame_indices.tolist() == [2]
     assert isinstance(over, EndStream)
+
+
+def test_silence_that_is_not_sent_is_nothing_to_play() -> None:
+    decoder = Decoder(chunk_ramp=SERVED, silent_first_frames=2)
+    decoder.send(begin_stream(1))
+    for index in range(3):
+        decoder.send(frames(index, 1, step_s=0.003))
+        assert decoder.chunks() == [(1, index, 1)], "as soon as it is there"
+    decoder.send(frames(3, 1, step_s=0.003))
+    assert decoder.chunks() == [], "the listener has a frame in hand"
