@@ -93,7 +93,7 @@ def snr_in_band_db(reference: Floats, samples: Floats, rate_hz: int) -> float:
 @pytest.mark.slow
 async def test_every_encoding_at_every_rate_is_the_same_speech(stub: Stub) -> None:
     reference = (await whole(stub, synthesis())).decoded(PCM, 24_000)[0]
-    assert len(reference) == NUM_FRAMES * 1920
+    assert (NUM_FRAMES - 3) * 1920 <= len(reference) <= NUM_FRAMES * 1920, "but for silence at the beginning"
     assert np.abs(reference).max() > 0.02, "there is speech to compare"
     a_few = asyncio.Semaphore(12)
 
@@ -157,7 +157,8 @@ async def test_the_command_line_saves_files_that_others_read(server: ServerProce
         _, stderr = await process.communicate()
         assert process.returncode == 0, stderr.decode()
         samples, read_hz = soundfile.read(tmp_path / arguments[1])
-        assert (len(samples), read_hz) == (num_samples, rate_hz)
+        assert num_samples * 5 / 8 <= len(samples) <= num_samples, "but for silence at the beginning"
+        assert read_hz == rate_hz
         assert np.abs(samples).max() > 0.02
 
 

@@ -56,7 +56,8 @@ async def test_a_missed_end_is_not_heard_and_what_follows_is(stub: Stub, tmp_pat
     assert (usual.stats.missed_ends, stats.missed_ends) == (0, 2)
     assert mended.done["u1"].reason == synthesis_pb2.FINISH_REASON_COMPLETED
     assert not mended.warnings
-    assert (stats.heals, stats.spoken_chars, stats.codec_frames * 80) == (0, len(first + second), stats.sent_ms)
+    assert (stats.heals, stats.spoken_chars) == (0, len(first + second))
+    assert 0 <= stats.codec_frames * 80 - stats.sent_ms <= 240, "silence at the beginning is not sent"
     assert 0 < stats.codec_frames - usual.stats.codec_frames <= 2 * TAIL_FRAMES
     assert (clip.reason, clip.stats.missed_ends) == (synthesis_pb2.FINISH_REASON_COMPLETED, 1)
     assert clip.stats.codec_frames - usual_clip.stats.codec_frames <= TAIL_FRAMES
