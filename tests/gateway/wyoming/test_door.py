@@ -1,6 +1,9 @@
 """Home Assistant's door, judged by the wyoming package."""
 
 import asyncio
+import json
+import logging
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +29,7 @@ from sonorant.gateway.upstream.catalog import Catalogs
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.connections import Connections
 from sonorant.gateway.wyoming.door import WyomingDoor
+from sonorant.logs import json_handler
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
@@ -104,6 +108,27 @@ async def test_what_is_wrong_is_told_and_the_connection_lives_on() -> None:
         assert len(audio(await until(connection, AudioStop))) >= 960
         await connection.write_event(Synthesize(SAID).event())
         assert audio(await until(connection, AudioStop)) == tones(engine, SAID)
+
+
+async def test_texts_are_logged_like_requests_of_other_doors(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with gateway(FakeEngine(), **LISTEN) as door, client(door) as connection:
+        await connection.write_event(Synthesize(SAID).event())
+        await until(connection, AudioStop)
+        await eventually(lambda: len(ended(caplog)), 1)
+        async with door.http.post("/v1/audio/speech", json={"input": SAID, "response_format": "pcm"}) as response:
+            await response.read()
+        await eventually(lambda: len(ended(caplog)), 2)
+    of_wyoming, of_http = ended(caplog)
+    assert (of_wyoming["door"], of_wyoming["status"]) == ("wyoming", 200)
+    assert of_http.keys() - of_wyoming.keys() == {"http_method", "path"}
+    assert of_wyoming["request_id"] and SAID not in str(of_wyoming)
+
+
+def ended(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """What the log says of requests that are over, as JSON has it."""
+    lines = [json.loads(json_handler(sys.stderr).format(record)) for record in caplog.records]
+    return [line for line in lines if line["message"] == "request ended"]
 
 
 async def test_one_who_hangs_up_frees_the_stream() -> None:

@@ -12,6 +12,7 @@ from sonorant.gateway.web.accepted import ignore_rest
 from sonorant.gateway.web.bodies import admit
 from sonorant.gateway.web.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS, REFUSAL
 from sonorant.gateway.web.json_input import HALF_A_PAIR
+from sonorant.gateway.web.request_log import log_end
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +76,10 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 def _log_end(request: web.Request, status: int, duration_s: float) -> None:
     """Log a request that is over. Texts come in bodies and queries, and these are never logged."""
-    told: dict[str, str | int] = {"http_method": request.method, "path": request.path[:100], "door": request[DOOR]}
+    told = {"http_method": request.method, "path": request.path[:100]}
     if CALL in request:
         told["request_id"] = request[CALL].request_id
-    told |= {"status": status, "duration_ms": round(duration_s * 1000)}
-    if (refusal := request.get(REFUSAL)) is not None:
-        told |= {"error_reason": refusal.code or "", "error": refusal.message}
-    log.log(logging.WARNING if status >= 500 else logging.INFO, "request ended", extra=told)
+    log_end(request[DOOR], status, duration_s, request.get(REFUSAL), **told)
 
 
 def _explained(request: web.Request, error: web.HTTPException) -> str:

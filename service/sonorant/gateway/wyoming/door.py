@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +19,7 @@ from sonorant.gateway.upstream.voices import resolve_voice
 from sonorant.gateway.web.connections import Connections
 from sonorant.gateway.web.feed import Feed
 from sonorant.gateway.web.http import WRITE_TIMEOUT_S
+from sonorant.gateway.web.request_log import log_end
 from sonorant.gateway.wyoming.info import info
 from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES, Event, NotWyoming, read_event
 from sonorant.tts.v1.speak_pb2 import EndUtterance, SpeakConfig, SpeakRequest
@@ -179,17 +181,22 @@ class _Connection:
         return feed
 
     async def _speak(self, config: SpeakConfig, feed: Feed, streamed: bool) -> None:
+        begin_s = time.monotonic()
+        status, refused = 499, None  # as proxies log a caller who hung up
         try:
             try:
                 with self._door.connections.busy(self._writer.transport):
                     await self._say(config, feed)
+                status = 200
             except Refusal as refusal:
+                status, refused = refusal.status, refusal
                 await self._send_error(refusal)
             if streamed:
                 await self._send(Event("synthesize-stopped"))
         except (ConnectionError, TimeoutError):
             self._writer.transport.abort()  # the caller does not read any more
         finally:
+            log_end(DOOR, status, time.monotonic() - begin_s, refused, request_id=self._call.request_id)
             self._speaking = None
             if self._leaving:
                 self._writer.close()
