@@ -305,12 +305,10 @@ async def test_the_command_line_makes_mixes_moves_and_deletes_voices(server: Ser
     source = ["--reference", str(tmp_path / "tone.wav")]
     status, _, complaint = await voices("create", "cli-tone", *source)
     assert status == 1 and "consent" in complaint
+    told = (0, "the voice can be created: 2000 ms of reference", "")
+    assert await voices("create", "cli-tone", *source, "--check") == told, "nobody is cloned, so nobody must agree"
     agreed = [*source, "--transcript", "hello", "--consent", CONSENT, "--label", "made=cli", "--speaks", "english"]
-    assert await voices("create", "cli-tone", *agreed, "--check") == (
-        0,
-        "the voice can be created: 2000 ms of reference",
-        "",
-    )
+    assert await voices("create", "cli-tone", *agreed, "--check") == told
     assert await voices("create", "cli-tone", *agreed) == (0, "cli-tone", "")
     embedded = ["--embedding", str(tmp_path / "voice.npy"), "--label", "made=cli", "--request-id", "cli-1"]
     status, minted, _ = await voices("create", *embedded)

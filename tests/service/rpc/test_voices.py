@@ -213,7 +213,7 @@ async def test_checks_come_before_anything_is_made(tmp_path: Path) -> None:
         create = server.voices.CreateVoice
         would_be = (await create(clone("anna", validate_only=True))).voice
         assert (would_be.voice_id, would_be.reference_audio_ms) == ("anna", MS_PER_BYTE * len(RECORDING))
-        assert (await create(clone(validate_only=True))).voice.voice_id == ""
+        assert (await create(clone(validate_only=True, consent=""))).voice.voice_id == "", "nobody is cloned"
         bad = {"audio": b"bad", "transcript": "hello"}
         for request, expected in (
             (clone("anna", reference=bad), (CODE.INVALID_ARGUMENT, "RECORDING_UNREADABLE", "reference.audio")),

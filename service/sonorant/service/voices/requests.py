@@ -55,7 +55,7 @@ def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) ->
     _check_text(voice.display_name, MAX_NAME_CHARS, "voice.display_name")
     _check_text(voice.description, MAX_DESCRIPTION_CHARS, "voice.description")
     _check_text(request.consent, MAX_CONSENT_CHARS, "consent")
-    if source == "reference" and not request.consent.strip():
+    if source == "reference" and not request.validate_only and not request.consent.strip():
         message = "a clone needs the speaker's consent; say who agreed and how"
         raise InvalidField("consent", message, "CONSENT_REQUIRED")
     return VoiceAbout(
