@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from pathlib import Path
 
 import grpc
 import pytest
@@ -31,6 +32,7 @@ from tests.service.harness import (
     say,
     served,
 )
+from tests.service.keys import ADA, BOB, bearer, table
 
 SIDE_PORT = {"metrics_listen": "127.0.0.1:0"}
 
@@ -93,6 +95,25 @@ async def test_counts_move_with_every_kind_of_call() -> None:
         assert seen["tts_audio_ms_total"] == 4 * 320
         assert seen["tts_active_utterances"] == 0
         assert (await scrape(server)) == seen, "looking changes nothing"
+
+
+async def test_usage_is_counted_by_the_name_of_the_key(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text(table("ada", ADA) + table("bob", BOB))
+    async with served(FakeEngine(), api_keys=keys, **SIDE_PORT) as server:
+        for text, key in (("ab", ADA), ("cde", ADA), ("f", BOB)):
+            await server.stub.Synthesize(SynthesizeRequest(text=text), metadata=bearer(key))
+        call = server.stub.Speak(metadata=bearer(BOB))
+        for request in (speak_pb2.SpeakRequest(config=config()), say("gh"), end()):
+            await call.write(request)
+        await call.done_writing()
+        await read_all(call)
+        seen = await scrape(server)
+        used = {key: seen[f'tts_key_chars_total{{key="{key}"}}'] for key in ("ada", "bob")}
+        assert used == {"ada": 5, "bob": 3}
+        audio_ms = {key: seen[f'tts_key_audio_ms_total{{key="{key}"}}'] for key in used}
+        assert audio_ms == {key: num_chars * 160 for key, num_chars in used.items()}
+        assert sum(audio_ms.values()) == seen["tts_audio_ms_total"]
 
 
 async def test_what_is_going_on_is_seen_while_it_goes_on() -> None:

@@ -156,6 +156,9 @@ class CallRecord:
         metrics = self._metrics
         metrics.heals.inc(stats.heals)
         metrics.missed_ends.inc(stats.missed_ends)
+        if key := self._ids.get("caller"):
+            metrics.key_chars.labels(key).inc(stats.input_chars)
+            metrics.key_audio_ms.labels(key).inc(stats.sent_ms)
         if reason in _EARLY:
             self._early_reason = self._early_reason or _name(reason)
         if stats.sent_ms:

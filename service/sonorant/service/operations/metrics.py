@@ -53,6 +53,12 @@ class Metrics:
         )
         self.budget_s = {part: budget_s.labels(part) for part in PARTS}
         self.audio_ms = Counter("tts_audio_ms", "Audio written to callers, in ms.", registry=registry)
+        self.key_chars = Counter(
+            "tts_key_chars", "Characters of utterances that ended, by name of the API key.", ["key"], registry=registry
+        )
+        self.key_audio_ms = Counter(
+            "tts_key_audio_ms", "Audio written in ms, by name of the API key.", ["key"], registry=registry
+        )
         self.cancelled_audio_ms = Counter(
             "tts_cancelled_audio_ms",
             "Audio in ms that was made but not written to its caller, because the utterance was cancelled.",
