@@ -175,8 +175,36 @@ async def test_many_recordings_leave_nothing_behind(it: Running) -> None:
     assert it.encodings.num_jobs == 0
 
 
-def resident_kb(it: Running) -> int:
-    texts = (Path(f"/proc/{pid}/status").read_text() for pid in it.encodings.decoder_pids)
+@pytest.mark.slow
+async def test_however_many_recordings_come_their_memory_is_bounded(
+    it: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all processes; what was made of them is known up to a bound, which is smaller here so that it is reached."""
+    monkeypatch.setattr(it.encodings._known, "_max_bytes", 500_000)
+    sound = noise(1.0)
+
+    async def encode(numbers: range, caller: int) -> None:
+        for number in numbers:
+            sound_of_it = sound.copy()
+            sound_of_it[:2] = number / 20_000, -number / 20_000
+            answer = await it.encode(audio_file(sound_of_it, subtype="FLOAT"), Want.X_VECTOR, caller)
+            assert answer.x_vector is not None
+
+    async def by_four_callers(first: int, after: int) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for caller in range(4):
+                tasks.create_task(encode(range(first + caller, after, 4), caller))
+
+    await by_four_callers(0, 500)
+    before_kb = resident_kb(it, os.getpid(), it.encoder.pid)
+    await by_four_callers(500, 2000)
+    assert resident_kb(it, os.getpid(), it.encoder.pid) - before_kb < 20_000
+    assert it.encodings.num_jobs == it.encodings._waiting_bytes == 0
+    assert 490_000 < it.encodings._known.num_bytes <= 500_000
+
+
+def resident_kb(it: Running, *more_pids: int | None) -> int:
+    texts = (Path(f"/proc/{pid}/status").read_text() for pid in (*it.encodings.decoder_pids, *more_pids))
     return sum(int(text.partition("VmRSS:")[2].split()[0]) for text in texts)
 
 
