@@ -23,12 +23,12 @@ def test_no_flags_serve_the_built_in_voice_on_loopback() -> None:
 def test_flags_reach_the_engine(tmp_path: Path) -> None:
     config = parse_args(
         f"--model {tmp_path} --load-format dummy --dtype bfloat16 --talker-device cuda:1 --num-slots 7 "
-        "--talker-weights fp8 "
+        "--talker-weights int8 "
         "--listen [::]:0 --max-text-chars 9 --drain-grace-s 0.5".split()
     )
     engine = config.engine
     assert (engine.model, engine.load_format, engine.dtype) == (tmp_path, "dummy", "bfloat16")
-    assert (engine.talker.device, engine.talker.num_slots, engine.talker.weights) == ("cuda:1", 7, "fp8")
+    assert (engine.talker.device, engine.talker.num_slots, engine.talker.weights) == ("cuda:1", 7, "int8")
     assert (config.listen, config.max_text_chars, config.drain_grace_s) == ("[::]:0", 9, 0.5)
 
 
@@ -42,7 +42,8 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--num-slots", "-1"], "--num-slots"),
         (["--talker-device", "gpu"], "cuda:N"),
         (["--dtype", "int8"], "bfloat16"),
-        (["--talker-weights", "int4"], "auto, fp8"),
+        (["--talker-weights", "int4"], "auto, int8"),
+        (["--talker-weights", "fp8"], "fp8 is gone"),
         (["--drain-grace-s", "nan"], "seconds"),
         (["--num-slot", "4"], "--num-slot is not a setting; did you mean --num-slots?"),
         (["serve"], "serve is not a setting"),

@@ -386,9 +386,8 @@ def _characters(c: Section) -> Characters:
     for characters in CHARACTERS:
         if characters == c.text("text_characters"):
             return characters
-    raise CheckpointError(
-        f"{c.path}: text_characters is {c.text('text_characters')!r}; supported are {', '.join(CHARACTERS)}"
-    )
+    wrong, right = c.text("text_characters"), ", ".join(CHARACTERS)
+    raise CheckpointError(f"{c.path}: text_characters is {wrong!r}; supported are {right}")
 
 
 def _default_sampling(c: Section) -> SamplingParams:

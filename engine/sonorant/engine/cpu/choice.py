@@ -24,7 +24,7 @@ def uses_int8(checkpoint: Checkpoint, config: EngineConfig) -> bool:
     weights = config.talker.weights
     if find_device(config.talker.device).type != "cpu":
         if weights == "int8":
-            raise EngineError("talker_weights int8 is for the CPU; on a GPU use auto or fp8")
+            raise EngineError("talker_weights int8 is for the CPU; on a GPU leave it at auto")
         return False
     is_large = config.dtype == "auto" and not fits(checkpoint, torch.float32) and fits_int8(checkpoint)
     if weights != "int8" and not (weights == "auto" and is_large):

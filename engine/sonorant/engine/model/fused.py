@@ -11,7 +11,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
 from sonorant.engine.kernels.gemm.gemv import Norm
 from sonorant.engine.kernels.gemm.linear import linear, linear_before_norm
 from sonorant.engine.kernels.gemm.wgmma_gemm import Scaled
@@ -29,45 +28,22 @@ ChooseAndEmbed = Callable[[int, Tensor, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class _Weight:
-    values: Tensor  # [size out, size in]
-    fp8: Fp8Weight | None  # the same values in half the bytes
-
-    def product(
-        self,
-        x: Tensor,
-        bias: Tensor | None = None,
-        *,
-        norm: Norm,
-        scaled: Scaled | None,
-        is_swiglu: bool = False,
-    ) -> Tensor:
-        return linear(x, self.values, bias, norm=norm, scaled=scaled, is_swiglu=is_swiglu, fp8=self.fp8)
-
-    def sum(self, x: Tensor, residual: Tensor, next_norm: Norm) -> tuple[Tensor, Scaled | None]:
-        return linear_before_norm(x, self.values, residual=residual, next_norm=next_norm, fp8=self.fp8)
-
-
-@dataclass(frozen=True, slots=True)
 class _Layer:
     before_attention: Norm
-    qkv: _Weight
+    qkv: Tensor  # [size out, size in], as all weights
     qkv_bias: Tensor | None
     head_norm: HeadNorm
-    out: _Weight
+    out: Tensor
     before_mlp: Norm
-    gate_up: _Weight
-    down: _Weight
+    gate_up: Tensor
+    down: Tensor
 
 
 class FusedStack:
     """A stack of layers, before the final norm. The layers must be joined; they stay usable and share their memory."""
 
-    def __init__(
-        self, layers: nn.ModuleList, final_norm: RMSNorm, rotary: RotaryTable, *, is_fp8: bool = False
-    ) -> None:
-        """`is_fp8`: large weights are rounded (`sonorant.engine.model.fp8`); keep their bytes as well."""
-        self._layers = [_fused(layer, rotary, is_fp8) for layer in layers]
+    def __init__(self, layers: nn.ModuleList, final_norm: RMSNorm, rotary: RotaryTable) -> None:
+        self._layers = [_fused(layer, rotary) for layer in layers]
         self._final_norm = fused_norm(final_norm)
 
     def __call__(
@@ -82,10 +58,11 @@ class FusedStack:
         next_norms = [*(layer.before_attention for layer in self._layers[1:]), self._final_norm]
         for number, (layer, (keys, values), next_norm) in enumerate(zip(self._layers, cache, next_norms, strict=True)):
             attends = watched[1] if watched is not None and watched[0] == number else attend
-            qkv = layer.qkv.product(x, layer.qkv_bias, norm=layer.before_attention, scaled=scaled)
-            x, scaled = layer.out.sum(attends(qkv, layer.head_norm, keys, values), x, layer.before_mlp)
-            up = layer.gate_up.product(x, norm=layer.before_mlp, scaled=scaled, is_swiglu=True)
-            x, scaled = layer.down.sum(up, x, next_norm)
+            qkv = linear(x, layer.qkv, layer.qkv_bias, norm=layer.before_attention, scaled=scaled)
+            heard = attends(qkv, layer.head_norm, keys, values)
+            x, scaled = linear_before_norm(heard, layer.out, residual=x, next_norm=layer.before_mlp)
+            up = linear(x, layer.gate_up, norm=layer.before_mlp, scaled=scaled, is_swiglu=True)
+            x, scaled = linear_before_norm(up, layer.down, residual=x, next_norm=next_norm)
         return x, scaled
 
 
@@ -134,23 +111,20 @@ def join_rows(parameters: list[Tensor]) -> Tensor:
     return joined
 
 
-def _fused(layer: nn.Module, rotary: RotaryTable, is_fp8: bool) -> _Layer:
+def _fused(layer: nn.Module, rotary: RotaryTable) -> _Layer:
     assert isinstance(layer, DecoderLayer)
     attention, mlp = layer.self_attn, layer.mlp
     assert isinstance(attention, JoinedAttention), "the layer is not joined"
 
-    def weight(values: Tensor) -> _Weight:
-        return _Weight(values, Fp8Weight.of(values) if is_fp8 else None)
-
     return _Layer(
         before_attention=fused_norm(layer.input_layernorm),
-        qkv=weight(attention.qkv_proj.weight),
+        qkv=attention.qkv_proj.weight,
         qkv_bias=attention.qkv_proj.bias,
         head_norm=HeadNorm(
             attention.qk_norm.weight, attention.qk_norm.eps, rotary.cos.flatten(1), rotary.sin.flatten(1)
         ),
-        out=_Weight(attention.o_proj.weight, None),
+        out=attention.o_proj.weight,
         before_mlp=fused_norm(layer.post_attention_layernorm),
-        gate_up=weight(join_rows([mlp.gate_proj.weight, mlp.up_proj.weight])),
-        down=weight(mlp.down_proj.weight),
+        gate_up=join_rows([mlp.gate_proj.weight, mlp.up_proj.weight]),
+        down=mlp.down_proj.weight,
     )

@@ -13,7 +13,6 @@ from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
-from sonorant.engine.model.fp8 import fp8_bytes
 from sonorant.engine.model.int8 import use_int8
 from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
@@ -50,8 +49,6 @@ def talker_need(checkpoint: Checkpoint, config: EngineConfig, *, is_int8: bool =
             talker.join()
             use_int8(talker)
     weights = _num_bytes(talker) if is_int8 else _num_values(talker) * dtype.itemsize
-    if config.talker.weights == "fp8" and device.type == "cuda":
-        weights += fp8_bytes(talker)  # beside those that are rounded, which products of many rows read
     page = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
     least, wanted = num_pages(checkpoint, config)
     return MemoryNeed(device, weights, least * page, wanted * page)

@@ -91,9 +91,9 @@ class Reservation:
         follows: bool = False,
         is_background: bool = False,
     ) -> None:
-        """`resumed`: begun by another session, so it goes ahead of new utterances; as anyone can say so, not where its
-        caller is heavy. `follows`: its session had others before, so it goes ahead in the same way. Both wait
-        for workers that are being replaced. `is_background`: nobody listens to it.
+        """`resumed`: begun by another session, so it goes ahead of new utterances. Any caller can claim that, so it
+        does not help a heavy caller. `follows`: its session had others before, so it goes ahead in the same way. Both
+        wait for workers that are being replaced. `is_background`: nobody listens to it.
         """
         self._all = reservations
         self._resumed = resumed

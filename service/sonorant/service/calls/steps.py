@@ -5,7 +5,7 @@ each has a step to do, whatever others wait for comes behind all of these, and a
 events have come from gRPC at the same time, steps of calls wait here, and callers take turns with them, for so long in
 each turn of the loop. When none waits any more, they are left to the loop again and cost nothing.
 
-Only steps of tasks wait. What else the loop is asked to call may be for all callers, whoever asked.
+Only steps of tasks wait. Other callbacks of the loop run at once: they may be for all callers.
 """
 
 import asyncio

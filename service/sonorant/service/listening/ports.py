@@ -26,7 +26,7 @@ OPTIONS = (
     # By default gRPC refuses calls with more than 8 KiB of metadata at random, and all with more than 16 KiB.
     ("grpc.max_metadata_size", MAX_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
-    # By default gRPC ends new calls at random, whoever sent them, once a thousand wait to be accepted.
+    # By default gRPC ends new calls of any caller at random once a thousand wait to be accepted.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
     # Connections that do not finish the TLS handshake, or stay idle, are closed. Clients reconnect by themselves.

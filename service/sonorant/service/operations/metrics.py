@@ -1,6 +1,7 @@
 """The server's metrics, under the names that dashboards and autoscalers use. Knows no calls."""
 
 import math
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
@@ -15,83 +16,66 @@ _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 
 
 class Metrics:
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.first_audio_s = Histogram(
+        self.registry = CollectorRegistry()
+        histogram = partial(Histogram, registry=self.registry)
+        counter, gauge = partial(Counter, registry=self.registry), partial(Gauge, registry=self.registry)
+        self.first_audio_s = histogram(
             "tts_first_audio_seconds",
             "Time from an utterance's first speakable text at the service to its first audio written.",
             buckets=_SECONDS,
-            registry=registry,
         )
-        self.frame_gap_s = Histogram(
+        self.frame_gap_s = histogram(
             "tts_frame_gap_seconds",
             "Time between two audio messages of an utterance, pacing and waits for text included.",
             buckets=_SECONDS,
-            registry=registry,
         )
-        self.underruns = Counter(
+        self.underruns = counter(
             "tts_underruns",
             "Pauses within an utterance for a listener without a buffer, also those while text was missing.",
-            registry=registry,
         )
-        self.active_utterances = Gauge("tts_active_utterances", "Utterances begun and not over.", registry=registry)
-        self.waiting_utterances = Gauge(
-            "tts_waiting_utterances", "Utterances that wait for a place, as the engine is full.", registry=registry
+        self.active_utterances = gauge("tts_active_utterances", "Utterances begun and not over.")
+        self.waiting_utterances = gauge(
+            "tts_waiting_utterances", "Utterances that wait for a place, as the engine is full."
         )
-        self.utterances = Counter("tts_utterances", "Utterances that ended, by reason.", ["reason"], registry=registry)
-        self.queue_s = Histogram(
-            "tts_queue_seconds",
-            "Time that an utterance waited for a slot of the engine.",
-            buckets=(0.001, *_SECONDS),
-            registry=registry,
+        self.utterances = counter("tts_utterances", "Utterances that ended, by reason.", ["reason"])
+        self.queue_s = histogram(
+            "tts_queue_seconds", "Time that an utterance waited for a slot of the engine.", buckets=(0.001, *_SECONDS)
         )
-        budget_s = Histogram(
+        budget_s = histogram(
             "tts_budget_seconds",
             "Parts of tts_first_audio_seconds, as in LatencyBudget.",
             ["part"],
             buckets=(0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.5, 10.0),
-            registry=registry,
         )
         self.budget_s = {part: budget_s.labels(part) for part in PARTS}
-        self.audio_ms = Counter("tts_audio_ms", "Audio written to callers, in ms.", registry=registry)
-        self.key_chars = Counter(
-            "tts_key_chars", "Characters of utterances that ended, by name of the API key.", ["key"], registry=registry
+        self.audio_ms = counter("tts_audio_ms", "Audio written to callers, in ms.")
+        self.key_chars = counter(
+            "tts_key_chars", "Characters of utterances that ended, by name of the API key.", ["key"]
         )
-        self.key_audio_ms = Counter(
-            "tts_key_audio_ms", "Audio written in ms, by name of the API key.", ["key"], registry=registry
-        )
-        self.cancelled_audio_ms = Counter(
+        self.key_audio_ms = counter("tts_key_audio_ms", "Audio written in ms, by name of the API key.", ["key"])
+        self.cancelled_audio_ms = counter(
             "tts_cancelled_audio_ms",
             "Audio in ms that was made but not written to its caller, because the utterance was cancelled.",
-            registry=registry,
         )
-        self.sessions = Gauge("tts_sessions", "Synthesis RPCs that have a place.", registry=registry)
-        self.sessions_used_ratio = Gauge(
-            "tts_sessions_used_ratio", "tts_sessions / tts_sessions_limit, of all server processes.", registry=registry
+        self.sessions = gauge("tts_sessions", "Synthesis RPCs that have a place.")
+        self.sessions_used_ratio = gauge(
+            "tts_sessions_used_ratio", "tts_sessions / tts_sessions_limit, of all server processes."
         )
-        self.sessions_limit = Gauge("tts_sessions_limit", "Places for synthesis RPCs.", registry=registry)
-        self.database_up = Gauge(
-            "tts_database_up", "0 while the database of --voices-url cannot be reached, else 1.", registry=registry
-        )
+        self.sessions_limit = gauge("tts_sessions_limit", "Places for synthesis RPCs.")
+        self.database_up = gauge("tts_database_up", "0 while the database of --voices-url cannot be reached, else 1.")
         self.database_up.set(1)
-        self.api_keys_up = Gauge(
-            "tts_api_keys_up", "0 while the changed file of --api-keys has a fault, else 1.", registry=registry
-        )
-        self.certificate_expires_s = Gauge(
+        self.api_keys_up = gauge("tts_api_keys_up", "0 while the changed file of --api-keys has a fault, else 1.")
+        self.certificate_expires_s = gauge(
             "tts_certificate_expires_timestamp_seconds",
             "When the certificate of --tls-certificate expires; +Inf without TLS.",
-            registry=registry,
         )
         self.certificate_expires_s.set(math.inf)
-        self.heals = Counter(
-            "tts_heals", "Times that a model no longer spoke its text and was set back.", registry=registry
+        self.heals = counter("tts_heals", "Times that a model no longer spoke its text and was set back.")
+        self.missed_ends = counter("tts_missed_ends", "Segments that a model spoke and did not end by itself.")
+        self.refusals = counter(
+            "tts_refusals", "Calls and utterances refused or failed, by reason.", ["code", "reason"]
         )
-        self.missed_ends = Counter(
-            "tts_missed_ends", "Segments that a model spoke and did not end by itself.", registry=registry
-        )
-        self.refusals = Counter(
-            "tts_refusals", "Calls and utterances refused or failed, by reason.", ["code", "reason"], registry=registry
-        )
-        self.handled = Counter("grpc_server_handled", "Calls that ended.", ["method", "code"], registry=registry)
+        self.handled = counter("grpc_server_handled", "Calls that ended.", ["method", "code"])
 
     async def text(self) -> bytes:
         """All metrics in the Prometheus format."""

@@ -1,4 +1,4 @@
-"""The gRPC health service: it gives the latest status to whoever asks or watches.
+"""The gRPC health service: it gives the latest status to clients that ask or watch.
 
 The stock servicer writes to its watchers under a lock, so a single one that does not read blocks all others, and the
 server's shutdown. Here, setting a status waits for nobody, and each watcher is woken by its own event.

@@ -1,7 +1,6 @@
 """Products of up to 16 rows in CUDA C++: how they are shared out, that they compile, and on a GPU what comes out."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +8,6 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
-from sonorant.engine.kernels.gemm.fp8 import Fp8Weight, round_in_place
 from sonorant.engine.kernels.gemm.gemv import Norm
 from sonorant.engine.kernels.gemm.skinny_gemm import MAX_ROWS, Product, Tiling, fits, skinny_gemm
 from sonorant.engine.model.layers import RMSNorm
@@ -65,60 +63,6 @@ def test_the_kernel_compiles(
     assert code == compiled("gemm/skinny_gemm.cu", macros, "sm_90a")  # kept
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
         compiled("gemm/skinny_gemm.cu", macros | {"IN": 40}, "sm_90a")
-
-
-@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
-def test_weights_of_one_byte_change_neither_sums_nor_their_order(
-    size_in: int, size_out: int, is_swiglu: bool, monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:  # fmt: skip
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
-    from sonorant.engine.kernels.cuda_code import compiled
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
-    for may_split in (False, True):
-        tilings = []
-        for is_fp8 in (False, True):
-            tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=may_split, is_fp8=is_fp8)
-            assert tiling is not None
-            tilings.append(tiling)
-        two_bytes, one_byte = tilings
-        assert one_byte.ahead >= two_bytes.ahead
-        assert replace(one_byte, ahead=two_bytes.ahead) == two_bytes
-        for is_float16 in (False, True) if is_swiglu else (False,):
-            product = Product(size_in, size_out, not may_split, is_swiglu, may_split, is_float16, is_fp8=True)
-            assert product.tiling() == one_byte
-            assert compiled("gemm/skinny_gemm.cu", product.macros(one_byte), "sm_90a")
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
-@torch.inference_mode()
-def test_weights_of_one_byte_give_the_same_bits(
-    dtype: torch.dtype, size_in: int, size_out: int, is_swiglu: bool
-) -> None:
-    weight = (torch.randn(size_out * (2 if is_swiglu else 1), size_in, device="cuda") * size_in**-0.5).to(dtype)
-    weight[1] *= 0.01
-    weight[2, ::2] *= 2.0**-9  # subnormal values
-    weight[3] = 0.0
-    round_in_place(weight)
-    fp8 = Fp8Weight.of(weight)
-    assert fp8 is not None
-    norm = Norm((torch.rand(size_in, device="cuda") + 0.5).to(dtype), 1e-6)
-    rows = torch.randn(MAX_ROWS, size_in, device="cuda").to(dtype)
-    residuals = torch.randn(MAX_ROWS, size_out, device="cuda").to(dtype)
-    for has_norm, has_residual, num_rows in itertools.product((False, True), (False, True), NUM_ROWS):
-        x, residual = rows[:num_rows], residuals[:num_rows]
-        assert fits(x, weight, is_swiglu=is_swiglu)
-        two_bytes, one_byte = (
-            skinny_gemm(
-                x, weight, norm=norm if has_norm else None, residual=residual if has_residual else None,
-                is_swiglu=is_swiglu, fp8=each,
-            )
-            for each in (None, fp8)
-        )  # fmt: skip
-        assert torch.equal(one_byte, two_bytes), (num_rows, has_norm, has_residual)
 
 
 @pytest.mark.gpu

@@ -4,7 +4,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sonorant.engine.kernels.gemm import skinny_gemm, wgmma_gemm
-from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
 from sonorant.engine.kernels.gemm.gemv import Norm, gemv
 from sonorant.engine.kernels.gemm.wgmma_gemm import Scaled
 from sonorant.engine.kernels.norm import add_rms_norm
@@ -20,18 +19,16 @@ def linear(
     scaled: Scaled | None = None,
     residual: Tensor | None = None,
     is_swiglu: bool = False,
-    fp8: Fp8Weight | None = None,
 ) -> Tensor:
     """Return the normed x [rows, size in] times weight.T, weight [size out, size in], plus `bias` and `residual`.
 
     The result is [rows, size out]; with `is_swiglu` the weight has the rows of gate, then those of up, and the result
-    is half as wide. `residual` may be overwritten. `scaled`: x scaled for `norm`, if it is known. `fp8`: the same
-    values in half the bytes, read where the kernel can; the result has the same bits.
+    is half as wide. `residual` may be overwritten. `scaled`: x scaled for `norm`, if it is known.
     Twin: `RMSNorm`, `F.linear`, the middle of `MLP` (`sonorant.engine.model.layers`), an addition.
     """
     if bias is None:
         if skinny_gemm.fits(x, weight, is_swiglu=is_swiglu):
-            return skinny_gemm.skinny_gemm(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu, fp8=fp8)
+            return skinny_gemm.skinny_gemm(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
         if len(x) == 1 and x.is_contiguous() and weight.is_contiguous():
             return gemv(x, weight, norm=norm, residual=residual, is_swiglu=is_swiglu)
         if wgmma_gemm.fits(x, weight, is_swiglu=is_swiglu):
@@ -50,10 +47,8 @@ def linear(
     return out if residual is None else out + residual
 
 
-def linear_before_norm(
-    x: Tensor, weight: Tensor, *, residual: Tensor, next_norm: Norm, fp8: Fp8Weight | None = None
-) -> tuple[Tensor, Scaled | None]:
+def linear_before_norm(x: Tensor, weight: Tensor, *, residual: Tensor, next_norm: Norm) -> tuple[Tensor, Scaled | None]:
     """Return `linear` of x with `residual`, and the same scaled for the norm that comes next, if that saves time."""
     if not skinny_gemm.fits(x, weight, is_swiglu=False) and wgmma_gemm.fits(x, weight, is_swiglu=False):
         return wgmma_gemm.wgmma_gemm(x, weight, residual=residual, next_norm=next_norm)
-    return linear(x, weight, residual=residual, fp8=fp8), None
+    return linear(x, weight, residual=residual), None

@@ -8,11 +8,7 @@
 // of a cluster, and sums of all of them are added in a fixed order: which ones, does not depend on the number of rows,
 // so that a row comes out the same beside any others.
 //
-// With FP8 the weights are float8 e4m3, and each output has a power of two that its sum is multiplied by. Both leave
-// the bits of the result as they are with weights of two bytes that have the same values: the order of the sums is the
-// same, and these conversions are exact.
-//
-// Macros: IN, OUT (after SwiGLU), TILES, WARPS, SPLIT, AHEAD, NORM, SWIGLU, RESIDUAL, FLOAT16, FP8.
+// Macros: IN, OUT (after SwiGLU), TILES, WARPS, SPLIT, AHEAD, NORM, SWIGLU, RESIDUAL, FLOAT16.
 // See skinny_gemm.py for what they mean and how they are chosen.
 
 #include "cluster.cuh"
@@ -31,8 +27,7 @@ constexpr int PART_OUT = PART_TILES * 8;    // outputs of a block
 constexpr int QUADS = PART_TILES / 2;       // float4 per thread, row and part
 constexpr int NUM_ITEMS = 2 * QUADS * 32;   // float4 of a block and part
 constexpr int THREADS = WARPS * 32;
-constexpr int TOGETHER = FP8 ? 2 : 1;                  // tiles in a uint4 of each thread
-constexpr int RING = W_AHEAD * TILES / TOGETHER * 32;  // uint4 of the tiles under way
+constexpr int RING = W_AHEAD * TILES * 32;  // uint4 of the tiles under way
 constexpr int REGION = RING > PARTS * NUM_ITEMS ? RING : PARTS * NUM_ITEMS;  // the tiles, later the sums
 // Where SPLIT is more than one: what the blocks of the cluster send to this one, behind the regions, and its barrier.
 constexpr int RECEIVED_BYTES = PARTS * NUM_ITEMS * 16;
@@ -41,7 +36,6 @@ static_assert(IN % (SPLIT * WARPS * BLOCK_IN) == 0, "inputs are shared equally")
 static_assert(OUT % PART_OUT == 0, "outputs are shared equally");
 static_assert(PART_TILES % 2 == 0, "a thread stores four outputs at once");
 static_assert(SPLIT == 1 || !NORM, "a norm needs the squares of whole rows");
-static_assert(TILES % TOGETHER == 0, "tiles that come together are fetched together");
 
 // Each thread fetches what it will use itself, so that no other thread must be waited for. Registers in place of shared
 // memory would not do: the assembler moves such loads to where their values are used, behind the wait.
@@ -67,31 +61,6 @@ __device__ inline uint4 times(uint4 a, uint4 b) {
   return make_uint4(times(a.x, b.x), times(a.y, b.y), times(a.z, b.z), times(a.w, b.w));
 }
 
-// Two e4m3 values, the lower (0) or the upper (1) ones of four, as a pair of the type that is computed with.
-#if FLOAT16
-template <int HALF>
-__device__ inline u32 widened(u32 four) {
-  u32 pair;
-  asm("{.reg .b16 two; cvt.u16.u32 two, %1; cvt.rn.f16x2.e4m3x2 %0, two;}" : "=r"(pair) : "r"(four >> (16 * HALF)));
-  return pair;
-}
-#else
-template <int HALF>
-__device__ inline u32 widened(u32 four) {
-  // s eeee mmm becomes s 0000 eeee mmm 0000, which as a bfloat16 is the value times 2^-120, also where it is subnormal.
-  // Each byte is extended to 16 bits by its sign, so that one shift puts exponents and mantissas into place.
-  u32 extended;
-  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(extended) : "r"(four), "n"(HALF ? 0xB3A2 : 0x9180));
-  return times(extended << 4 & 0x87F087F0u, 0x7B807B80u);  // 2^120
-}
-#endif
-
-__device__ inline uint4 widened(u32 first_four, u32 last_four) {
-  return make_uint4(widened<0>(first_four), widened<1>(first_four), widened<0>(last_four), widened<1>(last_four));
-}
-
-__device__ inline void scale(float4& a, float4 b) { a.x *= b.x; a.y *= b.y; a.z *= b.z; a.w *= b.w; }
-
 // The compiler may take all registers for loads far ahead of their use. Measured: that helps, except with SwiGLU.
 #if SWIGLU
 #define BOUNDS __launch_bounds__(THREADS)
@@ -101,8 +70,8 @@ __device__ inline void scale(float4& a, float4 b) { a.x *= b.x; a.y *= b.y; a.z 
 
 extern "C" __global__ void BOUNDS skinny_gemm(
     const unsigned short* __restrict__ x, const unsigned short* __restrict__ norm_weight,
-    const void* __restrict__ weight, const float* __restrict__ scales, const unsigned short* residual,
-    unsigned short* out, int rows, float eps) {
+    const unsigned short* __restrict__ weight, const unsigned short* residual, unsigned short* out, int rows,
+    float eps) {
   extern __shared__ float4 shared[];
   asm volatile("griddepcontrol.launch_dependents;");
   const int lane = threadIdx.x % 32, group = lane / 4, member = lane % 4;
@@ -116,21 +85,18 @@ extern "C" __global__ void BOUNDS skinny_gemm(
 #endif
 
   // A thread's columns of the tiles are chosen such that its results are next to each other: two tiles are two rows of
-  // weights apart. With FP8 a line has two such rows, eight bytes of each in turn, and takes as much memory as a row of
-  // weights of two bytes. So a thread fetches two tiles at once, from where it would find the first of them.
+  // weights apart.
   const int first_row = out_at + 2 * PART_TILES * (group / 2) + group % 2;
-  const int first_line = FP8 ? first_row / 4 * 2 + first_row % 2 : first_row;
-  const unsigned short* lines = (const unsigned short*)weight + (u64)first_line * IN + in_at;
+  const unsigned short* lines = weight + (u64)first_row * IN + in_at;
   auto tile = [&](int i, int block) {
     const int part = i / PART_TILES, at = i % PART_TILES;
-    return lines + ((u64)part * OUT + at * 2) / TOGETHER * IN + block * BLOCK_IN;
+    return lines + ((u64)part * OUT + at * 2) * IN + block * BLOCK_IN;
   };
   uint4* ring = reinterpret_cast<uint4*>(shared + warp * REGION) + lane;
   auto fetch_block = [&](int block) {
     if (block < NUM_BLOCKS) {
 #pragma unroll
-      for (int i = 0; i < TILES; i += TOGETHER)
-        fetch(ring + (block % W_AHEAD * TILES + i) / TOGETHER * 32, tile(i, block));
+      for (int i = 0; i < TILES; ++i) fetch(ring + (block % W_AHEAD * TILES + i) * 32, tile(i, block));
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
@@ -171,18 +137,6 @@ extern "C" __global__ void BOUNDS skinny_gemm(
       asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];"
                    : "=r"(before[n].x), "=r"(before[n].y) : "l"(residual + at) : "memory");
 #endif
-#if FP8  // fetched here, as the end would have to wait for them
-  float4 factor_of[OWN][PARTS];
-#pragma unroll
-  for (int n = 0; n < OWN; ++n)
-    if (const long long at = place(threadIdx.x + n * THREADS); at >= 0)
-#pragma unroll
-      for (int part = 0; part < PARTS; ++part) {
-        float4& to = factor_of[n][part];
-        asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(to.x), "=f"(to.y), "=f"(to.z), "=f"(to.w) : "l"(scales + part * OUT + at % OUT));
-      }
-#endif
   __syncwarp();  // or the assembler would move the loads to where they are used
 
   float4 sums[TILES] = {};
@@ -195,15 +149,7 @@ extern "C" __global__ void BOUNDS skinny_gemm(
     asm volatile("cp.async.wait_group %0;" :: "n"(W_AHEAD - 1) : "memory");
     uint4 w[TILES];
 #pragma unroll
-    for (int i = 0; i < TILES; i += TOGETHER) {
-      const uint4 fetched = ring[(b % W_AHEAD * TILES + i) / TOGETHER * 32];
-#if FP8
-      w[i] = widened(fetched.x, fetched.y);
-      w[i + 1] = widened(fetched.z, fetched.w);
-#else
-      w[i] = fetched;
-#endif
-    }
+    for (int i = 0; i < TILES; ++i) w[i] = ring[(b % W_AHEAD * TILES + i) * 32];
     fetch_block(b + W_AHEAD);
     uint4 p = a[xb][0], q = a[xb][1];
     if (b + X_AHEAD < NUM_BLOCKS) {
@@ -274,10 +220,6 @@ extern "C" __global__ void BOUNDS skinny_gemm(
     for (int part = 0; part < PARTS; ++part)
 #pragma unroll
       for (int v = 0; v < SOURCES; ++v) add(total[part], from[v * STRIDE + part * OWN_ITEMS + own]);
-#if FP8
-#pragma unroll
-    for (int part = 0; part < PARTS; ++part) scale(total[part], factor_of[n][part]);
-#endif
 #if NORM
     float all = 0.f;
 #pragma unroll

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.kernels.cuda_code import CudaKernel, load, offers
-from sonorant.engine.kernels.gemm.fp8 import Fp8Weight
 from sonorant.engine.kernels.gemm.gemv import Norm
 
 MAX_ROWS = 16
@@ -33,12 +32,10 @@ class Tiling:
     ahead: int  # tiles under way
 
     @classmethod
-    def of(
-        cls, size_out: int, size_in: int, *, is_swiglu: bool, may_split: bool, is_fp8: bool = False
-    ) -> "Tiling | None":
+    def of(cls, size_out: int, size_in: int, *, is_swiglu: bool, may_split: bool) -> "Tiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU.
 
-        Which inputs are summed up together depends on the sizes alone; with `is_fp8` only more tiles are under way.
+        Which inputs are summed up together depends on the sizes alone.
         """
         tiles = 8 if is_swiglu else 4
         block_out = tiles * TILE_OUT // (2 if is_swiglu else 1)
@@ -52,7 +49,7 @@ class Tiling:
                 return None
             split, warps = (split // 2, warps) if split > 1 else (split, warps // 2)
         num_tiles = size_in // (split * warps * BLOCK_IN)
-        ahead = TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * (1 if is_fp8 else 2))
+        ahead = TILES_BYTES // (warps * tiles * TILE_OUT * BLOCK_IN * 2)
         return cls(tiles, warps, split, min(num_tiles, ahead))
 
 
@@ -66,12 +63,9 @@ class Product:
     is_swiglu: bool = False
     has_residual: bool = False
     is_float16: bool = False
-    is_fp8: bool = False
 
     def tiling(self) -> Tiling | None:
-        return Tiling.of(
-            self.size_out, self.size_in, is_swiglu=self.is_swiglu, may_split=not self.has_norm, is_fp8=self.is_fp8
-        )
+        return Tiling.of(self.size_out, self.size_in, is_swiglu=self.is_swiglu, may_split=not self.has_norm)
 
     def macros(self, tiling: Tiling) -> dict[str, int]:
         return {
@@ -85,7 +79,6 @@ class Product:
             "SWIGLU": int(self.is_swiglu),
             "RESIDUAL": int(self.has_residual),
             "FLOAT16": int(self.is_float16),
-            "FP8": int(self.is_fp8),
         }
 
 
@@ -106,7 +99,6 @@ def skinny_gemm(
     norm: Norm | None = None,
     residual: Tensor | None = None,
     is_swiglu: bool = False,
-    fp8: Fp8Weight | None = None,
 ) -> Tensor:
     """Do what `sonorant.engine.kernels.gemm.linear.linear` does, for up to MAX_ROWS rows that `fits` accepts."""
     size_out, size_in = weight.shape
@@ -119,14 +111,12 @@ def skinny_gemm(
         is_swiglu=is_swiglu,
         has_residual=residual is not None,
         is_float16=x.dtype == torch.float16,
-        is_fp8=fp8 is not None,
     )
     kernel = _kernel(product, x.device)
     kernel.launch(
         x,
         x if norm is None else norm.weight,
-        weight if fp8 is None else fp8.lines,
-        x if fp8 is None else fp8.scales,
+        weight,
         x if residual is None else residual,
         out,
         len(x),
@@ -147,14 +137,14 @@ def _kernel(product: Product, device: torch.device) -> CudaKernel:
         blocks=product.size_out // block_out * tiling.split,
         threads=tiling.warps * 32,
         blocks_per_cluster=tiling.split,
-        shared_bytes=_shared_bytes(tiling, product.has_norm, product.is_fp8),
+        shared_bytes=_shared_bytes(tiling, product.has_norm),
     )
 
 
-def _shared_bytes(tiling: Tiling, has_norm: bool, is_fp8: bool) -> int:
+def _shared_bytes(tiling: Tiling, has_norm: bool) -> int:
     """As skinny_gemm.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
     sums = MAX_ROWS * tiling.tiles * TILE_OUT * 4
-    tiles = tiling.ahead * tiling.tiles * TILE_OUT * BLOCK_IN * (1 if is_fp8 else 2)
+    tiles = tiling.ahead * tiling.tiles * TILE_OUT * BLOCK_IN * 2
     squares = MAX_ROWS * 4 if has_norm else 0
     received = sums + BARRIER_BYTES if tiling.split > 1 else 0
     return tiling.warps * (max(sums, tiles) + squares) + received

@@ -30,7 +30,7 @@ from sonorant.engine.cuda import (
     wait_for_work_so_far,
     work_so_far,
 )
-from sonorant.engine.kernels.cuda_code import HAS_BINDINGS, offers
+from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
 from sonorant.engine.kernels.gemm.linear import linear
 from sonorant.engine.kernels.talker.attention import Places, Watch, paged_attention
 from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
@@ -104,13 +104,7 @@ class FusedSteps:
         self._max_context = config.talker.max_context
 
         rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, torch.float32)
-        is_fp8 = config.talker.weights == "fp8" and offers(self._codec_table)  # nothing else reads the bytes
-        if device.type == "cuda" and config.talker.weights == "fp8" and not is_fp8:
-            log.warning(
-                "talker_weights fp8 makes no frame faster here: that takes a card with dependent launch "
-                "(compute capability 9.0 or later) and the package cuda-bindings"
-            )
-        self._stack = FusedStack(talker.model.layers, talker.model.norm, rotary, is_fp8=is_fp8)
+        self._stack = FusedStack(talker.model.layers, talker.model.norm, rotary)
         self._norm = fused_norm(talker.model.norm)
         tables = [talker.model.codec_embedding, *talker.code_predictor.model.codec_embedding][:num_codebooks]
         self._tables = join_rows([table.weight for table in tables])

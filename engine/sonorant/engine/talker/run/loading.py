@@ -6,7 +6,6 @@ from torch import nn
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype
-from sonorant.engine.model.fp8 import round_weights
 from sonorant.engine.model.int8 import use_int8
 from sonorant.engine.model.kept_weights import keep, kept_path, read_kept
 from sonorant.engine.model.layers import store_transposed
@@ -21,8 +20,6 @@ def load_talker(checkpoint: Checkpoint, config: EngineConfig, device: torch.devi
     """Return the talker with its weights as `dtype`, ready to run."""
     talker = _loaded(checkpoint, config, device, dtype)
     talker.prepare()
-    if config.talker.weights == "fp8":
-        round_weights(talker)
     return talker
 
 
